@@ -1,0 +1,244 @@
+"""The grammar of a command line, shared by the client (its argv) and the server (the `args` of a submission).
+
+Options are matched exactly, never by abbreviation, so that a program's own `--num` or `--out` stays the program's.
+Whatever the table does not know belongs to the program, in order; after a lone `--` everything does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Group, Kind, Option, Travel
+from dlicmd.contract.sizes import parse_size
+
+#: Commands whose unknown words are the program's; for the others an unknown word is a mistake.
+SUBMITTING = frozenset({"--exec-start", "--demo"})
+#: Flags that are a command with an operand when no command stands before them.
+_FLAG_COMMANDS = frozenset({"--follow", "--wait"})
+MAX_NUMBER = 10**9
+
+
+class ArgvError(ValueError):
+    """The command line is wrong; the text says what and where, in one line for the user."""
+
+
+@dataclass
+class CommandLine:
+    """A parsed command line.
+
+    `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int for
+    numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not ours,
+    then those after it; `after_dashes` are the latter alone, None when there was no `--`.
+    `sent` are the words that travel to the server in `args`.
+    """
+
+    command: str | None = None
+    operand: str | None = None
+    values: dict[str, object] = field(default_factory=dict)
+    program: list[str] = field(default_factory=list)
+    after_dashes: list[str] | None = None
+    sent: list[str] = field(default_factory=list)
+
+    def text(self, name: str) -> str | None:
+        """Value of a text option, or None."""
+        value = self.values.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int | None:
+        """Value of a numeric option, or None."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def flag(self, name: str) -> bool:
+        """Whether a flag was given."""
+        return self.values.get(name) is True
+
+    def many(self, name: str) -> list[str]:
+        """Values of a repeatable option, in order."""
+        value = self.values.get(name)
+        return list(value) if isinstance(value, list) else []
+
+
+def parse_argv(words: Sequence[str]) -> CommandLine:
+    """Parse the words of a command line.
+
+    Raises:
+        ArgvError: a value is missing or of the wrong kind, or a word does not belong to the command.
+    """
+    line = CommandLine()
+    own = list(words)
+    if "--" in own:
+        cut = own.index("--")
+        line.after_dashes = own[cut + 1 :]
+        own = own[:cut]
+    position = 0
+    while position < len(own):
+        position += _take(line, own, position)
+    if line.after_dashes is not None:
+        line.program.extend(line.after_dashes)
+        line.sent.extend(["--", *line.after_dashes])
+    if line.program and line.command not in SUBMITTING and line.command != "--help":
+        raise ArgvError(_unknown(line.program[0]))
+    return line
+
+
+def _take(line: CommandLine, words: list[str], at: int) -> int:
+    """Consume the word at `at`, with its value if it has one; return how many words that were."""
+    word = words[at]
+    name, equals, glued = word.partition("=")
+    option = BY_NAME.get(name)
+    if option is None or (option.name in COMMAND_NAMES and line.command in SUBMITTING and name != "--help"):
+        line.program.append(word)
+        line.sent.append(word)
+        return 1
+    following = words[at + 1] if at + 1 < len(words) else None
+    if option.name in _FLAG_COMMANDS and line.command is None and not equals and _is_operand(following):
+        line.command, line.operand = option.name, following
+        return 2
+    if option.kind is Kind.FLAG:
+        if equals:
+            raise ArgvError(f"{name} takes no value")
+        value, used = None, 1
+    elif equals:
+        value, used = glued, 1
+    else:
+        if following is None or following in BY_NAME:
+            raise ArgvError(f"{name} needs a value: {name} {option.metavar or 'VALUE'}")
+        value, used = following, 2
+    if option.name in COMMAND_NAMES:
+        _set_command(line, option.name, value)
+    else:
+        _set_value(line, option, value)
+    if option.travel is Travel.ARGS and (option.name not in COMMAND_NAMES or option.name == "--exec-start"):
+        line.sent.extend(words[at : at + used])
+    return used
+
+
+def _is_operand(word: str | None) -> bool:
+    return word is not None and not word.startswith("-")
+
+
+def _set_command(line: CommandLine, name: str, operand: str | None) -> None:
+    if name == "--help":
+        line.command = name
+        return
+    if line.command == "--help":
+        return
+    if line.command is not None:
+        raise ArgvError(f"one command at a time: {line.command} and {name} were both given")
+    if operand is not None and not operand.strip():
+        raise ArgvError(f"{name} needs a value, not an empty word")
+    line.command, line.operand = name, operand
+
+
+def _set_value(line: CommandLine, option: Option, text: str | None) -> None:
+    value: object = True if text is None else _convert(option, text)
+    if option.multiple:
+        kept = line.values.setdefault(option.name, [])
+        assert isinstance(kept, list)
+        kept.append(value)
+    else:
+        line.values[option.name] = value
+
+
+def _convert(option: Option, text: str) -> object:
+    """Check and convert one value; the text itself for text and sizes."""
+    if option.choices and text not in option.choices:
+        raise ArgvError(f"{option.name}: '{text}' is not one of {', '.join(option.choices)}")
+    if option.kind is Kind.SIZE:
+        try:
+            parse_size(text)
+        except ValueError as problem:
+            raise ArgvError(f"{option.name}: {problem}") from None
+        return text
+    if option.kind is Kind.TEXT:
+        return text
+    if not re.fullmatch(r"-?[0-9]{1,10}", text):
+        raise ArgvError(f"{option.name}: '{text}' is not a whole number")
+    number = int(text)
+    least, most = {
+        Kind.POSITIVE: (1, MAX_NUMBER),
+        Kind.COUNT: (0, MAX_NUMBER),
+        Kind.SECONDS: (1, MAX_NUMBER),
+        Kind.PORT: (-1, 65535),
+    }.get(option.kind, (-MAX_NUMBER, MAX_NUMBER))
+    if not least <= number <= most:
+        raise ArgvError(f"{option.name}: {number} is not between {least} and {most}")
+    return number
+
+
+def _unknown(word: str) -> str:
+    if not word.startswith("-"):
+        return f"unexpected word '{word}'"
+    near = difflib.get_close_matches(word.partition("=")[0], BY_NAME, n=1, cutoff=0.75)
+    return f"unknown option '{word}'" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def with_model_dir(sent: Iterable[str], base_name: str) -> list[str]:
+    """`sent` with the value of `--model-dir` replaced by the base name of the folder; words after `--` stay."""
+    result: list[str] = []
+    words = iter(sent)
+    for word in words:
+        if word == "--":
+            return [*result, word, *words]
+        if word == "--model-dir":
+            result += [word, base_name]
+            next(words, None)
+        elif word.startswith("--model-dir="):
+            result.append(f"--model-dir={base_name}")
+        else:
+            result.append(word)
+    return result
+
+
+def join_args(words: Iterable[str]) -> str:
+    """Words as one line that a shell, and `split_args`, would split again; plain words stay as they are."""
+    return shlex.join(words)
+
+
+def split_args(text: str) -> list[str]:
+    """Split an `args` string into words.
+
+    Clients differ: the original one lost all quoting, notebooks wrote backslash-newline continuations, ours quotes.
+    So a quote groups only where a shell user would put one, around a whole word or right after `=`; a quote inside a
+    word, as in raw JSON, is an ordinary character.
+    """
+    text = re.sub(r"\\\r?\n", " ", text)
+    if _quoted_like_a_shell(text):
+        return shlex.split(text)
+    return [_unquote(word) for word in _WORD.findall(text)]
+
+
+_QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?=\s|$)"
+_WORD = re.compile(rf"[^\s'\"=]*=?{_QUOTED}|\S+")
+
+
+def _quoted_like_a_shell(text: str) -> bool:
+    """True when the text is what `join_args` writes, so that splitting it as a shell is exact."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return False
+    return shlex.join(words) == text.strip(" ")
+
+
+def _unquote(word: str) -> str:
+    match = re.fullmatch(r"([^\s'\"=]*=?)(['\"])(.*)\2", word, re.DOTALL)
+    return match[1] + match[3] if match else word
+
+
+
+
+def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
+    """Commands and options by section of the help, in the order of the table."""
+    from dlicmd.contract.options import COMMANDS, OPTIONS
+
+    sections: dict[Group, list[Option]] = {group: [] for group in Group}
+    for option in (*COMMANDS, *OPTIONS):
+        if hidden or not option.hidden:
+            sections[option.group].append(option)
+    return sections

@@ -1,0 +1,22 @@
+"""Where the state of a user lives, and the file by which a client finds the embedded backend."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: In DLICMD_HOME, mode 0600: a JSON object with the three keys below. Present only while the backend serves.
+BACKEND_FILE = "backend.json"
+URL = "url"
+PID = "pid"
+TOKEN = "token"
+
+
+def home() -> Path:
+    """`DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist yet."""
+    named = os.environ.get("DLICMD_HOME")
+    if named:
+        return Path(named).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("dlicmd", appauthor=False))

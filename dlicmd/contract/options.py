@@ -1,0 +1,203 @@
+"""The one option table: the client's parsing and help, the server's parsing of `args`, and the docs come from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How many words an option takes and what they are."""
+
+    FLAG = "flag"
+    TEXT = "text"
+    POSITIVE = "positive integer"
+    COUNT = "whole number"
+    PORT = "port"
+    INTEGER = "integer"
+    SIZE = "memory size"
+    SECONDS = "seconds"
+
+
+class Travel(Enum):
+    """Where the option goes when an exec is submitted."""
+
+    ARGS = "in args"
+    CLIENT = "stays with the client"
+    DATA = "in the data part"
+
+
+class Local(Enum):
+    """What the local backend does with a submission option."""
+
+    ACTS = "acts"
+    IGNORED = "is accepted and ignored"
+    CLIENT = "concerns the client alone"
+
+
+class Group(Enum):
+    """Section of the help."""
+
+    COMMAND = "Commands"
+    CONNECTION = "Connection"
+    SUBMIT = "Submission"
+    RESOURCES = "Resources"
+    SCHEDULING = "Scheduling and environment"
+    OUTPUT = "Output and waiting"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option or command. `name` is the canonical spelling, `aliases` are other exact spellings."""
+
+    name: str
+    kind: Kind
+    group: Group
+    help: str
+    metavar: str = ""
+    aliases: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    multiple: bool = False
+    hidden: bool = False
+    travel: Travel = Travel.ARGS
+    local: Local = Local.ACTS
+
+
+def _command(name: str, text: str, metavar: str = "", hidden: bool = False) -> Option:
+    kind = Kind.TEXT if metavar else Kind.FLAG
+    return Option(name, kind, Group.COMMAND, text, metavar, hidden=hidden, local=Local.CLIENT)
+
+
+def _client(name: str, kind: Kind, group: Group, text: str, metavar: str = "", **more: object) -> Option:
+    more.setdefault("local", Local.CLIENT)
+    more.setdefault("travel", Travel.CLIENT)
+    return Option(name, kind, group, text, metavar, **more)  # type: ignore[arg-type]
+
+
+def _ignored(name: str, text: str, group: Group, metavar: str = "", kind: Kind = Kind.TEXT, **more: object) -> Option:
+    return Option(name, kind, group, text, metavar, local=Local.IGNORED, **more)  # type: ignore[arg-type]
+
+
+_C, _S, _R, _E, _O = Group.CONNECTION, Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING, Group.OUTPUT
+
+COMMANDS: tuple[Option, ...] = (
+    _command("--help", "show this help"),
+    _command("--version", "show the version"),
+    _command("--logon", "log on to a remote server and keep its token in ~/.dlicmd"),
+    _command("--logoff", "forget the token and revoke it on the server", hidden=True),
+    _command("--status", "show the server's status", hidden=True),
+    _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
+    _command("--exec-start", "submit a model folder", "FRAMEWORK"),
+    _command("--exec-get-all", "list your execs (see --query-args)"),
+    _command("--exec-get", "show one exec", "ID"),
+    _command("--exec-stop", "stop an exec", "ID"),
+    _command("--exec-delete", "delete an exec and its files", "ID"),
+    _command("--exec-delete-all", "delete all your execs"),
+    _command("--exec-launcherlogs", "show the platform's log of an exec", "ID"),
+    _command("--exec-outlogs", "show the standard output of every process of an exec", "ID"),
+    _command("--exec-errlogs", "show the standard error of every process of an exec", "ID"),
+    _command("--exec-trainlogs", "show what the program wrote", "ID"),
+    _command("--exec-trainoutlogs", "show what the program wrote to standard output", "ID"),
+    _command("--exec-trainerrlogs", "show what the program wrote to standard error", "ID"),
+    _command("--exec-trainresult", "fetch the trained model as a zip", "ID"),
+    _command("--demo", "train the sample model on the local backend and follow it"),
+)
+
+#: `--follow ID` and `--wait ID` as the first option are commands; beside another command they are flags.
+FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the exec live until it ends; as a command: --follow ID")
+WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a command: --wait ID")
+
+OPTIONS: tuple[Option, ...] = (
+    # Connection
+    _client("--rest-host", Kind.TEXT, _C, "server to talk to; without it the local backend", "HOST",
+            aliases=("--master-host",)),
+    _client("--rest-port", Kind.PORT, _C, "its port", "PORT", aliases=("--dli-rest-port",)),
+    _client("--username", Kind.TEXT, _C, "user for --logon", "USER"),
+    _client("--password", Kind.TEXT, _C, "password for --logon; better: DLICMD_PASSWORD, or type it at the prompt",
+            "PASSWORD"),
+    _client("--jwt-token", Kind.TEXT, _C, "token to use instead of the one kept by --logon; better: DLICMD_TOKEN",
+            "TOKEN"),
+    _client("--ca-cert", Kind.TEXT, _C, "certificate authority to verify the server with", "FILE"),
+    _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
+    _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
+    # Submission
+    Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
+    Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
+    Option("--user-cmd", Kind.FLAG, _S, "run the command given after -- instead of a Python program", hidden=True),
+    Option("--appName", Kind.TEXT, _S, "name of the application", "NAME"),
+    Option("--cs-datastore-meta", Kind.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
+    Option("--data-source", Kind.TEXT, _S, "data of the job as a JSON list", "JSON", multiple=True,
+           travel=Travel.DATA),
+    Option("--conda-env-name", Kind.TEXT, _S, "conda environment, or path of an environment, to run in", "NAME"),
+    Option("--conda-home", Kind.TEXT, _S, "where conda is installed", "DIR", hidden=True),
+    _ignored("--conda-env-yaml", "conda environment file", _S, "FILE", hidden=True),
+    _ignored("--conda-package", "conda package file", _S, "FILE", hidden=True),
+    _ignored("--pbmodel-name", "prebuilt model", _S, "NAME"),
+    _ignored("--pbmodel-cmd", "what to do with the prebuilt model", _S, "CMD", hidden=True),
+    _ignored("--submit-user", "user to submit for", _S, "USER", hidden=True),
+    # Resources
+    Option("--numWorker", Kind.POSITIVE, _R, "number of workers; the maximum for elastic frameworks", "N"),
+    Option("--workerDeviceType", Kind.TEXT, _R, "device of a worker", choices=("cpu", "gpu")),
+    Option("--workerDeviceNum", Kind.COUNT, _R, "devices per worker", "N", aliases=("--gpuPerWorker",)),
+    Option("--workerMemory", Kind.SIZE, _R, "resident memory a worker may use, for example 8g", "SIZE"),
+    _ignored("--workerCPULimit", "CPU limit of a packed worker", _R, "N"),
+    _ignored("--workerGPULimit", "GPU limit of a packed worker", _R, "N", hidden=True),
+    _ignored("--workerMemoryLimit", "memory limit of a packed worker", _R, "SIZE"),
+    _ignored("--numPs", "number of parameter servers", _R, "N", Kind.INTEGER, hidden=True),
+    _ignored("--numDriver", "number of drivers", _R, "N", Kind.INTEGER, hidden=True),
+    _ignored("--driverDeviceType", "device of the driver", _R, choices=("cpu", "gpu")),
+    _ignored("--driverDeviceNum", "devices of the driver", _R, "N"),
+    _ignored("--driverMemory", "memory of the driver", _R, "SIZE"),
+    _ignored("--driverCPULimit", "CPU limit of a packed driver", _R, "N"),
+    _ignored("--driverGPULimit", "GPU limit of a packed driver", _R, "N", hidden=True),
+    _ignored("--driverMemoryLimit", "memory limit of a packed driver", _R, "SIZE"),
+    # Scheduling and environment
+    Option("--msd-env", Kind.TEXT, _E, "environment variable of the workers; repeatable", "NAME=VALUE", multiple=True),
+    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job; repeatable", "NAME=VALUE", multiple=True,
+           local=Local.IGNORED),
+    Option("--msd-pending-timeout", Kind.SECONDS, _E, "give up when the job waits longer for devices", "SECONDS"),
+    _ignored("--consumer", "resource plan to charge", _E, "PATH"),
+    _ignored("--ig", "instance group", _E, "NAME", hidden=True),
+    _ignored("--msd-priority", "priority of the job", _E, "N", Kind.POSITIVE),
+    _ignored("--msd-label", "label; repeatable", _E, "LABEL", multiple=True, hidden=True),
+    _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
+    _ignored("--msd-image-pull-secret", "secret to pull the image with", _E, "NAME"),
+    _ignored("--msd-image-pull-policy", "when to pull the image", _E, choices=("Always", "Never", "IfNotPresent")),
+    _ignored("--msd-task0-node-selector", "nodes for the driver", _E, "SELECTOR"),
+    _ignored("--msd-task12n-node-selector", "nodes for the workers", _E, "SELECTOR"),
+    _ignored("--lsf-gpu-syntax", "GPU requirement in LSF's syntax", _E, "TEXT"),
+    _ignored("--msd-podaffinity-rule", "affinity of the workers: preferred or required", _E, "RULE"),
+    _ignored("--msd-podaffinity-topology-key", "topology key of that rule", _E, "KEY"),
+    _ignored("--msd-pack-id", "pack of jobs that share a device", _E, "ID"),
+    _ignored("--sc-runasuser", "user id in the container", _E, "UID", Kind.INTEGER, hidden=True),
+    _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Kind.INTEGER, hidden=True),
+    _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Kind.INTEGER, hidden=True),
+    _ignored("--cs-rmq-meta", "forward metrics to RabbitMQ", _E, "TEXT"),
+    _ignored("--cs-url-meta", "forward metrics to a URL", _E, "TEXT"),
+    _ignored("--cs-url-bearer", "bearer token of that URL", _E, "TOKEN"),
+    # Spellings of the first product generation; seen in scripts, consumed so that they do not reach the program.
+    Option("--edt-options", Kind.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
+           hidden=True),
+    _ignored("--python-version", "Python of the job", _S, "VERSION", hidden=True),
+    _ignored("--exclusive", "do not share devices", _E, kind=Kind.FLAG, hidden=True),
+    _ignored("--accelerators", "accelerators per node", _R, "N", hidden=True),
+    _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
+    _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
+    # Output and waiting
+    _client("--output", Kind.TEXT, _O, "json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
+    _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc",
+            "QUERY"),
+    FOLLOW,
+    WAIT,
+    _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),
+    _client("--pass-exit-code", Kind.FLAG, _O, "exit with the program's own code when the job ends ERROR"),
+    _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult (default: the current one)", "DIR"),
+    _client("--force", Kind.FLAG, _O, "overwrite an existing file of the same name"),
+    Option("--debug-level", Kind.TEXT, _O, "how much to say on standard error",
+           choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
+)
+
+BY_NAME: dict[str, Option] = {
+    spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
+}
+COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)

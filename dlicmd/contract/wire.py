@@ -1,0 +1,98 @@
+"""Paths, header names and field names of the REST contract."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+BASE = "/platform/rest/deeplearning/v1"
+LOGON = "/auth/v1/logon"
+LOGOFF = "/auth/v1/logoff"
+CONF = BASE + "/conf"
+STATUS = BASE + "/status"
+EXECS = BASE + "/execs"
+FRAMEWORKS = BASE + "/execs/frameworks"
+ENGINE_APPLICATIONS = BASE + "/scheduler/engine/applications"
+APPLICATIONS = BASE + "/scheduler/applications"
+KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
+
+
+def exec_path(exec_id: str, action: str = "") -> str:
+    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `follow`."""
+    return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
+
+
+def task_log_path(app_id: str, task: str, log: str) -> str:
+    """Path of a scheduler log: `task` is `driver` or `executor/<n>` (1-based), `log` stdout, stderr or launcherlog."""
+    return f"{APPLICATIONS}/{quote(app_id, safe='')}/{task}/logs/{log}"
+
+
+# Keys of GET /conf
+MSD_ENABLED = "MSD_ENABLED"
+#: Comma-separated names of what a server offers beyond the recorded contract; absent from other servers.
+EXTENSIONS = "DLICMD_EXTENSIONS"
+#: The `data` part may carry `argv`, the exact words of the command line, so that quoting survives.
+EXT_ARGV = "argv"
+#: GET /execs/{id}/follow answers exec, new output and a cursor in one go (long poll).
+EXT_FOLLOW = "follow"
+#: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
+#: as the submitting user.
+EXT_LOCAL_PATHS = "local-paths"
+
+# Keys of the logon answer
+ACCESS_TOKEN = "accessToken"
+
+# Multipart parts and keys of POST /execs
+PART_FILE = "file"
+PART_DATA = "data"
+ARGS = "args"
+ARGV = "argv"
+DATA_SOURCE = "dataSource"
+HARDWARE_SPEC = "hardwareSpec"
+ARCHIVE_SUFFIX = ".modelDir.tar"
+
+# Keys of an exec object
+ID = "id"
+APP_ID = "appId"
+SUBMISSION_ID = "submissionId"
+STATE = "state"
+CREATOR = "creator"
+APP_NAME = "appName"
+FRAMEWORK = "framework"
+ELASTIC = "elastic"
+NUM_WORKER = "numWorker"
+CREATE_TIME = "createTime"
+# Beyond the recorded ones, present when known; scalars, like all the others.
+START_TIME = "startTime"  # ISO-8601, Z
+END_TIME = "endTime"  # ISO-8601, Z
+MESSAGE = "message"  # one line: why the exec ended ERROR, or what it waits for
+REASON = "reason"  # a stable code for `message`, see below
+EXIT_CODE = "exitCode"  # int, the program's own
+WORKERS = "workers"  # int, workers running now
+EPOCH = "epoch"  # int, 1-based
+EPOCHS = "epochs"
+STEP = "step"  # int, committed optimizer steps over the whole job
+STEPS = "steps"
+LOSS = "loss"
+ACCURACY = "accuracy"
+SAMPLES_PER_SECOND = "samplesPerSecond"
+SECONDS_LEFT = "secondsLeft"
+
+# Values of `reason`
+NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
+PENDING_TIMEOUT = "PENDING_TIMEOUT"
+LOST = "LOST"
+PROGRAM_FAILED = "PROGRAM_FAILED"
+BAD_SUBMISSION = "BAD_SUBMISSION"
+STOPPED = "STOPPED"
+
+# Keys of the follow answer
+EXEC = "exec"
+LINES = "lines"  # list of {task, stream, text}; text without the newline
+CURSOR = "cursor"  # opaque; hand it back as ?cursor=
+TASK = "task"
+STREAM = "stream"
+TEXT = "text"
+
+#: Of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
+DIGEST_HEADER = "Repr-Digest"

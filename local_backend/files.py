@@ -1,0 +1,53 @@
+"""Files that are never seen half-written: temporary name, fsync, rename, fsync of the directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace `path` by a file with `data` and `mode`, whole or not at all.
+
+    With `durable` the content has reached the disk when this returns. Raises OSError; nothing is left behind then.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with open(fd, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any, durable: bool = True) -> None:
+    """`write_atomic` of a JSON value."""
+    write_atomic(path, json.dumps(value).encode(), durable=durable)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`, or None when there is no such file or it is not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,146 @@
+"""Every file name of the backend and of an exec is made here, and nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_backend.jobspec import JobSpec
+
+#: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
+DRIVER = "task0"
+
+
+def worker_task(number: int) -> str:
+    """Name of worker `number` (1-based)."""
+    return f"task12n-{number}"
+
+
+@dataclass(frozen=True)
+class HomePaths:
+    """The state directory of one backend."""
+
+    home: Path
+    data_fs: Path
+    result_fs: Path
+
+    @property
+    def database(self) -> Path:
+        return self.home / "backend.db"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "backend.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held with flock by the one server of this home."""
+        return self.home / "backend.lock"
+
+    @property
+    def jobs(self) -> Path:
+        return self.home / "jobs"
+
+    @property
+    def incoming(self) -> Path:
+        """Uploads in progress; whatever lies here when a server starts is a leftover."""
+        return self.home / "incoming"
+
+    @property
+    def volumes(self) -> Path:
+        """Named storage volumes: a directory, or a link to one, per volume."""
+        return self.home / "volumes"
+
+    @property
+    def fabric_home(self) -> Path:
+        """FABRIC_HOME of jobs: holds libs/fabric.zip and tools/dli_utils."""
+        return self.home / "fabric"
+
+    def job(self, exec_id: str, user: str) -> ExecPaths:
+        """Paths of one exec."""
+        return ExecPaths(self.jobs / exec_id, self.result_fs / user / "batchworkdir" / exec_id, exec_id)
+
+
+@dataclass(frozen=True)
+class ExecPaths:
+    """Files of one exec: `state` is the backend's, `root` is the user's RESULT_DIR."""
+
+    state: Path
+    root: Path
+    exec_id: str
+
+    # --- the backend's own files, below DLICMD_HOME/jobs/<id>
+    @property
+    def spec(self) -> Path:
+        """Launch description (0600: it holds the environment, secrets included)."""
+        return self.state / "job.json"
+
+    @property
+    def attempt(self) -> Path:
+        """Fencing token: the number of the attempt that may run."""
+        return self.state / "attempt"
+
+    @property
+    def lock(self) -> Path:
+        """Held with flock by the runner for as long as it lives."""
+        return self.state / "runner.lock"
+
+    @property
+    def runner(self) -> Path:
+        """Who runs this exec: pid, start time of the process, boot id, attempt."""
+        return self.state / "runner.json"
+
+    @property
+    def exit(self) -> Path:
+        """How the attempt ended; written once, last."""
+        return self.state / "exit.json"
+
+    @property
+    def progress(self) -> Path:
+        return self.state / "progress.json"
+
+    @property
+    def launcher_log(self) -> Path:
+        return self.state / "launcher.log"
+
+    @property
+    def captures(self) -> Path:
+        """What processes wrote to their own stdout and stderr."""
+        return self.state / "logs"
+
+    # --- the user's tree, RESULT_DIR
+    @property
+    def submitted(self) -> Path:
+        return self.root / "_submitted_code"
+
+    def code(self, spec: JobSpec) -> Path:
+        """Working directory of the program: the uploaded folder, or where the single file lies."""
+        return self.submitted / spec.model_dir if spec.model_dir else self.submitted
+
+    @property
+    def model(self) -> Path:
+        """SAVED_MODEL_DIR: what --exec-trainresult zips."""
+        return self.root / "model"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "log"
+
+    def log_dir(self, task: str) -> Path:
+        """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
+        group = task.split("-")[0]
+        mark = hashlib.sha256(f"{self.exec_id} {task}".encode()).hexdigest()[:5]
+        return self.logs / f"app.{self.exec_id}-{group}-{mark}"
+
+    def capture(self, task: str, stream: str, elastic: bool) -> Path:
+        """Where `stream` (stdout, stderr) of a process goes.
+
+        Elastic programs write LOG_DIR/stdout themselves (ELog), and scripts parse it: theirs is captured elsewhere.
+        For all others LOG_DIR/stdout *is* the program's standard output.
+        """
+        return self.captures / f"{task}.{stream}" if elastic else self.log_dir(task) / stream

@@ -1,0 +1,172 @@
+"""Queries on execs. Each takes the connection of a transaction (see database.py) and does one thing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from dlicmd.contract.states import RUNNING, SUBMITTED, TERMINAL
+from local_backend.jobspec import JobSpec
+from local_backend.store.schema import events, execs, sequences
+from local_backend.store.states import MOVES, sources
+
+NAMESPACE = "local"
+
+
+@dataclass(frozen=True)
+class ExecRow:
+    """One row of `execs`, with the same names."""
+
+    number: int
+    id: str
+    creator: str
+    framework: str
+    app_name: str
+    args: str
+    spec: str
+    data_source: str | None
+    elastic: bool
+    num_worker: int
+    work_dir: str
+    state: str
+    attempt: int
+    slots: str | None
+    create_time: float
+    start_time: float | None
+    end_time: float | None
+    exit_code: int | None
+    message: str | None
+    reason: str | None
+    stop_requested: bool
+    deleted: bool
+
+    @property
+    def job(self) -> JobSpec:
+        """The submission."""
+        return JobSpec.from_json(self.spec)
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+_COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
+
+
+def next_number(connection: Connection) -> int:
+    """A number that was never handed out before."""
+    last = connection.execute(select(sequences.c.last).where(sequences.c.name == "exec")).scalar()
+    if last is None:
+        connection.execute(insert(sequences).values(name="exec", last=1))
+        return 1
+    connection.execute(update(sequences).where(sequences.c.name == "exec").values(last=last + 1))
+    return int(last) + 1
+
+
+def exec_id(number: int) -> str:
+    """The exec id, also the application id: `<namespace>-<n>`."""
+    return f"{NAMESPACE}-{number}"
+
+
+def create(
+    connection: Connection, number: int, spec: JobSpec, args: str, data_source: list[Any] | None, work_dir: str
+) -> ExecRow:
+    """Insert a submission in state SUBMITTED. Once this commits, the submission is acknowledged and never lost."""
+    now = time.time()
+    connection.execute(
+        insert(execs).values(
+            number=number, id=spec.exec_id, creator=spec.user, framework=spec.framework, app_name=spec.app_name,
+            args=args, spec=spec.to_json(), data_source=json.dumps(data_source) if data_source is not None else None,
+            elastic=spec.elastic, num_worker=spec.num_worker, work_dir=work_dir, state=SUBMITTED, attempt=0,
+            create_time=now, stop_requested=False, deleted=False,
+        )
+    )
+    connection.execute(insert(events).values(exec_id=spec.exec_id, time=now, state=SUBMITTED))
+    row = get(connection, spec.exec_id)
+    assert row is not None
+    return row
+
+
+def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow | None:
+    """One exec, or None; a deleted one only when asked for."""
+    query = select(*_COLUMNS).where(execs.c.id == exec_id)
+    if not deleted:
+        query = query.where(execs.c.deleted.is_(False))
+    found = connection.execute(query).mappings().first()
+    return ExecRow(**found) if found else None
+
+
+def of_user(connection: Connection, creator: str | None) -> list[ExecRow]:
+    """Execs of one user (None: of all) that are not deleted, oldest first."""
+    query = select(*_COLUMNS).where(execs.c.deleted.is_(False)).order_by(execs.c.number)
+    if creator is not None:
+        query = query.where(execs.c.creator == creator)
+    return [ExecRow(**found) for found in connection.execute(query).mappings()]
+
+
+def unfinished(connection: Connection) -> list[ExecRow]:
+    """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
+    query = select(*_COLUMNS).where(execs.c.state.not_in(TERMINAL) | execs.c.deleted).order_by(execs.c.number)
+    return [ExecRow(**found) for found in connection.execute(query).mappings()]
+
+
+def all_ids(connection: Connection) -> set[str]:
+    """Ids of all rows, deleted ones included."""
+    return set(connection.execute(select(execs.c.id)).scalars())
+
+
+def transition(
+    connection: Connection, exec_id: str, to: str, *, attempt: int | None = None, **values: Any
+) -> bool:
+    """Move an exec to state `to`, the only way in which a state changes.
+
+    False, with nothing changed, when the move is not legal from its present state or when `attempt` is not the
+    current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING and a terminal state.
+    """
+    now = time.time()
+    if to in TERMINAL:
+        values.setdefault("end_time", now)
+    if to == RUNNING:
+        values.setdefault("start_time", now)
+    change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
+    if attempt is not None:
+        change = change.where(execs.c.attempt == attempt)
+    if connection.execute(change).rowcount != 1:
+        return False
+    connection.execute(insert(events).values(exec_id=exec_id, time=now, state=to, message=values.get("message")))
+    return True
+
+
+def begin_attempt(connection: Connection, exec_id: str, slots: Iterable[str]) -> int:
+    """Count a new attempt of an exec that is not over, on these slots; its number fences all earlier ones."""
+    active = [state for state in MOVES if state not in TERMINAL]
+    change = (
+        update(execs)
+        .where(execs.c.id == exec_id, execs.c.state.in_(active))
+        .values(attempt=execs.c.attempt + 1, slots=json.dumps(list(slots)))
+        .returning(execs.c.attempt)
+    )
+    return int(connection.execute(change).scalar_one())
+
+
+def note(connection: Connection, exec_id: str, **values: Any) -> None:
+    """Set columns that are not the state: `message`, `reason`, `stop_requested`, `deleted`, ..."""
+    assert "state" not in values
+    connection.execute(update(execs).where(execs.c.id == exec_id).values(**values))
+
+
+def remove(connection: Connection, exec_id: str) -> None:
+    """Forget a deleted exec whose files are gone."""
+    connection.execute(delete(execs).where(execs.c.id == exec_id))
+    connection.execute(delete(events).where(events.c.exec_id == exec_id))
+
+
+def history(connection: Connection, exec_id: str) -> list[str]:
+    """The states of an exec in the order in which it entered them."""
+    query = select(events.c.state).where(events.c.exec_id == exec_id).order_by(events.c.sequence)
+    return list(connection.execute(query).scalars())

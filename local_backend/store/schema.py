@@ -1,0 +1,64 @@
+"""Tables of the embedded database. Changed only together with a migration."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+#: One row per exec; the only authority on its state.
+execs = Table(
+    "execs",
+    metadata,
+    Column("number", Integer, primary_key=True),  # the n of the id, from `sequences`
+    Column("id", String(40), nullable=False, unique=True),
+    Column("creator", String(200), nullable=False),
+    Column("framework", String(100), nullable=False),
+    Column("app_name", String(200), nullable=False),
+    Column("args", Text, nullable=False),  # as shown: secret-looking values masked
+    Column("spec", Text, nullable=False),  # JobSpec as JSON
+    Column("data_source", Text),  # JSON list as understood, or NULL
+    Column("elastic", Boolean, nullable=False),
+    Column("num_worker", Integer, nullable=False),
+    Column("work_dir", Text, nullable=False),
+    Column("state", String(40), nullable=False),
+    Column("attempt", Integer, nullable=False, default=0),  # 0: never handed to a runner
+    Column("slots", Text),  # JSON list of the slot ids that the current attempt holds
+    Column("create_time", Float, nullable=False),  # epoch seconds, like the two below
+    Column("start_time", Float),
+    Column("end_time", Float),
+    Column("exit_code", Integer),
+    Column("message", Text),
+    Column("reason", String(40)),
+    Column("stop_requested", Boolean, nullable=False, default=False),
+    Column("deleted", Boolean, nullable=False, default=False),  # hidden; files and row go once it has ended
+    Index("execs_by_state", "state"),
+)
+
+#: Every state that an exec entered, in order.
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", Integer, primary_key=True),
+    Column("exec_id", String(40), nullable=False, index=True),
+    Column("time", Float, nullable=False),
+    Column("state", String(40), nullable=False),
+    Column("message", Text),
+)
+
+#: Numbers handed out for ever; a number is never used twice, even when the submission fails.
+sequences = Table(
+    "sequences",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("last", Integer, nullable=False),
+)
+
+#: Tokens made by logon, as SHA-256.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("user", String(200), nullable=False),
+    Column("expires", Float, nullable=False),
+)
