@@ -1,0 +1,66 @@
+"""Write the parts of the documentation that come from tables in the code: `python docs/generate.py`.
+
+A test compares what stands in the files with what this makes, so they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from dlicmd.contract.argv import help_sections  # noqa: E402
+from dlicmd.contract.exits import MEANING  # noqa: E402
+from dlicmd.contract.options import Group, Local  # noqa: E402
+
+
+def exit_codes() -> str:
+    """The exit code table of the README."""
+    rows = [f"| {int(code)} | {text} |" for code, text in MEANING.items()]
+    return "\n".join(["| code | meaning |", "|---|---|", *rows])
+
+
+def options() -> str:
+    """docs/options.md: every command and option."""
+    lines = [
+        "# Commands and options",
+        "",
+        "Made by `python docs/generate.py` from the option table. Options are matched exactly; whatever is not listed",
+        "here, and everything after `--`, goes to your program. *Hidden* ones are not in `--help`.",
+    ]
+    for group, members in help_sections(hidden=True).items():
+        lines += ["", f"## {group.value}", ""]
+        submission = group in (Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING)
+        lines += ["| option | meaning |" + (" on the local backend |" if submission else "")]
+        lines += ["|---|---|" + ("---|" if submission else "")]
+        for option in members:
+            names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+            value = "\\|".join(option.choices) or option.metavar
+            text = option.help + (" *(hidden)*" if option.hidden else "")
+            row = f"| {names}{f' {value}' if value else ''} | {text} |"
+            lines.append(row + (f" {option.local.value if option.local is not Local.CLIENT else ''} |"
+                                if submission else ""))
+    return "\n".join(lines) + "\n"
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """`text` with what stands between the two markers of `name` replaced."""
+    pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+    return re.sub(pattern, lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
+
+
+def documents() -> dict[Path, str]:
+    """Every generated file with its content."""
+    readme = ROOT / "README.md"
+    return {
+        readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
+        ROOT / "docs" / "options.md": options(),
+    }
+
+
+if __name__ == "__main__":
+    for path, content in documents().items():
+        path.write_text(content, encoding="utf-8")

@@ -1,0 +1,106 @@
+"""The rules of docs/architecture.md that a machine can hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CLIENT_LIBRARIES = {"click", "requests", "rich", "yaml", "pathspec", "platformdirs"}
+ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
+#: Room → rooms of ours that it may import, besides itself.
+MAY_IMPORT = {
+    "dlicmd.contract": set(),
+    "dlicmd": {"dlicmd.contract"},
+    "local_backend.api": {
+        "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
+        "local_backend.data", "local_backend.scheduler",
+    },
+    "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
+                             "local_backend.runtime"},
+    "local_backend.data": {"dlicmd.contract", "local_backend"},
+    "local_backend.store": {"dlicmd.contract", "local_backend"},
+    "local_backend.scheduler": {"dlicmd.contract", "local_backend"},
+    "local_backend.runtime": {
+        "dlicmd.contract", "local_backend", "local_backend.scheduler", "local_backend.store", "local_backend.data",
+        "local_backend.elastic",
+    },
+    "local_backend.elastic": set(),
+}
+
+
+def sources(room: str) -> list[Path]:
+    """Python files of a room; `dlicmd` and `local_backend` mean their top folder alone."""
+    folder = ROOT / room.replace(".", "/")
+    return sorted(folder.glob("*.py") if room in ("dlicmd", "local_backend") else folder.rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def room_of(module: str) -> str:
+    """The room that a module of ours lives in."""
+    parts = module.split(".")
+    nested = ".".join(parts[:2])
+    return nested if nested in MAY_IMPORT else parts[0]
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_arrows_point_down(room: str) -> None:
+    for path in sources(room):
+        for module in imports(path) - {"dlicmd.__version__"}:
+            if module.split(".")[0] in ("dlicmd", "local_backend"):
+                assert room_of(module) in MAY_IMPORT[room] | {room}, f"{path.relative_to(ROOT)} imports {module}"
+
+
+@pytest.mark.parametrize(
+    ("room", "libraries"),
+    [("dlicmd.contract", {"platformdirs"}), ("dlicmd", CLIENT_LIBRARIES), ("local_backend.elastic", ENGINE_LIBRARIES)],
+)
+def test_libraries_of_a_room(room: str, libraries: set[str]) -> None:
+    allowed = libraries | set(sys.stdlib_module_names) | {"dlicmd", "local_backend"}
+    for path in sources(room):
+        tops = {module.split(".")[0] for module in imports(path)}
+        assert tops <= allowed, f"{path.relative_to(ROOT)} imports {sorted(tops - allowed)}"
+
+
+def test_the_server_side_never_imports_torch() -> None:
+    for room in ("local_backend", "local_backend.api", "local_backend.submit", "local_backend.store",
+                 "local_backend.scheduler", "local_backend.data"):
+        for path in sources(room):
+            tops = {module.split(".")[0] for module in imports(path)}
+            assert not tops & {"torch", "numpy", "cloudpickle"}, path
+
+
+def test_every_package_is_listed_for_installation() -> None:
+    text = (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    block = re.search(r"^packages =\n((?:    \S+\n)+)", text, re.MULTILINE)
+    assert block
+    listed = set(block[1].split())
+    found = {
+        str(path.parent.relative_to(ROOT)).replace("/", ".")
+        for top in ("dlicmd", "local_backend") for path in (ROOT / top).rglob("__init__.py")
+        if "fabric" not in path.parts
+    }
+    assert listed == found | {"dlicmd.samples", "pyedt"}
+
+
+def test_nothing_of_a_workplace_is_in_the_tree() -> None:
+    for top in ("dlicmd", "local_backend", "samples", "docs", "benchmarks"):
+        for path in (ROOT / top).rglob("*"):
+            if path.suffix in (".py", ".md", ".cfg"):
+                text = path.read_text(encoding="utf-8")
+                assert not re.search(r"\bTODO\b|\bFIXME\b|NotImplementedError", text), path

@@ -1,0 +1,30 @@
+"""Documentation that cannot lie: generated parts are current, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "samples").rglob("*.md")])
+
+
+def test_generated_parts_are_current() -> None:
+    documents = runpy.run_path(str(ROOT / "docs" / "generate.py"))["documents"]()
+    for path, content in documents.items():
+        assert path.read_text(encoding="utf-8") == content, f"run `python docs/generate.py`: {path.name} is stale"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+               for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("#"):
+            assert target[1:] in anchors, f"{page.name}: no heading for {target}"
+        elif "://" not in target:
+            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
