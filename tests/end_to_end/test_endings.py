@@ -1,0 +1,158 @@
+"""How jobs end, and what the command line says about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from support import eventually
+
+FAILS = "import sys\nprint('before')\nraise ValueError('no such digit: ß')\n"
+#: Waits, without sleeping on a clock, until somebody ends it.
+WAITS = "import signal, sys\nprint('ready', flush=True)\nsignal.pause()\n"
+
+
+def ready(user, exec_id: str) -> None:
+    """Wait until the program of an exec has printed `ready`."""
+    eventually(lambda: "ready" in user.run("--exec-trainoutlogs", exec_id).out, "the program runs")
+
+
+def test_a_failing_program(user) -> None:
+    folder = user.model("my model", train=FAILS)
+    done = user.run("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
+    assert done.code == 3, done
+    assert "ValueError: no such digit: ß" in done.err + done.out
+    exec_id = next(iter(json.loads(user.run("--exec-get-all", "-o", "json").out)))["id"]
+    shown = user.run("--exec-get", exec_id).json
+    assert shown["state"] == "ERROR" and shown["exitCode"] == 1
+    assert shown["message"] == "ValueError: no such digit: ß"
+    trace = user.run("--exec-trainerrlogs", exec_id).out
+    assert trace.startswith("Traceback (most recent call last):") and 'train.py", line 3, in <module>' in trace
+    assert trace.count("File ") == 1, "only the user's own frames"
+    assert user.run("--exec-trainoutlogs", exec_id).out.strip() == "before"
+    assert "ValueError: no such digit: ß" in user.run("--exec-launcherlogs", exec_id).out
+
+
+def test_the_programs_own_exit_code_on_request(user) -> None:
+    folder = user.model("m", train="import sys\nsys.exit(42)\n")
+    words = ("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--wait")
+    assert user.run(*words).code == 3
+    assert user.run(*words, "--pass-exit-code").code == 42
+
+
+def test_stop_leaves_nothing_behind(user) -> None:
+    program = (
+        "import os, sys, time, subprocess\n"
+        "for _ in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork() == 0:\n"
+        "            subprocess.Popen(['sleep', '1000'], start_new_session=True).wait()\n"
+        "        os._exit(0)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    folder = user.model("m", train=program)
+    exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
+    ready(user, exec_id)
+    before = [process for process in user.processes() if process.environ().get("DLI_EXECID") == exec_id]
+    assert len(before) >= 5
+    stopped = user.run("--exec-stop", exec_id)
+    assert stopped.code == 0 and stopped.out.strip() == f"Stop exec {exec_id} succeed. HTTP:204"
+    assert user.run("--wait", exec_id).code == 4
+    assert not [process for process in before if process.is_running() and process.status() != "zombie"]
+    assert user.run("--exec-get", exec_id).json["state"] == "KILLED"
+
+
+def test_killing_the_server_loses_nothing(user) -> None:
+    program = "import os, time\nprint('ready', flush=True)\n" \
+              "while not os.path.exists('go'):\n    time.sleep(0.05)\nprint('done')\n"
+    folder = user.model("m", train=program)
+    exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
+    ready(user, exec_id)
+    shown = user.run("--exec-get", exec_id).json
+    os.kill(user.server_pid, signal.SIGKILL)
+    after = user.run("--exec-get", exec_id)
+    assert after.code == 0 and after.json["state"] == "RUNNING", after
+    os.kill(user.server_pid, signal.SIGKILL)
+    with open(os.path.join(shown["workDir"], "go"), "w"):
+        pass
+    assert user.run("--wait", exec_id).code == 0
+    assert user.run("--exec-trainoutlogs", exec_id).out.split() == ["ready", "done"]
+
+
+def test_interrupting_follow_detaches(user) -> None:
+    folder = user.model("m", train=WAITS)
+    process = user.start("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
+    seen = []
+    while "ready" not in "".join(seen):
+        line = process.stdout.readline()
+        assert line, process.communicate()
+        seen.append(line)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    exec_id = json.loads("".join(seen)[("".join(seen)).index("{"):("".join(seen)).index("}") + 1])["execId"]
+    assert f"--follow {exec_id}" in err and f"--exec-get {exec_id}" in err
+    assert user.run("--exec-get", exec_id).json["state"] == "RUNNING"
+    assert user.run("--wait", exec_id, "--wait-timeout", "1").code == 7
+
+
+def test_what_can_never_run_says_so(user) -> None:
+    folder = user.model("m", train="print(1)\n")
+    done = user.run("--exec-start", "distPyTorch", "--model-dir", str(folder), "--model-main", "train.py",
+                    "--numWorker", "3", "--wait")
+    assert done.code == 10, done
+    assert "3" in done.err and "2" in done.err and "DLI_SLOTS" in done.err
+
+
+def test_pending_timeout_and_queue(user) -> None:
+    folder = user.model("m", train=WAITS)
+    words = ("distPyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--numWorker", "2")
+    first = user.submit(*words)
+    ready(user, first)
+    second = user.run("--exec-start", *words, "--msd-pending-timeout", "1", "--wait")
+    assert second.code == 3, second
+    shown = user.run("--exec-get", second.json["execId"]).json
+    assert shown["reason"] == "PENDING_TIMEOUT" and "1 s" in shown["message"]
+    assert user.run("--exec-get", first).json["state"] == "RUNNING"
+
+
+def test_memory_limit_ends_one_job_and_leaves_the_other(user) -> None:
+    calm = user.submit("PyTorch", "--model-dir", str(user.model("calm", train=WAITS)), "--model-main", "train.py")
+    ready(user, calm)
+    greedy = "hoard = bytearray(800 * 2**20)\nhoard[::4096] = b'x' * len(hoard[::4096])\n" + WAITS
+    done = user.run("--exec-start", "PyTorch", "--model-dir", str(user.model("greedy", train=greedy)),
+                    "--model-main", "train.py", "--workerMemory", "500m", "--wait")
+    assert done.code == 3, done
+    shown = user.run("--exec-get", done.json["execId"]).json
+    assert shown["reason"] == "OUT_OF_MEMORY" and "out of memory" in shown["message"]
+    assert user.run("--exec-get", calm).json["state"] == "RUNNING"
+
+
+def test_words_reach_the_program_untouched(user) -> None:
+    folder = user.model("späte \"Ernte\"", train="import sys, json\nprint(json.dumps(sys.argv[1:]))\n")
+    words = ["--lr", "0.1", "--name", "DDP Tutorial", "--q", "it's \"so\"", "--json", '{"a": [1, 2]}', "-x", "#&+%41",
+             "ü", ""]
+    done = user.run("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py",
+                    "--appName", "My App", "--follow", *words, "--", "-o", "x y", "--numWorker", "9")
+    assert done.code == 0, done
+    line = next(line for line in done.out.splitlines() if line.startswith('["--lr"'))
+    assert json.loads(line) == [*words, "-o", "x y", "--numWorker", "9"]
+    shown = user.run("--exec-get", last_id(user)).json
+    assert shown["appName"] == "My App"
+
+
+def last_id(user) -> str:
+    """Id of the newest exec."""
+    return str(json.loads(user.run("--exec-get-all", "-o", "json").out)[-1]["id"])
+
+
+def test_delete_removes_everything(user) -> None:
+    folder = user.model("m", train="print('x')\n")
+    exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
+    user.run("--wait", exec_id)
+    assert user.run("--exec-delete", exec_id).code == 0
+    assert user.run("--exec-get", exec_id).code == 6
+    eventually(lambda: not list(user.home.rglob(exec_id)), "the files are gone")
