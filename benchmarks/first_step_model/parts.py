@@ -1,0 +1,35 @@
+"""What both sides of the benchmark train: the same model, data and optimizer."""
+
+import os
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+
+class TellingSGD(torch.optim.SGD):
+    """SGD that notes, in the file named by FIRST_STEP_FILE, when its first step was done (epoch seconds)."""
+
+    told = False
+
+    def step(self, closure=None):
+        super().step(closure)
+        if not TellingSGD.told:
+            TellingSGD.told = True
+            with open(f"{os.environ['FIRST_STEP_FILE']}.{os.getpid()}", "w") as file:
+                file.write(repr(time.time()))
+
+
+def network():
+    """A small convolutional net for 8x8 images."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10))
+
+
+def datasets():
+    """(train, test): random images, for only the start is timed."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(512, 1, 8, 8, generator=generator)
+    labels = torch.randint(0, 10, (512,), generator=generator)
+    return TensorDataset(images, labels), TensorDataset(images[:64], labels[:64])
