@@ -35,6 +35,8 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: Grows with every committed write: who saw this number before reading need not read again while it stays.
+        self.changes = 0
         self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
         self._write_engine = self._engine(read_only=False)
@@ -46,18 +48,21 @@ class Database:
         Raises:
             DatabaseError: the file is damaged, unreadable, or written by a newer version.
         """
-        from local_backend.store.migrations.upgrade import upgrade
+        from local_backend.store.migrations.upgrade import NewerDatabase, upgrade
 
         try:
             self.path.touch(mode=0o600, exist_ok=True)
             self.path.chmod(0o600)
             with self._write_engine.connect() as connection:
-                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                # Not quick_check: only the full one compares rows with their indexes, and sees a damaged id or state.
+                found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
                 if found != "ok":
                     raise DatabaseError(f"{self.path} is damaged ({found}); restore a backup of it or move it away")
             upgrade(self._write_engine)
         except DatabaseError:
             raise
+        except NewerDatabase as problem:
+            raise DatabaseError(f"{self.path}: {problem}") from None
         except Exception as problem:
             raise DatabaseError(f"cannot use the database {self.path}: {_first_line(problem)}") from problem
         self._writer.start()
@@ -87,6 +92,7 @@ class Database:
             try:
                 with self._write_engine.begin() as connection:
                     value = work(connection)
+                self.changes += 1
                 result.set_result(value)
             except BaseException as problem:
                 result.set_exception(problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -71,6 +72,16 @@ def next_number(connection: Connection) -> int:
 def exec_id(number: int) -> str:
     """The exec id, also the application id: `<namespace>-<n>`."""
     return f"{NAMESPACE}-{number}"
+
+
+def is_exec_id(text: str) -> bool:
+    """Whether this has the form of an exec id of ours."""
+    return re.fullmatch(rf"{NAMESPACE}-[1-9][0-9]{{0,17}}", text) is not None
+
+
+def last_number(connection: Connection) -> int:
+    """The last number handed out, 0 before the first."""
+    return connection.execute(select(sequences.c.last).where(sequences.c.name == "exec")).scalar() or 0
 
 
 def create(

@@ -1,0 +1,1 @@
+"""Schema versions of the database, in Alembic's form; `upgrade.py` applies them."""

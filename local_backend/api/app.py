@@ -1,0 +1,64 @@
+"""Puts the application together."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+
+from fastapi import FastAPI
+
+from dlicmd import __version__
+from local_backend.api import auth, conf, errors, execs, follow, logs, results, scheduler
+from local_backend.api.backend import Backend, Supervisor
+from local_backend.api.guard import Guard, host_name
+from local_backend.settings import Settings
+from local_backend.store.database import Database
+
+#: `conf` before `execs`: /execs/frameworks is no exec.
+ROUTERS = (auth.router, conf.router, execs.router, follow.router, logs.router, results.router, scheduler.router)
+
+
+def create_app(
+    settings: Settings, database: Database, supervisor: Supervisor, token: str, password: str | None = None
+) -> Guard:
+    """The ASGI application of one backend, behind its guard.
+
+    `token` opens everything, and is a password for logon, as `password` is when there is one.
+    """
+    app = FastAPI(
+        title="dlicmd local backend",
+        version=__version__,
+        redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
+        redoc_url=None,
+    )
+    backend = Backend(settings, database, supervisor, token, password)
+    app.state.backend = backend
+    for router in ROUTERS:
+        app.include_router(router)
+    errors.install(app)
+    hosts, addresses = _own_names(settings)
+    return Guard(app, backend, hosts, addresses)
+
+
+def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:
+    """Host names that the server answers to beyond the loopback's, and whether to any literal address."""
+    names = {name.strip() for name in os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
+    if settings.embedded:
+        return _host_names(names), False
+    names.add(f"[{settings.host}]" if ":" in settings.host else settings.host)
+    everywhere = _is_unspecified(settings.host)
+    if everywhere:
+        names |= {socket.gethostname(), socket.getfqdn()}
+    return _host_names(names), everywhere
+
+
+def _host_names(names: set[str]) -> frozenset[str]:
+    return frozenset(found for name in names if (found := host_name(name)))
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,68 @@
+"""What every route needs: one object per server, and who is calling."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request
+
+from local_backend.api.errors import ApiError
+from local_backend.runtime.paths import ExecPaths
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+
+
+class Supervisor(Protocol):
+    """The part of the runtime's supervisor that the API uses."""
+
+    def wake(self) -> None:
+        """Look at the database now."""
+
+    def status(self) -> dict[str, object]:
+        """Slots, jobs and nursery, for GET /status."""
+
+
+@dataclass
+class Backend:
+    """One running backend."""
+
+    settings: Settings
+    database: Database
+    supervisor: Supervisor
+    #: The token of backend.json; also a password for logon.
+    token: str
+    #: A further password for logon, None for none.
+    password: str | None = None
+    started: float = field(default_factory=time.time)
+    #: The server is going: long polls answer at once.
+    closing: bool = False
+
+    def paths(self, row: ExecRow) -> ExecPaths:
+        """Files of an exec."""
+        return self.settings.paths.job(row.id, row.creator)
+
+    def exec_row(self, exec_id: str, user: str) -> ExecRow:
+        """An exec of this user. Raises ApiError (400, as the contract has it) when there is none."""
+        row = self.database.read(lambda c: execs.get(c, exec_id)) if execs.is_exec_id(exec_id) else None
+        if row is None or row.creator != user:
+            raise ApiError(400, f"Exec {exec_id[:80]!r} is not found")
+        return row
+
+
+def _backend(request: Request) -> Backend:
+    backend: Backend = request.app.state.backend
+    return backend
+
+
+def _user(request: Request) -> str:
+    """Whom the guard let in."""
+    user: str = request.scope["dlicmd.user"]
+    return user
+
+
+TheBackend = Annotated[Backend, Depends(_backend)]
+TheUser = Annotated[str, Depends(_user)]

@@ -1,0 +1,91 @@
+"""Configuration, status and the catalogue of frameworks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter
+
+from dlicmd import __version__
+from dlicmd.contract import wire
+from local_backend.api.backend import TheBackend, TheUser
+from local_backend.submit.catalogue import FRAMEWORKS, Framework
+
+router = APIRouter(tags=["conf"])
+
+
+@router.get(wire.CONF)
+def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
+    """Configuration, text to text; DLICMD_EXTENSIONS names what this server offers beyond the recorded contract."""
+    settings = backend.settings
+    extensions = [wire.EXT_ARGV, wire.EXT_FOLLOW, *([wire.EXT_LOCAL_PATHS] if settings.embedded else [])]
+    return {
+        wire.MSD_ENABLED: "true",
+        "DLI_DATA_FS": str(settings.data_fs),
+        "DLI_RESULT_FS": str(settings.result_fs),
+        wire.EXTENSIONS: ",".join(extensions),
+    }
+
+
+@router.get(wire.STATUS)
+def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
+    """Version, uptime in seconds, and what the supervisor says: slots, jobs by state, nursery."""
+    return {
+        "version": __version__,
+        "embedded": backend.settings.embedded,
+        "uptime": int(time.time() - backend.started),
+        **backend.supervisor.status(),
+    }
+
+
+@router.get(wire.FRAMEWORKS)
+def frameworks(_user: TheUser) -> list[dict[str, Any]]:
+    """The frameworks that a submission may name."""
+    return [framework_object(framework) for framework in FRAMEWORKS]
+
+
+@router.get(wire.BASE + "/frameworks")
+def framework_details(_user: TheUser, backend: str | None = None) -> list[dict[str, str]]:
+    """Frameworks in the form of the first product generation, all or those of one `backend` (PyTorch, TensorFlow)."""
+    return [
+        {
+            "name": framework.name,
+            "home": "",
+            "backend": framework.backend,
+            "accelerator": "Elastic" if framework.elastic else "Native",
+            "psNum": str(framework.parameter_servers or 0),
+            "commIPNetwork": "",
+        }
+        for framework in FRAMEWORKS
+        if backend is None or framework.backend.lower() == backend.lower()
+    ]
+
+
+@router.get(wire.BASE + "/frameworks/all")
+def framework_names(_user: TheUser) -> list[str]:
+    """Names of the training engines."""
+    return [framework.name for framework in FRAMEWORKS]
+
+
+def framework_object(framework: Framework) -> dict[str, Any]:
+    """A framework as the catalogue shows it: the recorded keys in their order, absent where they say nothing."""
+    shown = {
+        "name": framework.name,
+        "description": "",
+        "desc": list(framework.help),
+        "deployMode": "cluster",
+        "hasTask0": framework.has_driver,
+        "execMode": "distributed" if framework.distributed else "single",
+        "appName": framework.app_name,
+        "exports": dict(framework.exports) or None,
+        "numWorkers": framework.workers,
+        "maxWorkers": framework.max_workers,
+        "workerMemory": framework.memory,
+        "frameworkCmdGenerator": framework.command_generator,
+        "distributeStrategy": framework.strategy,
+        "numPs": framework.parameter_servers,
+        "backend": framework.backend,
+        "frameworkVersion": framework.version,
+    }
+    return {key: value for key, value in shown.items() if value is not None}

@@ -1,0 +1,54 @@
+"""Every error is plain text, `Error <code>: <sentence>.`, as the recorded server has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
+
+from local_backend.submit.errors import BadSubmission, StorageFailed, SubmitError, TooLarge
+
+_STATUS: dict[type[SubmitError], int] = {BadSubmission: 400, TooLarge: 413, StorageFailed: 507}
+_SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
+
+
+class ApiError(HTTPException):
+    """An answer other than success; `detail` is a sentence without its full stop."""
+
+
+def error_response(code: int, sentence: str, headers: Mapping[str, str] | None = None) -> PlainTextResponse:
+    """The answer for an error."""
+    return PlainTextResponse(f"Error {code}: {sentence}.\n", code, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Give every kind of failure its answer."""
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(SubmitError, _submit)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _http(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    sentence = problem.detail if isinstance(problem, ApiError) else _SENTENCES.get(problem.status_code, problem.detail)
+    return error_response(problem.status_code, sentence, problem.headers)
+
+
+def _submit(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, SubmitError)
+    return error_response(_STATUS[type(problem)], str(problem))
+
+
+def _validation(_request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    first = problem.errors()[0]
+    return error_response(400, f"{first['loc'][-1]}: {first['msg']}")
+
+
+def _unexpected(_request: Request, _problem: Exception) -> Response:
+    """The traceback goes to the log: the web server writes what is raised again after this answer."""
+    return error_response(500, "The server failed; its log (backend.log) says how")

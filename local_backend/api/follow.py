@@ -1,0 +1,158 @@
+"""GET /execs/{id}/follow: the exec and its new output in one answer, as soon as there is news."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+
+from dlicmd.contract import wire
+from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.errors import ApiError
+from local_backend.api.execs import show, whole
+from local_backend.api.textlog import open_log, size
+from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
+from local_backend.store.execs import ExecRow
+
+router = APIRouter(tags=["execs"])
+
+MOST_WAIT = 30
+#: Bytes of output per answer; a longer line is cut there.
+MOST_BYTES = 256 << 10
+_POLL = 0.1
+
+
+@dataclass
+class Cursor:
+    """What the client has seen: bytes of each stream, and a mark of the exec object."""
+
+    offsets: dict[str, int] = field(default_factory=dict)
+    mark: int = -1
+
+    def encode(self) -> str:
+        """As text that is safe in a URL."""
+        text = json.dumps([self.mark, self.offsets], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> Cursor:
+        """Inverse of `encode`; the empty text is the beginning. Raises ApiError."""
+        if not text:
+            return cls()
+        try:
+            mark, offsets = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            if not all(type(value) is int and value >= 0 for value in offsets.values()) or type(mark) is not int:
+                raise ValueError
+        except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
+            raise ApiError(400, "cursor: this is not a cursor of this server; begin without one") from None
+        return cls(offsets, mark)
+
+
+@router.get(wire.EXECS + "/{exec_id}/follow")
+async def follow(
+    request: Request, backend: TheBackend, user: TheUser, exec_id: str, cursor: str = "", wait: str = "0"
+) -> dict[str, Any]:
+    """The exec, output after `cursor` and the next cursor; waits up to `wait` seconds for news. Over, and all of its
+    output delivered, when the exec is terminal and `lines` is empty."""
+    seen = Cursor.decode(cursor)
+    deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
+    base_url = str(request.base_url)
+    row, version = await run_in_threadpool(_row, backend, exec_id, user)
+    paths = backend.paths(row)
+    while True:
+        answer = await run_in_threadpool(_news, backend, row, base_url, seen)
+        late = time.monotonic() >= deadline or backend.closing or await request.is_disconnected()
+        if answer is not None or row.terminal or late:
+            return answer or _answer(backend, row, base_url, seen)
+        before = _sizes(row, paths)
+        while time.monotonic() < deadline and not backend.closing:
+            await asyncio.sleep(_POLL)
+            if backend.database.changes != version or _sizes(row, paths) != before:
+                break
+        if backend.database.changes != version:
+            row, version = await run_in_threadpool(_row, backend, exec_id, user)
+
+
+def _row(backend: Backend, exec_id: str, user: str) -> tuple[ExecRow, int]:
+    version = backend.database.changes
+    return backend.exec_row(exec_id, user), version
+
+
+def _answer(backend: Backend, row: ExecRow, base_url: str, cursor: Cursor) -> dict[str, Any]:
+    return {wire.EXEC: show(backend, row, base_url), wire.LINES: [], wire.CURSOR: cursor.encode()}
+
+
+def _news(backend: Backend, row: ExecRow, base_url: str, seen: Cursor) -> dict[str, Any] | None:
+    """The answer when something is new since `seen`, else None. The row was read before the files: when it says that
+    the exec is over, all of its output is there."""
+    shown = show(backend, row, base_url)
+    mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
+    lines, offsets = new_lines(streams(row, backend.paths(row)), seen.offsets, row.terminal)
+    if not lines and mark == seen.mark:
+        return None
+    return {wire.EXEC: shown, wire.LINES: lines, wire.CURSOR: Cursor(offsets, mark).encode()}
+
+
+def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
+    """(task, stream, file) of what is followed: the driver of an elastic exec, every process of another."""
+    tasks = [DRIVER] if row.elastic else [worker_task(n) for n in range(1, row.num_worker + 1)]
+    return [(task, stream, paths.capture(task, stream, row.elastic)) for task in tasks for stream in _STREAMS]
+
+
+_STREAMS = ("stdout", "stderr")
+
+
+def _sizes(row: ExecRow, paths: ExecPaths) -> list[int]:
+    """Changes when there may be news in the files."""
+    try:
+        progress = paths.progress.stat().st_mtime_ns
+    except OSError:
+        progress = 0
+    return [progress, *(size(path) for _, _, path in streams(row, paths))]
+
+
+def new_lines(
+    sources: list[tuple[str, str, Path]], offsets: dict[str, int], over: bool
+) -> tuple[list[dict[str, str]], dict[str, int]]:
+    """Whole lines after the offsets, at most MOST_BYTES of them, and the offsets after them. A last line without its
+    newline is taken only when the exec is `over`."""
+    lines: list[dict[str, str]] = []
+    following = dict(offsets)
+    left = MOST_BYTES
+    for task, stream, path in sources:
+        key = f"{task}.{stream}"
+        start = offsets.get(key, 0)
+        chunk = _read(path, start, left)
+        if not over or len(chunk) == left:
+            cut = chunk.rfind(b"\n") + 1
+            chunk = chunk[: cut or (MOST_BYTES if len(chunk) >= MOST_BYTES else 0)]
+        if chunk:
+            following[key] = start + len(chunk)
+            left -= len(chunk)
+            texts = chunk.removesuffix(b"\n").split(b"\n")
+            lines += [{wire.TASK: task, wire.STREAM: stream, wire.TEXT: _text(text)} for text in texts]
+    return lines, following
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def _read(path: Path, start: int, most: int) -> bytes:
+    if most <= 0 or size(path) <= start:
+        return b""
+    file = open_log(path)
+    if file is None:
+        return b""
+    with file:
+        file.seek(start)
+        return file.read(most)

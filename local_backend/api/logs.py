@@ -1,0 +1,99 @@
+"""Logs of the program (/execs/{id}/log) and of single processes (/scheduler/.../logs/...)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from dlicmd.contract import wire
+from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.errors import ApiError
+from local_backend.api.execs import whole
+from local_backend.api.textlog import content, json_string, prefixed, size
+from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
+from local_backend.store.execs import ExecRow
+
+router = APIRouter(tags=["logs"])
+
+_STREAMS = {"outlog": ("stdout",), "errlog": ("stderr",), "outerrlog": ("stdout", "stderr")}
+_LOGS = ("stdout", "stderr", "launcherlog")
+
+
+@router.get(wire.EXECS + "/{exec_id}/log")
+def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str, logType: str = "outlog") -> Response:
+    """What the program wrote: `outlog`, `errlog`, or `outerrlog` (one after the other). Text, or one JSON string."""
+    row = backend.exec_row(exec_id, user)
+    streams = _STREAMS.get(logType)
+    if streams is None:
+        raise ApiError(400, f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
+    paths = backend.paths(row)
+    files = [path for stream in streams for path in program_logs(row, paths, stream)]
+    return _answer(request, content(files))
+
+
+@router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}")
+def driver_log(
+    request: Request, backend: TheBackend, user: TheUser, app_id: str, log: str, lastlines: str | None = None
+) -> Response:
+    """A log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have a driver's output."""
+    row = backend.exec_row(app_id, user)
+    if not row.elastic and log != "launcherlog":
+        raise ApiError(400, f"Exec {row.id} has no driver: {row.framework} runs executors only")
+    return _answer(request, content([_task_file(backend.paths(row), row, DRIVER, log)], _lines(lastlines)))
+
+
+@router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
+def executor_log(
+    request: Request,
+    backend: TheBackend,
+    user: TheUser,
+    app_id: str,
+    number: str,
+    log: str,
+    lastlines: str | None = None,
+) -> Response:
+    """A log of executor `number` (1-based). Lines of programs that are not elastic carry the number of their task."""
+    row = backend.exec_row(app_id, user)
+    executor = whole(number, "executor", 1)
+    if executor > row.num_worker:
+        raise ApiError(400, f"Exec {row.id} has executors 1 to {row.num_worker}, not {executor}")
+    chunks = content([_task_file(backend.paths(row), row, worker_task(executor), log)], _lines(lastlines))
+    if not row.elastic and log != "launcherlog":
+        chunks = prefixed(chunks, f"*Task {executor} SubProcess*: ".encode())
+    return _answer(request, chunks)
+
+
+def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
+    """Files that hold the program's own output, by rank.
+
+    An elastic program's standard output is what it stored as LOG_DIR/stdout (ELog does), else what its driver wrote;
+    to its standard error belongs that of its workers, where their tracebacks are.
+    """
+    workers = [worker_task(n) for n in range(1, row.num_worker + 1)]
+    if not row.elastic:
+        return [paths.capture(task, stream, False) for task in workers]
+    if stream == "stdout":
+        stored = paths.log_dir(DRIVER) / "stdout"
+        return [stored if size(stored) else paths.capture(DRIVER, stream, True)]
+    return [paths.capture(task, stream, True) for task in (DRIVER, *workers)]
+
+
+def _task_file(paths: ExecPaths, row: ExecRow, task: str, log: str) -> Path:
+    if log not in _LOGS:
+        raise ApiError(400, f"{log[:40]!r} is not one of {', '.join(_LOGS)}")
+    return paths.launcher_log if log == "launcherlog" else paths.capture(task, log, row.elastic)
+
+
+def _lines(text: str | None) -> int | None:
+    return None if text is None else whole(text, "lastlines", 0)
+
+
+def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
+    """Text, or a JSON string for a client that accepts JSON and not text."""
+    accepted = request.headers.get("accept", "").lower()
+    if "application/json" in accepted and "text/plain" not in accepted:
+        return StreamingResponse(json_string(chunks), media_type="application/json")
+    return StreamingResponse(chunks, media_type="text/plain; charset=utf-8")

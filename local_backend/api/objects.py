@@ -1,0 +1,205 @@
+"""The objects of the contract, made from rows. Pure: what a row does not hold is handed in."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from dlicmd.contract import states, wire
+from local_backend.runtime.paths import DRIVER, worker_task
+from local_backend.store.execs import NAMESPACE, ExecRow
+
+#: The one resource plan that there is, and the host that everything runs on.
+CONSUMER = f"/{NAMESPACE}/training"
+ADDRESS = "127.0.0.1"
+_PROGRESS = (
+    wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
+    wire.SECONDS_LEFT,
+)
+_NOW = frozenset({wire.WORKERS, wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
+_WAITING = frozenset({states.SUBMITTED, states.PENDING})
+_JOB_STATUS = {
+    states.SUBMITTED: "Pending", states.PENDING: "Pending", states.RUNNING: "Running", states.RECOVERING: "Running",
+    states.FINISHED: "Succeeded", states.KILLED: "Failed", states.ERROR: "Failed",
+}
+
+
+def iso(seconds: float) -> str:
+    """`YYYY-MM-DDTHH:MM:SSZ` of epoch seconds."""
+    return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def exec_object(row: ExecRow, progress: Any, scheduler_url: str) -> dict[str, Any]:
+    """An exec: the recorded fields in their order, then ours; what is not known is absent, never null."""
+    shown: dict[str, Any] = {
+        wire.ID: row.id,
+        wire.ARGS: row.args,
+        wire.SUBMISSION_ID: row.id,
+        wire.CREATOR: row.creator,
+        wire.STATE: row.state,
+        wire.APP_ID: row.id,
+        "schedulerUrl": scheduler_url,
+        "modelFileOwnerName": row.creator,
+        "workDir": row.work_dir,
+        wire.APP_NAME: row.app_name,
+        wire.CREATE_TIME: iso(row.create_time),
+        wire.ELASTIC: row.elastic,
+        "nameSpace": NAMESPACE,
+        wire.NUM_WORKER: row.num_worker,
+        wire.FRAMEWORK: row.framework,
+        wire.DATA_SOURCE: json.loads(row.data_source) if row.data_source else None,
+        wire.START_TIME: iso(row.start_time) if row.start_time else None,
+        wire.END_TIME: iso(row.end_time) if row.end_time else None,
+        wire.MESSAGE: row.message,
+        wire.REASON: row.reason,
+        wire.EXIT_CODE: row.exit_code,
+        **_progress(progress, row.state in {states.RUNNING, states.RECOVERING}),
+    }
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _progress(progress: Any, running: bool) -> dict[str, int | float]:
+    """The numbers of a progress file that are numbers; how fast and how long only while it runs."""
+    if not isinstance(progress, Mapping):
+        return {}
+    return {
+        key: value
+        for key in _PROGRESS
+        if isinstance(value := progress.get(key), int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and (running or key not in _NOW)
+    }
+
+
+def application_object(row: ExecRow) -> dict[str, Any]:
+    """The scheduler's view of an exec; times are whole epoch seconds."""
+    spec = row.job
+    running = row.state in {states.RUNNING, states.RECOVERING}
+    slots = json.loads(row.slots) if row.slots and running else []
+    gpus = sum(not str(slot).startswith("cpu") for slot in slots)
+    application: dict[str, Any] = {
+        "id": row.id,
+        "name": row.app_name,
+        "state": row.state,
+        "type": "Training",
+        "tag": f"{CONSUMER}/{row.creator}",
+        "consumer": CONSUMER,
+        "submit_user": row.creator,
+        "priority": 5000,
+        "submit_time": int(row.create_time),
+        "start_time": int(row.start_time or 0),
+        "end_time": int(row.end_time or 0),
+        "task12n_resreq": _request(row),
+        "task12n_num": row.num_worker,
+        "used_gpu": gpus,
+        "used_cpu": len(slots) - gpus,
+        "used_mem": (spec.memory or 0) // 2**20 * row.num_worker if running else 0,
+        "task12n": [{"name": worker_task(n), "state": row.state} for n in range(1, row.num_worker + 1)],
+        "kernels": [{"ip": ADDRESS}] if running else [],
+        "is_packing": False,
+    }
+    if row.elastic:
+        application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
+    return application
+
+
+def _request(row: ExecRow) -> str:
+    spec = row.job
+    gpus = spec.device_num if spec.device_type == "gpu" else 0
+    return f"ncpus={max(1, spec.device_num - gpus)},ngpus={gpus},mem={(spec.memory or 0) // 2**20}"
+
+
+def spark_application(row: ExecRow) -> dict[str, Any]:
+    """An application as /scheduler/applications shows it, with the names of the first product generation."""
+    return {
+        "applicationid": row.id,
+        "applicationname": row.app_name,
+        "driverid": row.id,
+        "type": "BATCH",
+        "username": row.creator,
+        "submittedtime": iso(row.create_time),
+        "endtime": iso(row.end_time) if row.end_time else "",
+        "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
+        **application_object(row),
+    }
+
+
+def job_uid(row: ExecRow) -> str:
+    """A stable UUID of an exec."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
+
+
+def parallel_job(row: ExecRow) -> dict[str, Any]:
+    """An exec as a ParallelJob."""
+    status: dict[str, Any] = {
+        "jobStatus": _JOB_STATUS[row.state],
+        "creationTimestamp": iso(row.create_time),
+    }
+    if row.state in _WAITING and row.message:
+        status["jobPendingReason"] = row.message
+    if row.start_time:
+        status["jobStartTime"] = iso(row.start_time)
+    groups = [_task_group("task12n", row.num_worker, row)]
+    if row.elastic:
+        groups.insert(0, _task_group(DRIVER, 1, row))
+    return {
+        "apiVersion": "ibm.com/v1alpha1",
+        "kind": "ParallelJob",
+        "metadata": {
+            "name": row.id,
+            "uid": job_uid(row),
+            "namespace": NAMESPACE,
+            "creationTimestamp": iso(row.create_time),
+            "labels": {"msd/job": row.id, "msd/job-type": "Training"},
+            "annotations": {
+                "lsf.ibm.com/consumer": CONSUMER,
+                "lsf.ibm.com/submissionUser": row.creator,
+                "lsf.ibm.com/gpu": _gpu(row),
+            },
+        },
+        "spec": {"name": row.id, "description": row.app_name, "taskGroups": groups},
+        "status": status,
+    }
+
+
+def _task_group(name: str, replica: int, row: ExecRow) -> dict[str, Any]:
+    memory = row.job.memory
+    amount = {"memory": f"{memory / 2**20:.6f}Mi"} if memory else {}
+    return {
+        "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": "" if name == DRIVER else _gpu(row)}},
+        "spec": {
+            "replica": replica,
+            "template": {
+                "spec": {"containers": [{"name": "msdtask", "resources": {"requests": amount, "limits": amount}}]}
+            },
+        },
+    }
+
+
+def _gpu(row: ExecRow) -> str:
+    spec = row.job
+    return f"num={spec.device_num}" if spec.device_type == "gpu" else ""
+
+
+def pods(row: ExecRow, node: str) -> list[dict[str, Any]]:
+    """The processes of a running exec as pods on `node`; none before and after."""
+    if row.state not in {states.RUNNING, states.RECOVERING}:
+        return []
+    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(n) for n in range(1, row.num_worker + 1))]
+    return [
+        {
+            "metadata": {
+                "name": f"{row.id}-{task}",
+                "labels": {"controller-uid": job_uid(row), "lsf.ibm.com/jobId": row.id},
+                "ownerReferences": [{"uid": job_uid(row), "kind": "ParallelJob", "name": row.id}],
+            },
+            "spec": {"nodeName": node},
+            "status": {"podIP": ADDRESS, "podIPs": [{"ip": ADDRESS}], "phase": "Running"},
+        }
+        for task in tasks
+    ]

@@ -1,0 +1,121 @@
+"""The scheduler's view: applications, Kubernetes objects, instances."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from dlicmd.contract import wire
+from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.errors import ApiError
+from local_backend.api.execs import request_stop, wanted_states, whole
+from local_backend.api.objects import application_object, parallel_job, pods, spark_application
+from local_backend.store import execs
+from local_backend.store.execs import NAMESPACE, ExecRow
+
+router = APIRouter(tags=["scheduler"])
+
+_MOST = 10_000
+_FILTERS = {"applicationid": "id", "driverid": "id", "applicationname": "app_name"}
+
+
+@router.get(wire.ENGINE_APPLICATIONS)
+def applications(
+    backend: TheBackend,
+    user: TheUser,
+    start: str = "0",
+    length: str = str(_MOST),
+    sort: str = "submit_time",
+    state: str | None = None,
+) -> list[dict[str, Any]]:
+    """Applications. `sort` is a field, with a leading `-` for descending; `state` is a list by commas."""
+    rows = _rows(backend, user, state)
+    found = _sorted([application_object(row) for row in rows], sort)
+    first = whole(start, "start", 0)
+    return found[first : first + whole(length, "length", 0)]
+
+
+@router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
+def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[str, Any]]:
+    """One application, as a list of one; of an unknown id, as an empty list."""
+    return [application_object(row) for row in _rows(backend, user, None) if row.id == app_id]
+
+
+@router.get(wire.APPLICATIONS)
+def application_details(request: Request, backend: TheBackend, user: TheUser) -> list[dict[str, Any]]:
+    """Applications with their driver (`task0`) and executors (`task12n`). `applicationid`, `applicationname`,
+    `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""
+    query = request.query_params
+    rows = _rows(backend, user, query.get("state"))
+    for name, column in _FILTERS.items():
+        if query.get(name):
+            rows = [row for row in rows if getattr(row, column) == query[name]]
+    if query.get("search"):
+        rows = [row for row in rows if query["search"] in f"{row.id} {row.app_name} {row.creator}"]
+    found = [spark_application(row) for row in rows]
+    if query.get("sort"):
+        down = query.get("order", "").lower() == "desc"
+        found = _sorted(found, ("-" if down else "") + query["sort"])
+    first = whole(query.get("start", "0"), "start", 0)
+    if first > len(found):
+        raise ApiError(416, f"start: there are {len(found)} applications")
+    return found[first : first + whole(query.get("length", str(_MOST)), "length", 0)]
+
+
+@router.put(wire.APPLICATIONS + "/{app_id}/stop")
+def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
+    """Stop an application."""
+    row = backend.exec_row(app_id, user)
+    request_stop(backend, row)
+    return JSONResponse({"id": row.id, "message": "stop requested"})
+
+
+@router.get(wire.KUBERNETES_OBJECTS)
+def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name: str | None = None) -> dict[str, Any]:
+    """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
+    rows = _rows(backend, user, None)
+    if type == "paralleljob":
+        objects = [parallel_job(row) for row in rows]
+    elif type == "pod":
+        objects = [pod for row in rows for pod in pods(row, socket.gethostname())]
+    else:
+        objects = []
+    if name is None:
+        return {"items": objects}
+    for found in objects:
+        if found["metadata"]["name"] == name:
+            return found
+    raise ApiError(400, f"There is no object of type {type[:40]!r} with the name {name[:80]!r}")
+
+
+@router.get(wire.BASE + "/scheduler/instances")
+def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
+    """The one instance that there is."""
+    return [
+        {
+            "uuid": NAMESPACE,
+            "name": NAMESPACE,
+            "version": "",
+            "masterUrl": str(request.base_url).rstrip("/"),
+            "executionUser": user,
+            "state": "STARTED",
+            "historyServerUrl": "",
+        }
+    ]
+
+
+def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
+    wanted = wanted_states(state)
+    rows = backend.database.read(lambda c: execs.of_user(c, user))
+    return [row for row in rows if wanted is None or row.state in wanted]
+
+
+def _sorted(objects: list[dict[str, Any]], sort: str) -> list[dict[str, Any]]:
+    """By a field of the objects, `-` before it for descending; rows of the same value stay in their order."""
+    field = sort.removeprefix("-")
+    if objects and not isinstance(objects[0].get(field), str | int | float):
+        raise ApiError(400, f"sort: there is no field {field[:40]!r} to sort by")
+    return sorted(objects, key=lambda item: item[field], reverse=sort.startswith("-"))

@@ -1,0 +1,88 @@
+"""Reads log files that may still grow: whole, their last lines, with a prefix, as text or as one JSON string."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_CHUNK = 1 << 16
+
+
+def open_log(path: Path) -> BinaryIO | None:
+    """The file, None when it is not there; never a link, nor anything that could block."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return open(fd, "rb")
+
+
+def size(path: Path) -> int:
+    """Bytes in a log, 0 when it is not there."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+
+def content(paths: Iterable[Path], last_lines: int | None = None) -> Iterator[bytes]:
+    """The bytes of the files one after the other; of each only the last lines when asked for."""
+    for path in paths:
+        file = open_log(path)
+        if file is None:
+            continue
+        with file:
+            if last_lines is not None:
+                file.seek(last_lines_start(file, last_lines))
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+
+def last_lines_start(file: BinaryIO, lines: int) -> int:
+    """Offset at which the last `lines` lines begin; reads no more than those, from the end. A last line without its
+    newline counts."""
+    end = file.seek(0, os.SEEK_END)
+    if lines == 0:
+        return end
+    position, wanted = end, lines
+    while position > 0:
+        step = min(_CHUNK, position)
+        position -= step
+        file.seek(position)
+        block = file.read(step)
+        at = len(block)
+        if position + at == end and block.endswith(b"\n"):
+            at -= 1  # ends the last line, separates nothing
+        while (at := block.rfind(b"\n", 0, at)) >= 0:
+            wanted -= 1
+            if wanted == 0:
+                return position + at + 1
+    return 0
+
+
+def prefixed(chunks: Iterable[bytes], prefix: bytes) -> Iterator[bytes]:
+    """The same with `prefix` before every line."""
+    fresh = True
+    for chunk in chunks:
+        ends = chunk.endswith(b"\n")
+        body = chunk[:-1] if ends else chunk
+        yield (prefix if fresh else b"") + body.replace(b"\n", b"\n" + prefix) + (b"\n" if ends else b"")
+        fresh = ends
+
+
+def json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """One JSON string with the text of the chunks; what is not UTF-8 is replaced."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    yield b'"'
+    for chunk in chunks:
+        yield json.dumps(decoder.decode(chunk))[1:-1].encode()
+    yield json.dumps(decoder.decode(b"", True))[1:-1].encode() + b'"'

@@ -1,0 +1,144 @@
+"""`local-backend`: serve, status and stop by hand what `dlicmd` starts by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from dlicmd import __version__
+from dlicmd.contract import home as home_contract
+from dlicmd.contract import states, wire
+from local_backend.files import read_json
+from local_backend.settings import Settings
+
+#: Seconds to wait for jobs, and for the server, to end.
+_PATIENCE = 120.0
+_POLL = 0.05
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """The local backend of dlicmd. Its state is in DLICMD_HOME."""
+
+
+@main.command()
+@click.option("--embedded", is_flag=True, help="Serve this user's own paths; implied without --host and --tls-cert.")
+@click.option("--host", help="Address to listen on (default 127.0.0.1). Others than the loopback need TLS.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0, the default, takes a free one.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
+@click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
+@click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
+def serve(embedded: bool, **flags: Any) -> None:
+    """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""
+    from local_backend.server import ServerError
+    from local_backend.server import serve as run
+
+    flags["embedded"] = embedded or (flags["host"] is None and flags["tls_cert"] is None)
+    for name in ("tls_cert", "tls_key"):
+        flags[name] = flags[name].expanduser().absolute() if flags[name] else None
+    try:
+        run(Settings.from_environment(**flags))
+    except (ServerError, ValueError) as problem:
+        _fail(str(problem))
+
+
+@main.command()
+def status() -> None:
+    """Show the running server."""
+    found = _running()
+    if found is None:
+        _fail(f"no server runs on {home_contract.home()}")
+    shown = _call(found, "GET", wire.STATUS)
+    click.echo(json.dumps({"url": found[home_contract.URL], "pid": found[home_contract.PID], **shown}, indent=2))
+
+
+@main.command()
+@click.option("--jobs", is_flag=True, help="Stop the jobs too.")
+def stop(jobs: bool) -> None:
+    """Stop the server; running jobs go on unless --jobs is given."""
+    found = _running()
+    if found is None:
+        click.echo(f"no server runs on {home_contract.home()}")
+        return
+    active = [item[wire.ID] for item in _call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
+    if jobs and active:
+        _stop_jobs(found, active)
+    os.kill(found[home_contract.PID], signal.SIGTERM)
+    _wait(lambda: _running() is None, "the server did not end")
+    click.echo("the server is stopped")
+    if active and not jobs:
+        click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
+
+
+def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
+    for exec_id in active:
+        try:
+            _call(found, "POST", wire.exec_path(exec_id, "stop"))
+        except urllib.error.HTTPError as problem:
+            if problem.code != 400:  # 400: it has ended by itself in the meantime
+                raise
+
+    def ended() -> bool:
+        listed = _call(found, "GET", wire.EXECS)
+        return not any(item[wire.STATE] in states.ACTIVE for item in listed if item[wire.ID] in active)
+
+    _wait(ended, "the jobs did not end")
+    click.echo(f"stopped {', '.join(active)}")
+
+
+def _running() -> dict[str, Any] | None:
+    """What backend.json says, when the server that wrote it holds the lock of this home."""
+    from local_backend.server import is_locked
+
+    settings = Settings.from_environment()
+    found = read_json(settings.home / home_contract.BACKEND_FILE)
+    return found if isinstance(found, dict) and is_locked(settings) else None
+
+
+def _call(found: dict[str, Any], method: str, path: str) -> Any:
+    """One call to the server of this home."""
+    from local_backend.server import CERTIFICATE
+
+    context = None
+    if found.get(CERTIFICATE):
+        # The very certificate that the server was started with; the name in it may be another than the loopback's.
+        context = ssl.create_default_context(cafile=found[CERTIFICATE])
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}
+    request = urllib.request.Request(found[home_contract.URL] + path, method=method, headers=headers)
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(request, timeout=60) as answer:
+        content = answer.read()
+    return json.loads(content) if content else None
+
+
+def _wait(done: Any, failure: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not done():
+        if time.monotonic() > deadline:
+            _fail(f"{failure} within {_PATIENCE:.0f} s")
+        time.sleep(_POLL)
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"local-backend: {text}", err=True)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

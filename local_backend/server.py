@@ -1,0 +1,321 @@
+"""One server on one DLICMD_HOME: lock, leftovers, database, supervisor, socket, and the file by which it is found."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from dlicmd.contract import home as home_contract
+from local_backend.files import write_json
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database, DatabaseError
+from local_backend.submit.accept import sweep
+
+if TYPE_CHECKING:
+    from local_backend.api.guard import Guard
+
+log = logging.getLogger("local_backend.server")
+
+#: Key of backend.json beside the contract's: the certificate that `local-backend stop` verifies the server with.
+CERTIFICATE = "certificate"
+#: Seconds that open calls get to end when the server stops.
+_GOODBYE = 3
+_LOG_BYTES = 10 << 20
+
+
+class ServerError(Exception):
+    """The server cannot run; the text is one line that says why and what to do."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
+    check_network(settings)
+    make_home(settings)
+    with _locked(settings), _logging(settings):
+        log.info("starting, process %d, home %s", os.getpid(), settings.home)
+        try:
+            _serve(settings)
+        except ServerError as problem:
+            log.error("%s", problem)
+            raise
+        log.info("stopped")
+
+
+def check_network(settings: Settings) -> None:
+    """Raise ServerError for a setting that would put tokens on a network in clear, or a half-set certificate."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ServerError("--tls-cert and --tls-key belong together")
+    loopback = _is_loopback(settings.host)
+    if settings.embedded and not loopback:
+        raise ServerError(f"--embedded listens on the loopback only, not on {settings.host}")
+    if not loopback and settings.tls_cert is None:
+        raise ServerError(
+            f"--host {settings.host} is reachable from other machines and needs TLS: add --tls-cert FILE --tls-key FILE"
+        )
+
+
+def make_home(settings: Settings) -> None:
+    """Make the directories that must be there. Raises ServerError."""
+    paths = settings.paths
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.home.chmod(0o700)
+        for folder in (paths.jobs, paths.incoming, paths.volumes):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.data_fs.is_relative_to(settings.home):
+            settings.data_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+
+
+@contextlib.contextmanager
+def _locked(settings: Settings) -> Iterator[None]:
+    """Hold the lock of the home; it ends with this process, however that ends."""
+    try:
+        fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ServerError(
+            f"another server runs on {settings.home} (local-backend status shows it; local-backend stop ends it)"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_locked(settings: Settings) -> bool:
+    """Whether a server runs on this home."""
+    try:
+        fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def _logging(settings: Settings) -> Iterator[None]:
+    """Everything that is logged goes to backend.log, tracebacks of failed calls included."""
+    try:
+        handler = RotatingFileHandler(settings.paths.log, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+        settings.paths.log.chmod(0o600)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.raiseExceptions = False  # a full disk must not turn every log line into a traceback
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _serve(settings: Settings) -> None:
+    database = open_database(settings)
+    try:
+        with _listening(settings) as sock:
+            _run(settings, database, sock)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    finally:
+        database.close()
+
+
+def open_database(settings: Settings) -> Database:
+    """Open the database and remove what an interrupted server left. Raises ServerError."""
+    paths = settings.paths
+    database = Database(paths.database)
+    try:
+        database.open()
+        known, last = database.read(lambda c: (execs.all_ids(c), execs.last_number(c)))
+    except DatabaseError as problem:
+        database.close()
+        raise ServerError(str(problem)) from None
+    unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
+    if unknown:
+        database.close()
+        raise ServerError(
+            f"{paths.database} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or replaced by "
+            f"an older one. Restore a backup of it, or move {paths.jobs} away"
+        )
+    try:
+        for orphan in sweep(paths, known, settings.user):
+            log.info("removed the unfinished submission %s", orphan)
+    except OSError as problem:
+        database.close()
+        raise _unusable(settings, problem) from None
+    return database
+
+
+def _number(exec_id: str) -> int:
+    return int(exec_id.rpartition("-")[2])
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """A listening socket; port 0 takes a free one. Raises ServerError."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise ServerError(f"--host {settings.host}: there is no such address on this machine") from None
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(address)
+            sock.listen(1024)
+        except OSError as problem:
+            raise _no_port(settings, problem) from None
+        yield sock
+
+
+def _no_port(settings: Settings, problem: OSError) -> ServerError:
+    where = f"{settings.host} port {settings.port}"
+    if problem.errno == errno.EADDRINUSE:
+        return ServerError(f"{where} is taken by another program; choose another --port, or 0 for a free one")
+    if problem.errno == errno.EACCES:
+        return ServerError(f"{where} may not be used by this user; choose a --port above 1023, or 0 for a free one")
+    return ServerError(f"cannot listen on {where}: {problem.strerror}")
+
+
+def _run(settings: Settings, database: Database, sock: socket.socket) -> None:
+    """Start the supervisor and answer calls until a signal comes."""
+    from local_backend.api.app import create_app
+    from local_backend.runtime.supervisor import Supervisor
+
+    token = secrets.token_urlsafe(32)
+    # Taken out of the environment, so that no job inherits it.
+    password = os.environ.pop("DLI_PASSWORD", None)
+    supervisor = Supervisor(settings, database)
+    guard = create_app(settings, database, supervisor, token, password)
+    server = make_server(guard, settings)
+    supervisor.start()
+    try:
+        with _announced(settings, sock, token):
+            server.run(sockets=[sock])
+    finally:
+        supervisor.close()
+
+
+@contextlib.contextmanager
+def _announced(settings: Settings, sock: socket.socket, token: str) -> Iterator[None]:
+    """backend.json, for as long as the server answers."""
+    path = settings.home / home_contract.BACKEND_FILE
+    url = url_of(settings, sock)
+    content: dict[str, object] = {home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token}
+    if settings.tls_cert is not None:
+        content[CERTIFICATE] = str(settings.tls_cert)
+    write_json(path, content)
+    log.info("serving at %s", url)
+    try:
+        print(f"local-backend: serving at {url}, state in {settings.home}", flush=True)
+    except OSError:
+        log.info("nobody reads the standard output")
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def url_of(settings: Settings, sock: socket.socket) -> str:
+    """The address for a client on this machine."""
+    host, port = sock.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """Ends on SIGTERM and SIGINT, and leaves the rest to its caller, which has more to put away."""
+
+    def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
+        super().__init__(config)
+        self._guard = guard
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Unlike the base class, not to raise the signal again afterwards: that would end the process at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal: long polls answer at once, then the server ends."""
+        self._guard.backend.closing = True
+        super().handle_exit(sig, frame)
+
+
+def make_server(guard: Guard, settings: Settings) -> Server:
+    """The web server for an application. Raises ServerError when the certificate cannot be used."""
+    config = uvicorn.Config(
+        guard,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=_GOODBYE,
+        ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
+        ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
+    )
+    try:
+        config.load()
+    except (ssl.SSLError, OSError) as problem:
+        reason = problem.strerror or "not a certificate and its key"
+        raise ServerError(f"--tls-cert {settings.tls_cert}, --tls-key {settings.tls_key}: {reason}") from None
+    return Server(config, guard)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unusable(settings: Settings, problem: OSError) -> ServerError:
+    where = problem.filename or settings.home
+    reason = problem.strerror or problem
+    return ServerError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder you can write to")

@@ -1,0 +1,16 @@
+"""Run by Alembic: applies the versions on the connection that `upgrade.py` hands over, inside its transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from local_backend.store.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

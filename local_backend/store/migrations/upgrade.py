@@ -1,0 +1,54 @@
+"""Brings a database to the schema of this program.
+
+Alembic is imported only when there is something to do: an idle server does without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect
+
+#: Every version, oldest first; the last one is what `schema.py` describes (a test compares them).
+VERSIONS = ("0001",)
+
+
+class NewerDatabase(RuntimeError):
+    """The database was written by a newer version of this program; use that version, or another DLICMD_HOME."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__doc__)
+
+
+def upgrade(engine: Engine) -> None:
+    """Create the tables, or apply the versions that the database lacks, all in one transaction.
+
+    Raises:
+        NewerDatabase: its version is not one of `VERSIONS`. Nothing is changed.
+    """
+    with engine.begin() as connection:
+        found = _version(connection)
+        if found == VERSIONS[-1]:
+            return
+        if found is not None and found not in VERSIONS:
+            raise NewerDatabase
+        _apply(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    """The version that the database says it has; None for an empty one."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    return version
+
+
+def _apply(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    # Alembic reads a % as the start of an interpolation.
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,63 @@
+"""Finds the Python environment that a job asks for by name or by path."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from local_backend.submit.errors import BadSubmission
+
+#: WMLA's name for the environment of the platform itself; scripts name it where nothing special is meant.
+DEFAULT_ENVIRONMENT = "dlipy3"
+_USUAL_HOMES = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda", "/opt/anaconda3")
+
+
+def find(name: str | None, conda_home: str | None) -> str | None:
+    """Directory of the environment, absolute; None for the backend's own.
+
+    Raises BadSubmission, saying where it was looked for.
+    """
+    if name is None:
+        return None
+    if not name or any(ord(character) < 32 for character in name):
+        raise BadSubmission("--conda-env-name is empty or contains control characters")
+    if os.sep in name:
+        path = Path(name).expanduser()
+        if path.is_absolute() and _is_environment(path):
+            return str(path)
+        raise BadSubmission(f"--conda-env-name: there is no Python environment at {name} (it has no bin/python)")
+    if name in {".", ".."}:
+        raise BadSubmission(f"--conda-env-name: '{name}' is not the name of an environment")
+    homes = _homes(conda_home)
+    for home in homes:
+        for path in (home / "envs" / name, *([home] if name in {"base", home.name} else [])):
+            if _is_environment(path):
+                return str(path)
+    if name == DEFAULT_ENVIRONMENT:
+        return None
+    looked = ", ".join(str(home / "envs") for home in homes) or "no conda installation was found"
+    raise BadSubmission(f"--conda-env-name: there is no environment '{name}' (looked in: {looked})")
+
+
+def _is_environment(path: Path) -> bool:
+    return os.access(path / "bin" / "python", os.X_OK)
+
+
+def _homes(conda_home: str | None) -> list[Path]:
+    """Where conda may be installed: as the job says, as the server's environment says, and the usual places."""
+    if conda_home:
+        return [Path(conda_home).expanduser()]
+    named = [os.environ.get("DLI_CONDA_HOME"), _above_envs(os.environ.get("CONDA_PREFIX")), _above_envs(sys.prefix)]
+    usual = [str(path) for text in _USUAL_HOMES if (path := Path(text).expanduser()).is_dir()]
+    return [Path(home) for home in dict.fromkeys([*filter(None, named), *usual])]
+
+
+def _above_envs(prefix: str | None) -> str | None:
+    """The conda installation that an environment belongs to."""
+    if not prefix:
+        return None
+    path = Path(prefix)
+    if path.parent.name == "envs":
+        return str(path.parent.parent)
+    return prefix if (path / "conda-meta").is_dir() else None

@@ -1,0 +1,104 @@
+"""Puts what was uploaded where the program will find it, and finds the program in it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from dlicmd.contract import wire
+from local_backend.files import sync_directory
+from local_backend.jobspec import JobSpec
+from local_backend.settings import Limits
+from local_backend.submit.errors import BadSubmission
+from local_backend.submit.receive import Upload
+from local_backend.submit.unpack import unpack
+
+_ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
+
+
+def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> JobSpec:
+    """Fill the empty folder `submitted` from the upload; the spec with `model_dir` and `main` as they really are.
+
+    Raises BadSubmission, StorageFailed or OSError; what was written until then stays.
+    """
+    typed = posixpath.basename(spec.main or "")
+    archives = [path for name, path in upload.files if name.endswith(_ARCHIVES) and base_name(name) != typed]
+    if len(archives) > 1:
+        raise BadSubmission("the upload holds more than one archive")
+    for archive in archives:
+        unpack(archive, submitted, limits)
+    for name, path in upload.files:
+        if path not in archives:
+            _put(path, submitted, base_name(name))
+    sync_directory(submitted)
+    if spec.user_cmd is not None:
+        return replace(spec, model_dir=next(_folders(submitted, spec.model_dir), None))
+    return _with_main(spec, submitted, bool(archives), [base_name(name) for name, _ in upload.files])
+
+
+def base_name(name: str) -> str:
+    """Last part of a file name that a client sent, from whichever system. Raises BadSubmission."""
+    base = name.replace("\\", "/").rpartition("/")[2]
+    if base in {"", ".", ".."} or not base.isprintable() or len(os.fsencode(base)) > 255:
+        raise BadSubmission(f"the upload has a file with a name that cannot be used: {name[:120]!a}")
+    return base
+
+
+def _put(source: Path, folder: Path, name: str) -> None:
+    target = folder / name
+    if os.path.lexists(target):
+        raise BadSubmission(f"the upload holds two files named '{name}'")
+    shutil.move(source, target)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) -> JobSpec:
+    if not names:
+        raise BadSubmission("nothing was uploaded; give --model-main, --model-dir or --user-cmd")
+    if spec.main is None and not archive:
+        spec = replace(spec, main=names[0])
+    if spec.main is not None and ("\0" in spec.main or len(spec.main) > 4000 or not spec.main):
+        raise BadSubmission("--model-main is empty, too long or contains a NUL")
+    for model_dir in (*_folders(submitted, spec.model_dir), None):
+        folder = submitted / model_dir if model_dir else submitted
+        main = _find(folder, spec.main, spec.model_dir) if spec.main else _guess(folder)
+        if main is not None:
+            return replace(spec, model_dir=model_dir, main=main)
+    if spec.main:
+        raise BadSubmission(f"--model-main: there is no file '{spec.main[:200]}' in the upload")
+    raise BadSubmission("--model-main is missing, and the folder has no main.py nor a single other Python file")
+
+
+def _folders(submitted: Path, asked: str | None) -> Iterator[str]:
+    """The folder of the upload that may be the model folder: the one that was named, or the only one there is."""
+    found = sorted(path.name for path in submitted.iterdir())
+    if asked is not None and asked not in {".", ".."} and (submitted / asked).is_dir():
+        yield asked
+    elif len(found) == 1 and (submitted / found[0]).is_dir():
+        yield found[0]
+
+
+def _find(folder: Path, main: str, model_dir: str | None) -> str | None:
+    """`main` relative to `folder`: as typed, below the folder's own name, or by its base name."""
+    parts = [part for part in main.split("/") if part not in {"", "."}]
+    candidates = [parts]
+    if model_dir in parts:
+        candidates.append(parts[parts.index(model_dir) + 1 :])
+    candidates.append(parts[-1:])
+    for candidate in candidates:
+        if candidate and ".." not in candidate and folder.joinpath(*candidate).is_file():
+            return "/".join(candidate)
+    return None
+
+
+def _guess(folder: Path) -> str | None:
+    """The program of a folder for which none was named: main.py, else its only Python file."""
+    programs = sorted(path.name for path in folder.iterdir() if path.suffix == ".py" and path.is_file())
+    if "main.py" in programs:
+        return "main.py"
+    return programs[0] if len(programs) == 1 else None

@@ -1,0 +1,206 @@
+"""Reads the body of a submission as it arrives: files go straight to disk, in every form that clients send."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from dlicmd.contract import wire
+from local_backend.submit.errors import BadSubmission, StorageFailed, TooLarge
+
+_MAX_TEXT = 4 << 20  # of the data part
+_MAX_PARTS = 64
+_MAX_HEADERS = 16 << 10
+_WRITE = 1 << 20
+
+
+@dataclass
+class Upload:
+    """What arrived: files by the name that the client gave them, where they lie now, and the `data` text."""
+
+    files: list[tuple[str, Path]] = field(default_factory=list)
+    data: str | None = None
+
+
+async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> Upload:
+    """Read a whole body; its files are written into `folder`, under names of ours.
+
+    `most` bounds the body in bytes. What was written stays when this raises: the caller removes the folder.
+
+    Raises:
+        BadSubmission: the body is malformed.
+        TooLarge: it is larger than `most`.
+        StorageFailed: the disk did not take it.
+    """
+    kind, options = parse_options_header(content_type)
+    if kind == b"multipart/form-data":
+        return await _multipart(body, options.get(b"boundary"), folder, most)
+    text = await _text(body, most)
+    if not text.strip():
+        return Upload()
+    if kind in {b"application/x-www-form-urlencoded", b""}:
+        return Upload(data=_form_field(text))
+    if kind == b"application/json":
+        return Upload(data=text)
+    raise BadSubmission("the body is neither multipart/form-data nor application/x-www-form-urlencoded")
+
+
+async def _text(body: AsyncIterator[bytes], most: int) -> str:
+    content = bytearray()
+    async for chunk in body:
+        content += chunk
+        if len(content) > min(_MAX_TEXT, most):
+            raise TooLarge(f"the text of the submission is larger than {_MAX_TEXT} bytes")
+    return _decode(bytes(content))
+
+
+def _form_field(text: str) -> str | None:
+    try:
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=1000, errors="strict")
+    except ValueError:
+        raise BadSubmission("the form in the body cannot be read") from None
+    return fields.get(wire.PART_DATA, [None])[0]
+
+
+def _decode(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise BadSubmission("the text of the submission is not UTF-8") from None
+
+
+async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> Upload:
+    if not boundary:
+        raise BadSubmission("the multipart body has no boundary")
+    parts = _Parts(folder)
+    parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
+    received = 0
+    try:
+        async for chunk in body:
+            received += len(chunk)
+            if received > most:
+                raise TooLarge(f"the upload is larger than {most} bytes, the limit of this server")
+            parser.write(chunk)
+            if parts.waiting > _WRITE:
+                await asyncio.to_thread(parts.flush)
+        parser.finalize()
+        if received and not parts.ended:
+            raise BadSubmission("the multipart body ends too early")
+        await asyncio.to_thread(parts.flush)
+    except FormParserError as problem:
+        raise BadSubmission(f"the multipart body cannot be read: {problem}") from None
+    except OSError as problem:
+        raise StorageFailed.from_os(problem) from None
+    finally:
+        parts.close()
+    return parts.upload
+
+
+def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
+    """The file name of a part: `filename`, or `filename*`, in which older clients write what is not ASCII."""
+    if plain is not None:
+        return plain.decode("utf-8", "surrogateescape").replace("%22", '"')
+    extended = re.search(rb"filename\*=utf-8''([^;\s]+)", disposition, re.IGNORECASE)
+    return unquote(extended[1].decode("latin-1"), errors="surrogateescape") if extended else None
+
+
+class _Parts:
+    """Collects the parser's callbacks. Content waits in memory until `flush`, which may run in another thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upload = Upload()
+        self.ended = False
+        self.waiting = 0
+        self._folder = folder
+        self._header = (bytearray(), bytearray())
+        self._headers: dict[bytes, bytes] = {}
+        self._count = 0
+        self._text: bytearray | None = None
+        self._is_data = False
+        self._writes: list[tuple[Path, bytes]] = []
+        self._target: Path | None = None
+        self._open: tuple[Path, int] | None = None
+
+    def callbacks(self) -> dict[str, Any]:
+        return {
+            "on_part_begin": self._begin,
+            "on_header_field": lambda data, start, end: self._header_bytes(0, data[start:end]),
+            "on_header_value": lambda data, start, end: self._header_bytes(1, data[start:end]),
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_finished,
+            "on_part_data": self._data,
+            "on_part_end": self._part_end,
+            "on_end": self._end,
+        }
+
+    def flush(self) -> None:
+        """Write what waits."""
+        writes, self._writes, self.waiting = self._writes, [], 0
+        for path, content in writes:
+            if self._open is None or self._open[0] != path:
+                self.close()
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                self._open = path, os.open(path, flags, 0o600)
+            left = content
+            while left:
+                left = left[os.write(self._open[1], left) :]
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def _begin(self) -> None:
+        self._count += 1
+        if self._count > _MAX_PARTS:
+            raise BadSubmission(f"the multipart body has more than {_MAX_PARTS} parts")
+        self._headers = {}
+        self._text = self._target = None
+
+    def _header_bytes(self, which: int, data: bytes) -> None:
+        self._header[which].extend(data)
+        if len(self._header[which]) > _MAX_HEADERS:
+            raise BadSubmission("a header of the multipart body is too long")
+
+    def _header_end(self) -> None:
+        name, value = (bytes(part) for part in self._header)
+        self._headers[name.lower()] = value
+        self._header = (bytearray(), bytearray())
+
+    def _headers_finished(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        _, options = parse_options_header(disposition)
+        name = _file_name(disposition, options.get(b"filename"))
+        if name is None:
+            self._text = bytearray()
+            self._is_data = options.get(b"name") == wire.PART_DATA.encode()
+            return
+        self._target = self._folder / f"part-{self._count}"
+        self._writes.append((self._target, b""))
+        self.upload.files.append((name, self._target))
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        if self._target is not None:
+            self._writes.append((self._target, bytes(data[start:end])))
+            self.waiting += end - start
+        elif self._text is not None:
+            self._text += data[start:end]
+            if len(self._text) > _MAX_TEXT:
+                raise TooLarge(f"a text part of the submission is larger than {_MAX_TEXT} bytes")
+
+    def _part_end(self) -> None:
+        if self._text is not None and self._is_data:
+            self.upload.data = _decode(bytes(self._text))
+
+    def _end(self) -> None:
+        self.ended = True

@@ -1,0 +1,279 @@
+"""Unpacks an archive in a process of its own, under limits. Started by unpack.py; imports the standard library only.
+
+What comes out are regular files and folders below the target, and nothing else:
+ - names are checked before the disk is touched: relative, no `..`, no control or direction characters, bounded;
+ - every folder on the way is opened by descriptor without following links, every file is created anew;
+ - links, devices, fifos and sparse files are refused, as are twins that some file system takes for the same name;
+ - bytes, files and the ratio to the archive are counted while writing; CPU time, memory and file size are limited by
+   the kernel, and the parent has a deadline.
+
+Not covered: what the files say. They are the user's program and run with the user's rights.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import sys
+import tarfile
+import unicodedata
+import zlib
+from typing import IO, Any, NoReturn
+
+#: Exit codes understood by the parent.
+DONE, REFUSED, STORAGE = 0, 3, 4
+
+_CHUNK = 1 << 20
+_MAX_COMPONENT = 255
+_MAX_PATH = 4096
+_MAX_DEPTH = 64
+#: Below this size a high ratio is no bomb, only a small archive of zeros.
+_RATIO_FLOOR = 64 << 20
+#: More files than this are flushed all at once.
+_MANY = 128
+_LITTER = {".DS_Store", "__MACOSX"}
+_DIRECTION = {chr(code) for code in (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+class Refused(Exception):
+    """The archive is not taken; the text says why."""
+
+
+class Member(tarfile.TarInfo):
+    """A header whose size is checked as soon as it is read: a negative one makes tarfile go round for ever."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
+        """One header block; raises Refused."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0:
+            raise Refused(f"{show(member.name)} has a negative size")
+        return member
+
+
+def show(name: str) -> str:
+    """A member's name as it may be printed."""
+    return ascii(name if len(name) <= 120 else name[:117] + "...")
+
+
+def components(name: str) -> list[str]:
+    """The checked parts of a member's name; empty for the root itself. Raises Refused."""
+    if name.startswith("/"):
+        raise Refused(f"{show(name)} is an absolute path")
+    parts = [part for part in name.split("/") if part not in {"", "."}]
+    if ".." in parts:
+        raise Refused(f"{show(name)} contains '..'")
+    if any(unicodedata.category(letter) in {"Cc", "Cs", "Zl", "Zp"} or letter in _DIRECTION for letter in name):
+        raise Refused(f"{show(name)} contains control characters or is not UTF-8")
+    if len(os.fsencode(name)) > _MAX_PATH or any(len(os.fsencode(part)) > _MAX_COMPONENT for part in parts):
+        raise Refused(f"{show(name)} is too long")
+    if len(parts) > _MAX_DEPTH:
+        raise Refused(f"{show(name)} is more than {_MAX_DEPTH} folders deep")
+    return parts
+
+
+def is_litter(parts: list[str]) -> bool:
+    """What macOS puts into archives beside the files."""
+    return any(part in _LITTER or part.startswith("._") for part in parts)
+
+
+class Tree:
+    """The folders and files made so far, below one directory descriptor."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._spelling: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self.files: list[str] = []
+        self.folders: set[str] = set()
+
+    def folder(self, parts: list[str]) -> int:
+        """A descriptor of the folder, made when missing; the caller closes it."""
+        fd = os.dup(self._root)
+        try:
+            for depth, part in enumerate(parts, 1):
+                path = "/".join(parts[:depth])
+                if path not in self.folders:
+                    self._claim(path)
+                    os.mkdir(part, 0o700, dir_fd=fd)
+                    self.folders.add(path)
+                following = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = following
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def file(self, parts: list[str], mode: int) -> int:
+        """A descriptor of a new, empty file."""
+        parent = self.folder(parts[:-1])
+        try:
+            path = "/".join(parts)
+            self._claim(path)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            fd = os.open(parts[-1], flags, 0o600, dir_fd=parent)
+            os.fchmod(fd, (mode & 0o755) | 0o600)
+        finally:
+            os.close(parent)
+        self.files.append(path)
+        return fd
+
+    def _claim(self, path: str) -> None:
+        """Refuse a second member of one name, also where only a case- or form-blind file system sees one name."""
+        key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        taken = self._spelling.setdefault(key, path)
+        if path in self._taken or taken != path:
+            raise Refused(f"{show(path)} is there twice" + (f", also as {show(taken)}" if taken != path else ""))
+        self._taken.add(path)
+
+    def make_durable(self) -> None:
+        """Flush what was written: one by one when it is little, the whole file system when that is cheaper."""
+        if sys.platform == "linux" and len(self.files) + len(self.folders) > _MANY:
+            os.sync()
+            return
+        for path in (*self.files, *self.folders, "."):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._root)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+class Budget:
+    """What an archive may still use."""
+
+    def __init__(self, limits: dict[str, int], archive_size: int) -> None:
+        self._members = limits["files"]
+        self._bytes = limits["bytes"]
+        self._by_ratio = max(_RATIO_FLOOR, limits["ratio"] * archive_size)
+        self._limits = limits
+        self.used = 0
+
+    def spend(self, size: int) -> None:
+        """Account for one member of `size` bytes, before any of it is read."""
+        self._members -= 1
+        self.used += size
+        if self._members < 0:
+            raise Refused(f"it has more than {self._limits['files']} members")
+        if self.used > self._bytes:
+            raise Refused(f"it unpacks to more than {self._bytes} bytes")
+        if self.used > self._by_ratio:
+            raise Refused(f"it unpacks to more than {self._limits['ratio']} times its size")
+
+
+def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
+    """Write the members of an open tar stream (gzip or plain) into `tree`. Raises Refused or OSError."""
+    parent = os.getppid()
+    plain: Any = gzip.GzipFile(fileobj=archive) if archive.read(2) == b"\x1f\x8b" else archive
+    archive.seek(0)
+    with tarfile.open(fileobj=plain, mode="r|", tarinfo=Member, bufsize=_CHUNK, encoding="utf-8") as tar:
+        while (member := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
+            if os.getppid() != parent:
+                raise Refused("the server has gone")
+            _take(tar, member, tree, budget)
+    if not tree.files:
+        raise Refused("it has no files in it")
+
+
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget) -> None:
+    if member.size < 0:
+        raise Refused(f"{show(member.name)} has a negative size")
+    budget.spend(member.size)
+    parts = components(member.name)
+    if is_litter(parts):
+        return
+    if member.issparse():
+        raise Refused(f"{show(member.name)} is a sparse file")
+    if member.isdir():
+        os.close(tree.folder(parts))
+    elif not member.isreg():
+        raise Refused(f"{show(member.name)} is {_kind(member)}; only files and folders are taken")
+    elif not parts:
+        raise Refused(f"{show(member.name)} is a file without a name")
+    else:
+        _write(tar, member, tree.file(parts, member.mode))
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, fd: int) -> None:
+    try:
+        source = tar.extractfile(member)
+        left = member.size
+        while source is not None and left > 0:
+            chunk = source.read(min(_CHUNK, left))
+            if not chunk:
+                raise Refused(f"it ends in the middle of {show(member.name)}")
+            left -= len(chunk)
+            while chunk:
+                chunk = chunk[os.write(fd, chunk) :]
+    finally:
+        os.close(fd)
+
+
+def _kind(member: tarfile.TarInfo) -> str:
+    if member.issym():
+        return "a symbolic link"
+    if member.islnk():
+        return "a hard link"
+    if member.isfifo():
+        return "a fifo"
+    return "a device" if member.isdev() else "of an unknown kind"
+
+
+def _limit(limits: dict[str, int]) -> None:
+    """Bounds that the kernel holds; where a system lacks one, the others and the parent's deadline remain."""
+    for name, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, limits["seconds"]),
+        (resource.RLIMIT_AS, limits["memory"]),
+        (resource.RLIMIT_FSIZE, limits["bytes"]),
+        (resource.RLIMIT_NOFILE, 64),
+    ):
+        _, hard = resource.getrlimit(name)
+        wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        try:
+            resource.setrlimit(name, (wanted, wanted))
+        except (ValueError, OSError):
+            continue
+
+
+def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, str]:
+    """Unpack a file into an existing, empty folder; an exit code of this module, and a sentence or the counts."""
+    try:
+        with open(archive_path, "rb") as archive:
+            root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            tree = Tree(root)
+            budget = Budget(limits, os.fstat(archive.fileno()).st_size)
+            unpack(archive, tree, budget)
+            tree.make_durable()
+            os.close(root)
+        return DONE, json.dumps({"files": len(tree.files), "bytes": budget.used})
+    except Refused as problem:
+        return REFUSED, str(problem)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        return REFUSED, f"it is damaged, or no tar archive ({type(problem).__name__})"
+    except (MemoryError, RecursionError):
+        return REFUSED, "reading it takes too much memory"
+    except (ValueError, OverflowError):
+        return REFUSED, "its headers make no sense"
+    except OSError as problem:
+        return STORAGE, str(problem.errno or 0)
+
+
+def main() -> NoReturn:
+    """Arguments: archive, target folder, limits as JSON."""
+    archive, target, limits = sys.argv[1:4]
+    os.umask(0o077)
+    bounds = json.loads(limits)
+    _limit(bounds)
+    code, text = run(archive, target, bounds)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
