@@ -165,8 +165,8 @@ def open_database(settings: Settings) -> Database:
     if unknown:
         database.close()
         raise ServerError(
-            f"{paths.database} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or replaced by "
-            f"an older one. Restore a backup of it, or move {paths.jobs} away"
+            f"{paths.database} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
+            f"replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
         )
     try:
         for orphan in sweep(paths, known, settings.user):

@@ -1,0 +1,30 @@
+"""Fixtures of the server's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_server import Live, settings_for
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
+    """Starts a server with settings of one's own."""
+    running: list[Live] = []
+
+    def begin(**more: Any) -> Live:
+        running.append(Live(settings_for(tmp_path / f"home{len(running)}", **more)))
+        return running[-1]
+
+    yield begin
+    for live in running:
+        live.close()
+
+
+@pytest.fixture
+def live(start: Callable[..., Live]) -> Live:
+    """A server with default settings."""
+    return start()

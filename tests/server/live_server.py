@@ -1,0 +1,182 @@
+"""A server in this process, on a real socket, whose supervisor is a stub; and HTTP as it is on the wire."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import socket
+import tarfile
+import threading
+from dataclasses import dataclass, field, replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from support import PATIENCE, eventually
+
+from dlicmd.contract import wire
+from local_backend.api.app import create_app
+from local_backend.runtime.paths import ExecPaths
+from local_backend.server import Server, make_home, make_server, open_database
+from local_backend.settings import Limits, Settings
+from local_backend.store import execs
+from local_backend.store.execs import ExecRow
+
+TOKEN = "t0ken-of-this-test"
+PASSWORD = "pass:wörd"
+
+
+@dataclass
+class QuietSupervisor:
+    """Counts how often it was woken, and moves nothing."""
+
+    woken: int = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def status(self) -> dict[str, object]:
+        return {"slots": {"total": 2, "held": 0}, "jobs": {}, "nursery": "idle"}
+
+
+@dataclass
+class Answer:
+    """One answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Live:
+    """The running server."""
+
+    settings: Settings
+    token: str = TOKEN
+    supervisor: QuietSupervisor = field(default_factory=QuietSupervisor)
+
+    def __post_init__(self) -> None:
+        make_home(self.settings)
+        self.database = open_database(self.settings)
+        self.guard = create_app(self.settings, self.database, self.supervisor, self.token, PASSWORD)
+        self.server: Server = make_server(self.guard, self.settings)
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.sock]}, daemon=True)
+        self.thread.start()
+        eventually(lambda: self.server.started, "the server starts")
+
+    def close(self) -> None:
+        self.guard.backend.closing = True
+        self.server.should_exit = True
+        self.thread.join(PATIENCE)
+        self.sock.close()
+        self.database.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: dict[str, str] | None = None,
+        token: str | None = TOKEN,
+        base: str = wire.BASE,
+    ) -> Answer:
+        """One call; `path` is below the base path of the contract."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        sent |= headers or {}
+        try:
+            connection.putrequest(method, base + path, skip_host="Host" in sent, skip_accept_encoding=True)
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            if body or method in {"POST", "PUT"}:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body or None)
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def submit(self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None) -> Answer:
+        """POST /execs as a multipart body (none when there is nothing to send)."""
+        parts = [("file", name, content) for name, content in (files or {}).items()]
+        body, kind = multipart([*parts, *([("data", None, data.encode())] if data is not None else [])])
+        if not parts and data is None:
+            body, kind = b"", ""
+        query = f"/?args={quoted(args)}" if args else "/"
+        return self.call("POST", "/execs" + query, body, {"Content-Type": kind} if kind else {})
+
+    def submitted(self, args: str = "--exec-start PyTorch --model-main main.py", **more: Any) -> str:
+        """Id of an accepted exec."""
+        answer = self.submit(args, **{"files": {"main.py": b"print(1)\n"}, **more})
+        assert answer.status == 200, answer.text
+        return str(answer.json()["id"])
+
+    def row(self, exec_id: str) -> ExecRow:
+        row = self.database.read(lambda c: execs.get(c, exec_id, deleted=True))
+        assert row is not None
+        return row
+
+    def paths(self, exec_id: str) -> ExecPaths:
+        return self.settings.paths.job(exec_id, self.settings.user)
+
+    def move(self, exec_id: str, *states: str, **values: Any) -> None:
+        """Enter the states one after the other; `values` go with the last one."""
+        for state in states:
+            more = values if state == states[-1] else {}
+            assert self.database.write(lambda c, s=state, m=more: execs.transition(c, exec_id, s, **m))
+
+    def nothing_left(self) -> bool:
+        """No upload, no folder of an exec, no row."""
+        jobs = self.settings.result_fs / self.settings.user / "batchworkdir"
+        left = [*self.settings.paths.incoming.iterdir(), *self.settings.paths.jobs.iterdir()]
+        left += list(jobs.iterdir()) if jobs.exists() else []
+        return not left and not self.database.read(execs.all_ids)
+
+
+def settings_for(home: Path, **more: Any) -> Settings:
+    limits = replace(Limits(), **more.pop("limits", {}))
+    return Settings(home=home, data_fs=home / "data", result_fs=home / "results", user="alice", limits=limits, **more)
+
+
+def quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+def multipart(parts: list[tuple[str, str | None, bytes]]) -> tuple[bytes, str]:
+    """(name, file name or None, content) of every part → body and content type."""
+    body = b""
+    for name, file_name, content in parts:
+        disposition = f'form-data; name="{name}"' + (f'; filename="{file_name}"' if file_name is not None else "")
+        body += b"--XbX\r\nContent-Disposition: " + disposition.encode() + b"\r\n\r\n" + content + b"\r\n"
+    return body + b"--XbX--\r\n", "multipart/form-data; boundary=XbX"
+
+
+def tar(files: dict[str, bytes], zipped: bool = True) -> bytes:
+    """A model folder as clients pack it; names that end with / are folders."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            if name.endswith("/"):
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(member, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue()) if zipped else buffer.getvalue()
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}

@@ -1,0 +1,236 @@
+"""The ten things that a server must get right, or the original clients break; and the rest of the wire contract."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from live_server import Live, multipart, quoted, tar
+
+from dlicmd.contract import states, wire
+
+MULTIPART = "multipart/form-data; boundary=XbX"
+SINGLE = "--exec-start PyTorch --model-main main.py"
+RECORDED_KEYS = [
+    "id", "args", "submissionId", "creator", "state", "appId", "schedulerUrl", "modelFileOwnerName", "workDir",
+    "appName", "createTime", "elastic", "nameSpace", "numWorker", "framework",
+]
+
+
+def test_point_1_paths_with_and_without_slash_are_answered_directly(live: Live) -> None:
+    for path in ("/execs", "/execs/", "/conf", "/conf/", "/execs/frameworks/", "/scheduler/applications/"):
+        assert live.call("GET", path).status == 200, path
+    body, kind = multipart([("file", "main.py", b"1")])
+    for path in ("/execs", "/execs/"):
+        answer = live.call("POST", f"{path}?args={quoted(SINGLE)}", body, {"Content-Type": kind})
+        assert answer.status == 200
+    assert len(live.call("GET", "/execs").json()) == 2
+    assert live.call("DELETE", "/execs").status == 204
+    assert live.call("GET", "/execs").json() == []
+
+
+def test_point_2_conf_is_a_flat_map_of_texts(live: Live) -> None:
+    conf = live.call("GET", "/conf").json()
+    assert conf["MSD_ENABLED"].lower() == "true"
+    assert all(isinstance(value, str) for value in conf.values())
+    assert conf["DLICMD_EXTENSIONS"].split(",") == ["argv", "follow", "local-paths"]
+
+
+def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
+    live = start(embedded=False)
+    assert live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"] == "argv,follow"
+
+
+def test_point_4_submit_answers_id_and_app_id(live: Live) -> None:
+    answer = live.submit(SINGLE, {"main.py": b"print(1)"})
+    assert answer.status == 200
+    assert answer.json()["id"] == answer.json()["appId"] == answer.json()["submissionId"]
+    assert live.supervisor.woken == 1
+
+
+def test_point_5_result_header(live: Live) -> None:
+    exec_id = live.submitted()
+    (live.paths(exec_id).model / "final.pth").write_bytes(b"weights")
+    answer = live.call("GET", f"/execs/{exec_id}/result?args=noise", headers={"Accept": "text/plain"})
+    header = answer.headers["content-disposition"]
+    assert header.startswith("attachment;filename=dlpd-model-") and " " not in header and '"' not in header
+    assert header.split(";")[1].endswith(f"{exec_id}-result.zip")
+    assert int(header.split("size=")[1]) == len(answer.body)
+
+
+def test_point_6_and_7_application_is_a_list_with_integer_times(live: Live) -> None:
+    exec_id = live.submitted()
+    live.move(exec_id, states.PENDING, states.RUNNING, states.FINISHED)
+    (application,) = live.call("GET", f"/scheduler/engine/applications/{exec_id}").json()
+    for key in ("submit_time", "start_time", "end_time", "task12n_num", "priority"):
+        assert type(application[key]) is int, key
+    assert application["tag"] and application["type"] == "Training" and application["is_packing"] is False
+    assert all(item.count("=") == 1 for item in application["task12n_resreq"].split(","))
+    assert len(application["task12n"]) == 1 and "task0" not in application
+    assert live.call("GET", "/scheduler/engine/applications/local-99").json() == []
+    assert live.call("GET", f"/execs/{exec_id}").json()["createTime"].endswith("Z")
+
+
+def test_point_8_kubernetes_objects(live: Live) -> None:
+    exec_id = live.submitted("--exec-start edtPyTorch --model-main main.py --numWorker 2 --workerMemory 8g")
+    for kind in ("paralleljob", "pod", "anything"):
+        assert isinstance(live.call("GET", f"/scheduler/kubernetesobjects?type={kind}").json()["items"], list)
+    job = live.call("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={exec_id}").json()
+    assert job["status"]["jobStatus"] == "Pending" and job["status"]["creationTimestamp"].endswith("Z")
+    assert [group["metadata"]["name"] for group in job["spec"]["taskGroups"]] == ["task0", "task12n"]
+    container = job["spec"]["taskGroups"][1]["spec"]["template"]["spec"]["containers"][0]
+    assert container["name"] == "msdtask" and container["resources"]["limits"]["memory"] == "8192.000000Mi"
+    assert job["spec"]["taskGroups"][1]["spec"]["replica"] == 2
+    live.move(exec_id, states.PENDING, states.RUNNING)
+    pods = live.call("GET", "/scheduler/kubernetesobjects?type=pod").json()["items"]
+    assert {pod["metadata"]["labels"]["controller-uid"] for pod in pods} == {job["metadata"]["uid"]}
+    assert len(pods) == 3 and all(pod["status"]["podIP"] and pod["spec"]["nodeName"] for pod in pods)
+
+
+def test_point_9_log_is_text_or_one_json_string(live: Live) -> None:
+    exec_id = live.submitted()
+    capture = live.paths(exec_id).capture("task12n-1", "stdout", False)
+    capture.parent.mkdir(parents=True)
+    capture.write_bytes('grüße "x"\n\x07bad \xff\n'.encode("latin-1").replace(b"\xfc", "ü".encode()))
+    text = live.call("GET", f"/execs/{exec_id}/log", headers={"Accept": "text/plain"})
+    assert text.headers["content-type"].startswith("text/plain") and text.body == capture.read_bytes()
+    as_json = live.call("GET", f"/execs/{exec_id}/log?logType=outlog", headers={"Accept": "application/json"})
+    assert as_json.json() == capture.read_bytes().decode("utf-8", "replace")
+
+
+def test_point_10_only_three_states_end_an_exec() -> None:
+    assert states.TERMINAL == {"FINISHED", "KILLED", "ERROR"}
+
+
+def test_exec_object_has_the_recorded_keys_in_order_and_no_null(live: Live) -> None:
+    shown = live.submit(SINGLE + " --epochs 1", {"main.py": b""}).json()
+    assert list(shown) == RECORDED_KEYS
+    assert shown["args"] == SINGLE + " --epochs 1 "
+    assert shown["state"] == "SUBMITTED" and shown["appName"] == "SingleNodePytorchTrain"
+    assert all(isinstance(value, str | int) for value in shown.values())
+
+
+def test_exec_object_shows_times_and_progress(live: Live) -> None:
+    exec_id = live.submitted()
+    live.paths(exec_id).progress.write_text('{"epoch": 2, "loss": NaN, "accuracy": 0.5, "workers": 1, "note": "x"}')
+    live.move(exec_id, states.PENDING, states.RUNNING)
+    shown = live.call("GET", f"/execs/{exec_id}").json()
+    assert shown["epoch"] == 2 and shown["accuracy"] == 0.5 and shown["workers"] == 1
+    assert "loss" not in shown and "note" not in shown and shown["startTime"].endswith("Z")
+    live.move(exec_id, states.ERROR, message="it broke", reason=wire.PROGRAM_FAILED, exit_code=7)
+    shown = live.call("GET", f"/execs/{exec_id}").json()
+    assert (shown["message"], shown["reason"], shown["exitCode"]) == ("it broke", "PROGRAM_FAILED", 7)
+    assert "workers" not in shown and shown["endTime"].endswith("Z")
+
+
+def test_list_filters(live: Live) -> None:
+    ids = [live.submitted() for _ in range(3)]
+    live.move(ids[1], states.KILLED)
+
+    def listed(query: str) -> list[str]:
+        return [item["id"] for item in live.call("GET", f"/execs?{query}").json()]
+
+    assert listed("") == ids
+    assert listed("limit=2&sort_by=id:desc") == ids[:0:-1]
+    assert listed("state=KILLED") == [ids[1]]
+    assert listed("state=SUBMITTED,KILLED&sort_by=state:asc&limit=1") == [ids[1]]
+    assert listed("limit=0") == []
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=-1", "limit=x", "limit=1.5", "limit=%EF%BC%91", "state=DONE", "sort_by=args", "sort_by=id:up"]
+)
+def test_list_refuses_bad_filters(live: Live, query: str) -> None:
+    answer = live.call("GET", f"/execs?{query}")
+    assert answer.status == 400 and answer.text.startswith("Error 400: ") and answer.text.endswith(".\n")
+
+
+@pytest.mark.parametrize("exec_id", ["local-99", "wmla-1", "..", "%2e%2e%2fx", "local-1%2Flog", "local-0", "x" * 300])
+def test_unknown_id_is_400_with_text(live: Live, exec_id: str) -> None:
+    for method, action in (
+        ("GET", ""), ("DELETE", ""), ("POST", "/stop"), ("GET", "/log"), ("GET", "/result"), ("GET", "/follow"),
+    ):
+        answer = live.call(method, f"/execs/{exec_id}{action}")
+        assert answer.status in {400, 404, 405} and answer.text.startswith("Error 4"), answer
+    assert live.call("GET", "/execs/local-99").text == "Error 400: Exec 'local-99' is not found.\n"
+
+
+def test_stop_and_delete(live: Live) -> None:
+    first, second = live.submitted(), live.submitted()
+    assert live.call("POST", f"/execs/{first}/stop").status == 204
+    assert live.row(first).stop_requested and live.row(first).state == "SUBMITTED"
+    live.move(first, states.KILLED)
+    again = live.call("POST", f"/execs/{first}/stop")
+    assert again.status == 400 and "already KILLED" in again.text
+    assert live.call("PUT", f"/scheduler/applications/{second}/stop").status == 200
+    assert live.row(second).stop_requested
+    assert live.call("DELETE", f"/execs/{second}").status == 204
+    assert live.row(second).deleted and live.call("GET", f"/execs/{second}").status == 400
+    assert live.call("DELETE", f"/execs/{second}").status == 400
+
+
+def test_frameworks(live: Live) -> None:
+    catalogue = {item["name"]: item for item in live.call("GET", "/execs/frameworks").json()}
+    assert list(catalogue) == ["PyTorch", "distPyTorch", "disttensorflow", "edtPyTorch", "edtTensorflow", "tensorflow"]
+    assert catalogue["PyTorch"]["maxWorkers"] == 1 and catalogue["distPyTorch"]["hasTask0"] == "false"
+    assert all(item["description"] == "" and item["desc"] for item in catalogue.values())
+    assert all(isinstance(line, str) for item in catalogue.values() for line in item["desc"])
+    names = live.call("GET", "/frameworks/all").json()
+    assert set(names) == set(catalogue)
+    assert [item["name"] for item in live.call("GET", "/frameworks?backend=PyTorch").json()] == [
+        "PyTorch", "distPyTorch", "edtPyTorch",
+    ]
+
+
+def test_status_and_instances(live: Live) -> None:
+    status = live.call("GET", "/status").json()
+    assert status["slots"] == {"total": 2, "held": 0} and status["uptime"] >= 0
+    assert live.call("GET", "/scheduler/instances").json()[0]["state"] == "STARTED"
+
+
+def test_applications(live: Live) -> None:
+    first = live.submitted("--exec-start edtPyTorch --numWorker 3 --model-main main.py --appName first")
+    second = live.submitted()
+    (found,) = live.call("GET", f"/scheduler/applications?applicationid={first}").json()
+    assert found["task0"] and len(found["task12n"]) == 3 and found["applicationname"] == "first"
+    listed = live.call("GET", "/scheduler/engine/applications?sort=-submit_time&state=SUBMITTED,RUNNING").json()
+    assert {item["id"] for item in listed} == {first, second}
+    assert live.call("GET", "/scheduler/engine/applications?start=1&length=1").json()[0]["id"] == second
+    assert live.call("GET", "/scheduler/engine/applications?sort=nothing").status == 400
+    assert live.call("GET", "/scheduler/applications?start=3").status == 416
+    assert live.call("GET", "/scheduler/applications?applicationid=x").json() == []
+
+
+def test_a_server_error_is_text_without_traceback(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> dict[str, object]:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(live.supervisor, "status", broken)
+    answer = live.call("GET", "/status")
+    assert answer.status == 500 and answer.text.startswith("Error 500: ") and "secret" not in answer.text
+
+
+def test_unknown_path_and_method_are_text(live: Live) -> None:
+    assert live.call("GET", "/nothing").text == "Error 404: There is no such path.\n"
+    assert live.call("PATCH", "/execs").text == "Error 405: This path does not take this method.\n"
+
+
+def test_openapi_describes_every_path(live: Live) -> None:
+    described = live.call("GET", "/openapi.json", base="").json()["paths"]
+    assert wire.EXECS + "/{exec_id}/follow" in described and live.call("GET", "/docs", base="").status == 200
+
+
+def test_archive_submission_reaches_the_disk(live: Live) -> None:
+    content = tar({"digits/": b"", "digits/train.py": b"code", "digits/._train.py": b"x", "digits/.DS_Store": b"x"})
+    args = "--exec-start edtPyTorch --model-dir digits --model-main samples/digits/train.py --numWorker 2 -- --epochs 1"
+    answer = live.submit(args, {"tmpab12.modelDir.tar": content})
+    assert answer.status == 200, answer.text
+    exec_id = answer.json()["id"]
+    paths, spec = live.paths(exec_id), live.row(exec_id).job
+    assert (spec.model_dir, spec.main, spec.program_args) == ("digits", "train.py", ("--epochs", "1"))
+    assert sorted(path.name for path in paths.code(spec).iterdir()) == ["train.py"]
+    assert answer.json()["workDir"] == str(paths.code(spec)) and answer.json()["elastic"] is True
+    assert paths.model.is_dir() and paths.logs.is_dir() and paths.checkpoint.is_dir()
+    assert paths.root.stat().st_mode & 0o777 == 0o700
+    assert paths.spec.stat().st_mode & 0o777 == 0o600
+    assert json.loads(paths.spec.read_text()) == json.loads(spec.to_json())
