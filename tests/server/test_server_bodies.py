@@ -1,0 +1,314 @@
+"""Every form in which a submission arrives, and every way in which it may be wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from live_server import TOKEN, Live, multipart, quoted, tar
+from support import eventually
+
+from dlicmd.contract import wire
+
+SINGLE = "--exec-start PyTorch --model-main main.py"
+USER_CMD = "--exec-start PyTorch --user-cmd -- bash -c ls"
+
+
+def test_plain_tar_rooted_at_dot_without_top_folder(live: Live) -> None:
+    content = tar({"./": b"", "./train.sh": b"echo", "./sub/x.py": b"1"}, zipped=False)
+    data = json.dumps({
+        "args": "--exec-start distPyTorch  --user-cmd \\\n -- bash train.sh ",
+        "hardwareSpec": {"nodes": {"num_nodes": "2", "gpu": {"num_gpu": 1}, "mem": {"size": "4Gi"}}},
+    })
+    answer = live.submit("", {"x.modelDir.tar": content}, data)
+    assert answer.status == 200, answer.text
+    spec = live.row(answer.json()["id"]).job
+    assert spec.model_dir is None and spec.user_cmd == ("bash", "train.sh")
+    assert (spec.num_worker, spec.device_num, spec.device_type, spec.memory) == (2, 1, "gpu", 4 * 2**30)
+    assert (live.paths(spec.exec_id).submitted / "sub" / "x.py").read_bytes() == b"1"
+    assert answer.json()["args"].startswith("--exec-start distPyTorch  --user-cmd \\\n")
+
+
+def test_command_line_wins_over_hardware_spec(live: Live) -> None:
+    data = json.dumps({"hardwareSpec": {"num_nodes": 5, "mem": {"size": "1g"}, "gpu": {"num_gpu": 4}}})
+    args = "--exec-start distPyTorch --model-main main.py --numWorker 3 --workerMemory 2g --workerDeviceNum 1"
+    spec = live.row(live.submitted(args, data=data)).job
+    assert (spec.num_worker, spec.memory, spec.device_num) == (3, 2 * 2**30, 1)
+
+
+@pytest.mark.parametrize("part", ["file", "main.py", "anything"])
+def test_single_file_under_any_part_name(live: Live, part: str) -> None:
+    body, kind = multipart([(part, "some/dir/main.py", b"print(1)")])
+    args = quoted("--exec-start PyTorch --model-main some/dir/main.py --epochs 3")
+    answer = live.call("POST", f"/execs/?args={args}", body, {"Content-Type": kind})
+    spec = live.row(answer.json()["id"]).job
+    assert (spec.main, spec.model_dir, spec.program_args) == ("main.py", None, ("--epochs", "3"))
+    assert (live.paths(spec.exec_id).submitted / "main.py").read_bytes() == b"print(1)"
+
+
+def test_extra_files_lie_beside_the_model(live: Live) -> None:
+    body, kind = multipart([
+        ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"), ("file", "p.tar.bz2", b"x"),
+    ])
+    args = quoted("--exec-start PyTorch --model-dir m --model-main main.py --conda-env-yaml env.yaml")
+    answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
+    assert answer.status == 200, answer.text
+    submitted = live.paths(answer.json()["id"]).submitted
+    assert sorted(path.name for path in submitted.iterdir()) == ["env.yaml", "m", "p.tar.bz2"]
+
+
+def test_nothing_but_a_user_command(live: Live) -> None:
+    spec = live.row(live.submitted(USER_CMD, files={})).job
+    assert spec.user_cmd == ("bash", "-c", "ls") and spec.main is None and spec.program_args == ()
+
+
+def test_data_as_a_form_field(live: Live) -> None:
+    (live.settings.data_fs / "mnist").mkdir()
+    data = json.dumps({"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]})
+    body = f"data={quoted(data)}".encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = live.call("POST", f"/execs/?args={quoted(USER_CMD)}", body, headers)
+    assert answer.json()["dataSource"] == [{"type": "fs", "location": {"paths": "mnist"}}]
+    assert live.row(answer.json()["id"]).job.data_dir == str(live.settings.data_fs / "mnist")
+
+
+def test_exact_words_win_so_that_quoting_survives(live: Live) -> None:
+    words = ["--exec-start", "PyTorch", "--appName", "DDP Tutorial", "--model-main", "main.py", "--", "a  b", 'q"', ""]
+    spec = live.row(live.submitted("--exec-start PyTorch", data=json.dumps({"argv": words}))).job
+    assert spec.app_name == "DDP Tutorial" and spec.program_args == ("a  b", 'q"', "")
+
+
+@pytest.mark.parametrize("name", ["trüb \"x\" 'y'.py", "a b.py", "日本.py", "100%.py", "x;y=z.py"])
+def test_names_with_spaces_quotes_and_umlauts(live: Live, name: str) -> None:
+    body, kind = multipart([("file", name.replace('"', "%22"), b"1")])
+    data = json.dumps({"argv": ["--exec-start", "PyTorch", "--model-main", f"dir/{name}"]})
+    body, kind = multipart([("file", name.replace('"', "%22"), b"1"), ("data", None, data.encode())])
+    answer = live.call("POST", "/execs", body, {"Content-Type": kind})
+    assert answer.status == 200, answer.text
+    assert live.row(answer.json()["id"]).job.main == name
+
+
+def test_file_name_in_the_older_encoding(live: Live) -> None:
+    body = (
+        b"--XbX\r\nContent-Disposition: form-data; name=\"file\"; filename*=utf-8''tr%C3%BCb.py\r\n\r\n1\r\n--XbX--\r\n"
+    )
+    args = quoted("--exec-start PyTorch --model-main trüb.py")
+    answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": "multipart/form-data; boundary=XbX"})
+    assert answer.status == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("args", "files", "main", "model_dir"),
+    [
+        ("--model-dir d --model-main train.py", {"d/train.py": b"1"}, "train.py", "d"),
+        ("--model-dir d --model-main sub/train.py", {"d/sub/train.py": b"1"}, "sub/train.py", "d"),
+        ("--model-dir d --model-main a/b/d/train.py", {"d/train.py": b"1"}, "train.py", "d"),
+        ("--model-dir d --model-main ./d/sub/t.py", {"d/sub/t.py": b"1"}, "sub/t.py", "d"),
+        ("--model-main t.py", {"d/t.py": b"1"}, "t.py", "d"),
+        ("--model-main t.py", {"t.py": b"1", "d/t.py": b"2"}, "t.py", None),
+        ("--model-dir d", {"d/main.py": b"1", "d/x.py": b"1"}, "main.py", "d"),
+        ("--model-dir d", {"d/only.py": b"1", "d/data.txt": b"1"}, "only.py", "d"),
+        ("--model-dir .", {"t.py": b"1", "u.txt": b""}, "t.py", None),
+    ],
+)
+def test_where_the_main_file_is_found(live: Live, args: str, files, main: str, model_dir: str | None) -> None:
+    answer = live.submit(f"--exec-start PyTorch {args}", {"x.modelDir.tar": tar(files)})
+    assert answer.status == 200, answer.text
+    spec = live.row(answer.json()["id"]).job
+    assert (spec.main, spec.model_dir) == (main, model_dir)
+
+
+BAD_ARGS = [
+    "", " ", "--exec-get local-1", "--exec-start Nothing --model-main main.py", "--exec-start pytorch", "word",
+    "--exec-start tensorflow --model-main main.py", "--exec-start edtTensorflow --model-main main.py",
+    "--exec-start PyTorch --pbmodel-name VGG16", "--exec-start PyTorch --user-cmd", "--exec-start PyTorch --user-cmd --",
+    f"{SINGLE} --numWorker 2", f"{SINGLE} --appName ''", f"{SINGLE} --msd-env NOVALUE", f"{SINGLE} --msd-env 1X=2",
+    f"{SINGLE} --msd-attr x", f"{SINGLE} --conda-env-name nowhere", f"{SINGLE} --conda-env-name /nowhere/at/all",
+    f"{SINGLE} --cs-datastore-meta type=s3", f"{SINGLE} --cs-datastore-meta type=fs,data_path=none",
+    f"{SINGLE} --cs-datastore-meta type=fs,data_path=../..", f"{SINGLE} --cs-datastore-meta nonsense",
+    f"{SINGLE} --cs-datastore-meta type=fs,speed=9", f"{SINGLE} --workerDeviceType gpu --workerDeviceNum 0",
+    "--exec-start PyTorch --model-main other.py", "--exec-start PyTorch --model-main ../main.py/..",
+]
+
+
+@pytest.mark.parametrize("args", BAD_ARGS)
+def test_bad_command_line_is_one_sentence_and_leaves_nothing(live: Live, args: str) -> None:
+    answer = live.submit(args, {"main.py": b"1"})
+    assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
+    assert answer.text.endswith("\n") and answer.text.count("\n") == 1
+    assert live.nothing_left()
+
+
+@pytest.mark.parametrize("option", ["--numWorker", "--workerDeviceNum", "--msd-pending-timeout", "--workerMemory"])
+@pytest.mark.parametrize("value", ["-1", "0", "99999999999", "NaN", "1.5", "１", "1e3", "x", "0x10", " ", "-0"])
+def test_numbers_that_are_none(live: Live, option: str, value: str) -> None:
+    argv = ["--exec-start", "distPyTorch", "--model-main", "main.py", option, value]
+    answer = live.submit("", {"main.py": b"1"}, json.dumps({"argv": argv}))
+    fine = {("--workerDeviceNum", "0"), ("--workerDeviceNum", "-0"), ("--workerMemory", "1.5")}
+    assert answer.status == (200 if (option, value) in fine else 400), answer
+    assert answer.status == 200 or live.nothing_left()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"num_nodes": value} for value in (-1, 0, 10**10, 1.5, True, "１", "x", [], {}, "1.0")
+    ] + [
+        {"mem": "8g"}, {"mem": {"size": "lots"}}, {"mem": {"size": -1}}, {"gpu": {"num_gpu": -1}}, {"nodes": []},
+        {"gpu": 3}, {"name": "big"}, {"id": "x"}, [], "x", 3,
+    ],
+)
+def test_hardware_spec_that_makes_no_sense(live: Live, spec: object) -> None:
+    args = "--exec-start distPyTorch --model-main main.py"
+    answer = live.submit(args, {"main.py": b"1"}, json.dumps({"hardwareSpec": spec}))
+    if spec == []:
+        assert answer.status == 200
+        return
+    assert answer.status == 400 and answer.text.startswith("Error 400: ") and live.nothing_left()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "{", "[]", "3", "null x", "[" * 100_000, '{"argv": "x"}', '{"argv": [1]}', '{"args": 3}', '{"dataSource": 3}',
+        '{"dataSource": [3]}', '{"dataSource": [{}]}', '{"dataSource": [{"type": "connection"}]}',
+        '{"dataSource": [{"type": "fs", "location": 3}]}', '{"hardwareSpec": {"num_nodes": NaN}}',
+        '{"dataSource": [{"type": "fs", "location": {"paths": [1]}}]}', '{"argv": ["\\u0000"]}', '{"argv": ["\\ud800"]}',
+        '{"dataSource": [{"type": "fs", "location": {"volume": "../x"}}]}',
+        '{"dataSource": [{"type": "fs", "location": {"volume": "absent"}}]}',
+        '{"dataSource": [{"type": "fs", "location": {"paths": "../../etc"}}]}',
+    ],
+)
+def test_data_part_that_makes_no_sense(live: Live, data: str) -> None:
+    args = "" if "argv" in data or '"args"' in data else SINGLE
+    answer = live.submit(args, {"main.py": b"1"}, data)
+    assert answer.status == 400 and answer.text.startswith("Error 400: ") and live.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=XbX", b"--XbX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a"),
+        ("multipart/form-data; boundary=XbX", b"garbage that is no multipart at all"),
+        ("multipart/form-data; boundary=XbX", b"--XbX\r\n" * 3),
+        ("multipart/form-data; boundary=XbX", b"--XbX\r\n" + b"X-Long: " + b"y" * 100_000),
+        ("multipart/form-data; boundary=XbX", multipart([("file", f"{n}.py", b"") for n in range(100)])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("file", "..", b"")])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("file", "x" * 300, b"")])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("file", "a\x07.py", b"")])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("file", "a.py", b""), ("file", "x/a.py", b"")])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("file", "a.tar", b""), ("file", "b.tar", b"")])[0]),
+        ("multipart/form-data; boundary=XbX", multipart([("data", None, b"\xff")])[0]),
+        ("application/x-www-form-urlencoded", b"data=%ff"),
+        ("text/plain", b"hello"),
+    ],
+)
+def test_bodies_that_make_no_sense(live: Live, kind: str, body: bytes) -> None:
+    answer = live.call("POST", f"/execs?args={quoted(SINGLE)}", body, {"Content-Type": kind})
+    assert answer.status == 400 and answer.text.startswith("Error 400: "), answer
+    assert live.nothing_left()
+
+
+def test_missing_upload_and_missing_main(live: Live) -> None:
+    assert "nothing was uploaded" in live.submit(SINGLE).text
+    assert "no file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", {"a.modelDir.tar": tar({"d/y.py": b""})}).text
+    assert "no files in it" in live.submit("--exec-start PyTorch --model-dir d", {"a.modelDir.tar": tar({"d/": b""})}).text
+    assert live.nothing_left()
+
+
+def test_upload_over_the_limit(start) -> None:
+    live = start(limits={"upload_bytes": 100_000})
+    answer = live.submit(SINGLE, {"main.py": b"x" * 200_000})
+    assert answer.status == 413 and "100000 bytes" in answer.text and live.nothing_left()
+    chunked = {"Transfer-Encoding": "chunked"}
+    with socket.create_connection(("127.0.0.1", live.port), timeout=60) as raw:
+        head = f"POST {wire.EXECS}?args={quoted(SINGLE)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\nContent-Type: multipart/form-data; boundary=XbX\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in chunked.items()) + "\r\n"
+        body = multipart([("file", "main.py", b"x" * 200_000)])[0]
+        raw.sendall(head.encode() + f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n")
+        assert raw.recv(1000).split()[1] == b"413"
+    eventually(live.nothing_left, "nothing is left of the upload")
+
+
+def test_a_client_that_goes_away_leaves_nothing(live: Live) -> None:
+    with socket.create_connection(("127.0.0.1", live.port), timeout=60) as raw:
+        head = f"POST {wire.EXECS}?args={quoted(SINGLE)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\nContent-Type: multipart/form-data; boundary=XbX\r\n\r\n"
+        raw.sendall(head.encode() + multipart([("file", "main.py", b"x" * 3_000_000)])[0][:2_500_000])
+        eventually(lambda: not live.nothing_left(), "the upload has begun")
+    eventually(live.nothing_left, "nothing is left of the upload")
+    assert live.call("GET", "/execs").json() == []
+
+
+def test_a_large_upload_is_stored_exactly(live: Live) -> None:
+    content = bytes(range(256)) * 40_000  # 10 MB, with everything that looks like a boundary cut anywhere
+    content += b"\r\n--Xb\r\n--XbX-\r\r\n--" * 1000
+    exec_id = live.submitted(files={"main.py": content})
+    assert (live.paths(exec_id).submitted / "main.py").read_bytes() == content
+
+
+def test_secrets_are_used_but_not_shown(live: Live) -> None:
+    args = (
+        "--exec-start PyTorch --msd-env USER_ACCESS_TOKEN=abc.def --msd-env 'DB_PASSWORD=a b' --msd-env PLAIN=abc.def "
+        "--msd-env=API_KEY=k=1 --cs-url-bearer s3cr3t --jwt-token=tok --password pw --model-main main.py -- --key visible"
+    )
+    exec_id = live.submitted(args)
+    row = live.row(exec_id)
+    assert row.job.env == {"USER_ACCESS_TOKEN": "abc.def", "DB_PASSWORD": "a b", "PLAIN": "abc.def", "API_KEY": "k=1"}
+    for secret in ("a b", "k=1", "s3cr3t", "tok ", "pw"):
+        assert secret not in row.args, row.args
+    assert "USER_ACCESS_TOKEN=***" in row.args and "PLAIN=abc.def" in row.args and "--key visible" in row.args
+
+
+def test_elastic_defaults_and_edt_options(live: Live) -> None:
+    spec = live.row(live.submitted("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=4")).job
+    assert spec.elastic and spec.num_worker == 4 and spec.program_args == ()
+    assert live.submit("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=0", {"main.py": b""}).status == 400
+
+
+def test_data_places(live: Live, tmp_path) -> None:
+    data, volumes = live.settings.data_fs, live.settings.paths.volumes
+    for folder in (data / "a", data / "b b", volumes / "demo_project_pvc" / "x", tmp_path / "abs"):
+        folder.mkdir(parents=True)
+    (data / "out").symlink_to("/etc")
+
+    def data_dir(meta: str = "", sources: list[object] | None = None) -> str:
+        argv = ["--exec-start", "PyTorch", "--model-main", "main.py", *(["--cs-datastore-meta", meta] if meta else [])]
+        answer = live.submit("", {"main.py": b""}, json.dumps({"argv": argv, "dataSource": sources}))
+        return live.row(answer.json()["id"]).job.data_dir if answer.status == 200 else answer.text
+
+    assert data_dir() == data_dir("type=fs") == str(data)
+    assert data_dir("type=fs,data_path=a") == str(data / "a")
+    assert data_dir(f"type=fs,data_path={tmp_path / 'abs'}") == str(tmp_path / "abs")
+    assert data_dir("type=fs,data_path=a", [{"type": "fs", "location": {"paths": "b b, a"}}]) == str(data / "b b")
+    assert data_dir(sources=[{"type": "fs", "location": {"path": ["a", "b b"]}}]) == str(data / "a")
+    assert data_dir(sources=[{"type": "fs"}, {"type": "fs", "location": {"paths": "a"}}]) == str(data)
+    volume = {"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}
+    assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc")
+    volume["location"]["paths"] = "x"
+    assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc" / "x")
+    assert "leads out of" in data_dir("type=fs,data_path=out")
+    assert str(data / "none") in data_dir("type=fs,data_path=none")
+    assert "'connection_asset'" in data_dir(sources=[{"type": "connection_asset"}])
+
+
+def test_a_shared_server_keeps_paths_inside(start, tmp_path) -> None:
+    live = start(embedded=False)
+    answer = live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path={tmp_path}", {"main.py": b""})
+    assert answer.status == 400 and "not below DLI_DATA_FS" in answer.text
+    live.submitted(f"{SINGLE} --cs-datastore-meta type=fs,data_path={live.settings.data_fs}")
+
+
+def test_conda_environment(live: Live, tmp_path) -> None:
+    python = tmp_path / "conda" / "envs" / "mine" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to("/bin/sh")
+    home = f"--conda-home {tmp_path / 'conda'}"
+    assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name mine")).job.conda_env == str(python.parent.parent)
+    assert live.row(live.submitted(f"{SINGLE} --conda-env-name {python.parent.parent}")).job.conda_env
+    assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name dlipy3")).job.conda_env is None
+    refused = live.submit(f"{SINGLE} {home} --conda-env-name other", {"main.py": b""})
+    assert refused.status == 400 and str(tmp_path / "conda" / "envs") in refused.text

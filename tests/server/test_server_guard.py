@@ -1,0 +1,167 @@
+"""Nobody gets in without a token, from another origin, or under a foreign host name; through no method of no path."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+
+import pytest
+from fastapi.routing import APIRoute
+from live_server import PASSWORD, TOKEN, Live, basic
+from starlette.routing import Route
+
+from dlicmd.contract import wire
+from local_backend.api import auth
+from local_backend.api.guard import OPEN_PATHS, host_name
+from local_backend.store import tokens
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
+
+
+def route_table(live: Live) -> list[str]:
+    """Every path of the application, with its parameters filled in."""
+
+    def walk(routes) -> list[str]:
+        found = []
+        for route in routes:
+            if isinstance(route, APIRoute | Route):
+                found.append(route.path)
+            else:
+                inner = getattr(route, "original_router", None) or getattr(route, "routes", None)
+                found += walk(getattr(inner, "routes", inner) or [])
+        return found
+
+    paths = set(walk(live.guard.app.routes))
+    return sorted(
+        path.replace("{exec_id}", "local-1").replace("{app_id}", "local-1").replace("{number}", "1")
+        .replace("{log}", "stdout")
+        for path in paths
+    )
+
+
+def test_the_route_table_is_seen_whole(live: Live) -> None:
+    described = live.call("GET", "/openapi.json", base="").json()["paths"]
+    assert len(route_table(live)) >= len(described) + 2  # /docs and /openapi.json themselves
+    assert f"{wire.EXECS}/local-1/follow" in route_table(live)
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1]])
+def test_every_method_of_every_path_needs_a_token(live: Live, token: str | None) -> None:
+    live.submitted()
+    for path, method in itertools.product(route_table(live), METHODS):
+        if path in OPEN_PATHS:
+            continue
+        for spelling in (path, path + "/"):
+            answer = live.call(method, spelling, token=token, base="")
+            assert answer.status == 401, (method, spelling)
+            assert "www-authenticate" in answer.headers
+    assert not live.row("local-1").stop_requested
+
+
+def test_the_three_ways_to_present_a_token(live: Live) -> None:
+    for headers in (
+        {"Authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}, {"X-Auth-Token": TOKEN},
+        basic("whoever", TOKEN),
+    ):
+        assert live.call("GET", "/conf", token=None, headers=headers).status == 200, headers
+    for headers in (
+        basic(TOKEN, "x"), {"Authorization": TOKEN}, {"Authorization": "Basic !!"}, {"Authorization": "Basic"},
+        {"Authorization": "Basic " + base64.b64encode(b"\xff\xfe").decode()}, {"Cookie": f"token={TOKEN}"},
+    ):
+        assert live.call("GET", "/conf", token=None, headers=headers).status == 401, headers
+    assert live.call("GET", f"/conf?token={TOKEN}", token=None).status == 401
+
+
+def test_host_origin_and_fetch_site_matrix(live: Live) -> None:
+    own = f"127.0.0.1:{live.port}"
+    hosts = {
+        own: True, "127.0.0.1": True, "localhost": True, f"LOCALHOST:{live.port}": True, f"[::1]:{live.port}": True,
+        "evil.example": False, f"127.0.0.1.evil.example:{live.port}": False, "[": False, "127.0.0.1:99999": False,
+        "localhost@evil.example": False, "[::1": False, "169.254.169.254": False, "": False,
+    }
+    origins: dict[str | None, bool] = {
+        None: True, "own": True, "null": False, "http://evil.example": False, "http://localhost:3000": False,
+    }
+    sites: dict[str | None, bool] = {None: True, "none": True, "same-origin": True, "cross-site": False,
+                                     "same-site": False}
+    combinations = list(itertools.product(hosts, origins, sites, ("GET", "DELETE")))
+    assert len(combinations) >= 300
+    for host, origin, site, method in combinations:
+        headers = {"Host": host}
+        headers |= {"Origin": f"http://{host}" if origin == "own" else origin} if origin else {}
+        headers |= {"Sec-Fetch-Site": site} if site else {}
+        answer = live.call(method, "/execs", headers=headers)
+        allowed = hosts[host] and origins[origin] and sites[site]
+        assert (answer.status in {200, 204}) == allowed, (host, origin, site, method, answer)
+        assert allowed or answer.status in {400, 403}
+
+
+@pytest.mark.parametrize("path", sorted(OPEN_PATHS))
+def test_logon_is_open_but_not_to_foreign_pages(live: Live, path: str) -> None:
+    credentials = basic("alice", TOKEN)
+    assert live.call("GET", path, headers=credentials, token=None, base="").status == 200
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert live.call("GET", path, headers=credentials | headers, token=None, base="").status == 403
+
+
+def test_two_host_headers_are_refused(live: Live) -> None:
+    import socket
+
+    with socket.create_connection(("127.0.0.1", live.port), timeout=60) as raw:
+        raw.sendall(
+            f"GET {wire.CONF} HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n"
+            f"Authorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n".encode()
+        )
+        assert raw.recv(100).split()[1] in {b"400", b"403"}
+
+
+def test_point_3_logon_answers_access_token_and_logoff_revokes_it(live: Live) -> None:
+    for password in (TOKEN, PASSWORD):
+        answer = live.call("GET", wire.LOGON, headers=basic("alice", password), token=None, base="")
+        assert answer.status == 200 and answer.headers["cache-control"] == "no-store"
+    token = answer.json()["accessToken"]
+    assert {"username", "role", "permissions", "uid"} <= set(answer.json())
+    assert token != TOKEN and live.call("GET", "/conf", token=token).status == 200
+    assert live.call("GET", "/conf", token=None, headers=basic("alice", token)).status == 200
+    stored = live.database.path.read_bytes()
+    assert token.encode() not in stored and tokens.digest(token).encode() in stored
+    assert live.call("POST", wire.LOGOFF, token=None, base="").status == 401
+    assert live.call("POST", wire.LOGOFF, token=token, base="").status == 200
+    assert live.call("GET", "/conf", token=token).status == 401
+
+
+def test_failed_logon(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "SLOW", 0.01)
+    for headers in ({}, basic("alice", "wrong"), basic("bob", TOKEN), basic("", ""), {"Authorization": "Basic x"},
+                    {"Authorization": f"Bearer {TOKEN}"}):
+        answer = live.call("GET", wire.LOGON, headers=headers, token=None, base="")
+        assert answer.status == 401 and answer.text.startswith("Error 401: ")
+
+
+def test_tokens_of_logon_end(start) -> None:
+    live = start(token_seconds=0.0)
+    token = live.call("GET", wire.LOGON, headers=basic("alice", TOKEN), token=None, base="").json()["accessToken"]
+    assert live.call("GET", "/conf", token=token).status == 401
+
+
+def test_a_shared_server_answers_to_its_own_name_only(start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLI_ALLOWED_HOSTS", "gpu.example, other.example")
+    named = start(embedded=False, host="box.example")
+    anywhere = start(embedded=False, host="0.0.0.0")
+    for host, by_name, by_any in (
+        ("box.example:9", 200, 403), ("gpu.example", 200, 200), ("192.168.7.7:8443", 403, 200), ("evil.example", 403, 403),
+    ):
+        assert named.call("GET", "/conf", headers={"Host": host}).status == by_name, host
+        assert anywhere.call("GET", "/conf", headers={"Host": host}).status == by_any, host
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("localhost", "localhost"), ("LocalHost:80", "localhost"), ("[::1]:8080", "[::1]"), ("[::1]", "[::1]"),
+        ("127.0.0.1:0", "127.0.0.1"), ("", None), (":80", None), ("a:b", None), ("[::1", None), ("a b", None),
+        ("a:65536", None), ("user@host", None), ("::1", None), ("host:", None), ("-x", None), ("a/b", None),
+    ],
+)
+def test_host_header_grammar(header: str, name: str | None) -> None:
+    assert host_name(header) == name
