@@ -1,0 +1,5 @@
+"""The name under which training scripts import EMetrics."""
+
+from local_backend.elastic.emetrics import EMetrics
+
+__all__ = ["EMetrics"]

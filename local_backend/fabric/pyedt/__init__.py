@@ -1,0 +1,1 @@
+"""FabricModel under the name that newer notebooks import."""

@@ -1,0 +1,64 @@
+"""Builds FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
+
+The zip holds the engine itself, so that another Python environment with torch, numpy and cloudpickle can train with it
+although this project is not installed there. Imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_FABRIC_MODULES = ("fabric_model.py", "callbacks.py", "emetrics.py", "pyedt/__init__.py", "pyedt/fabric_model.py")
+#: The oldest time that a zip can hold: the same sources give the same bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def build(fabric_home: Path) -> None:
+    """Make or refresh `fabric_home`. Files that are right already are left alone; none is ever half-written.
+
+    Raises OSError.
+    """
+    _put(fabric_home / "libs" / "fabric.zip", _zip())
+    _put(fabric_home / "tools" / "dli_utils" / "emetrics.py", (_PACKAGE / "emetrics.py").read_bytes())
+
+
+def _members() -> Iterator[tuple[str, Path]]:
+    """(name in the zip, source)."""
+    yield "local_backend/__init__.py", _PACKAGE.parent / "__init__.py"
+    for path in sorted(_PACKAGE.glob("*.py")):
+        yield f"local_backend/elastic/{path.name}", path
+    for name in _FABRIC_MODULES:
+        yield name, _fabric_source(name)
+
+
+def _fabric_source(name: str) -> Path:
+    """A module that is top-level once installed, and lies in local_backend/fabric in a source tree."""
+    in_tree = _PACKAGE.parent / "fabric" / name
+    return in_tree if in_tree.exists() else _PACKAGE.parent.parent / name
+
+
+def _zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, source in _members():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), source.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def _put(path: Path, data: bytes) -> None:
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,48 @@
+"""Base classes that training scripts derive from. They hold no state: subclasses may leave out super().__init__()."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Callback:
+    """Runs in every worker. Overwrite what you need.
+
+    `params` holds the live `optimizer` and the number of `epochs`, `model` the live model; both are set before
+    training begins. To change the learning rate, write to `params["optimizer"].param_groups`.
+    """
+
+    params: dict[str, Any]
+    model: Any
+
+    def on_train_begin(self) -> None:
+        """Before the first epoch."""
+
+    def on_train_end(self) -> None:
+        """After the last epoch."""
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Before each epoch, counted from 0."""
+
+    def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
+        """After each epoch; `save_model` is true on exactly one worker, after the last epoch."""
+
+
+class LoggerCallback:
+    """Replaces the built-in logger of the driver or of the workers.
+
+    `log_train_metrics` and `log_test_metrics` may have either signature:
+    `(loss, acc, completed_batch, worker)` or `(metrics, iteration, epoch, workers)`.
+    """
+
+    def on_train_begin(self) -> None:
+        """Before training."""
+
+    def on_train_end(self) -> None:
+        """After training, before the job ends."""
+
+    def log_train_metrics(self, *values: Any) -> None:
+        """After every batch."""
+
+    def log_test_metrics(self, *values: Any) -> None:
+        """After every validation."""

@@ -1,0 +1,115 @@
+"""EMetrics: evaluation metrics as lines of JSON, in the file and format that hyperparameter tools read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+#: Name of the file in the log directory, and of the list of test values in RESULT_DIR.
+FILE = "evaluation-metrics.txt"
+VALUES_FILE = "val_dict_list.json"
+
+_INTEGER = 2
+_FLOAT = 3
+
+
+class EMetrics:
+    """Appends one JSON object per record to `evaluation-metrics.txt`.
+
+        with EMetrics.open() as metrics:
+            metrics.record(EMetrics.TEST_GROUP, step, {"loss": 0.1})
+
+    With a sub id the file lies in a folder of that name, and what was recorded for TEST_GROUP is written to
+    RESULT_DIR/val_dict_list.json on close.
+    """
+
+    TEST_GROUP = "test"
+    TRAIN_GROUP = "train"
+
+    def __init__(self, subId: str | None = None, f: str | None = None) -> None:
+        """Use `EMetrics.open`. `f` is the file to append to."""
+        self._sub_id = subId
+        self._file = open(f or os.path.join(log_dir(subId), FILE), "a", encoding="utf-8")  # noqa: SIM115
+        self._training_id = os.environ.get("TRAINING_ID", "")
+        self._index = 0
+        self._tested: list[dict[str, Any]] = []
+
+    @staticmethod
+    def open(subId: str | None = None) -> EMetrics:
+        """Open for appending; the folder is LOG_DIR, else JOB_STATE_DIR/logs, else /tmp. Raises OSError."""
+        return EMetrics(subId)
+
+    def __enter__(self) -> EMetrics:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def record(self, group: str, iteration: int | None, values: Mapping[str, Any]) -> None:
+        """Append one record; `iteration` None leaves it out. Values become text, with their type beside them."""
+        self._index += 1
+        now = time.time_ns() // 1_000_000
+        meta: dict[str, Any] = {"training_id": self._training_id, "time": now, "rindex": self._index}
+        if self._sub_id:
+            meta["subid"] = str(self._sub_id)
+        times: dict[str, Any] = {"time_stamp": {"value": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"}}
+        if iteration is not None:
+            times = {"iteration": {"type": _INTEGER, "value": str(iteration)}, **times}
+        line = {
+            "meta": meta,
+            "grouplabel": group,
+            "etimes": times,
+            "values": {name: _typed(value) for name, value in values.items()},
+        }
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        if self._sub_id and group == self.TEST_GROUP:
+            steps = {} if iteration is None else {"steps": iteration}
+            self._tested.append({**steps, **{name: _plain(value) for name, value in values.items()}})
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._file.closed:
+            return
+        self._file.close()
+        if self._sub_id and self._tested:
+            folder = os.environ.get("RESULT_DIR") or "/tmp"
+            target = os.path.join(folder, VALUES_FILE)
+            with open(target + ".tmp", "w", encoding="utf-8") as file:
+                json.dump(self._tested, file)
+            os.replace(target + ".tmp", target)
+
+
+def log_dir(sub_id: str | None = None) -> str:
+    """Where a program's own logs go; made if missing."""
+    if os.environ.get("LOG_DIR"):
+        folder = os.environ["LOG_DIR"]
+    elif os.environ.get("JOB_STATE_DIR"):
+        folder = os.path.join(os.environ["JOB_STATE_DIR"], "logs")
+    else:
+        folder = "/tmp"
+    folder = os.path.join(folder, str(sub_id)) if sub_id else folder
+    os.makedirs(folder, exist_ok=True)
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """A Python number or text; numbers of other libraries (numpy, torch) are converted."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "item"):
+        return value.item()
+    return str(value)
+
+
+def _typed(value: Any) -> dict[str, Any]:
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return {"value": str(value)}
+    return {"type": _INTEGER if isinstance(value, int) else _FLOAT, "value": str(value)}

@@ -1,0 +1,228 @@
+"""FabricModel: what a training script hands its model to. Checks every argument before anything starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from local_backend.elastic import artifacts, driver
+from local_backend.elastic.job import Job
+from local_backend.elastic.launcher import RUNNER_FD
+
+#: Keyword arguments of train() that notebooks pass; the allocation of the job decides about all of them.
+NOTEBOOK_ARGUMENTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
+#: Variables whose values are shown when a script imports FabricModel.
+SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
+BACKENDS = ("pytorch", "tensorflow", "keras")
+
+
+class FabricModel:
+    """A model that trains on as many workers as the job has; the result does not depend on their number.
+
+    One optimizer step covers `engines_number * batch_size` samples (or `effective_batch_size`), always cut into the
+    same batches of `batch_size`.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order of the contract
+        self,
+        model: nn.Module,
+        datasets_function: Callable[[], Any],
+        loss_function: Callable[[Any, Any], Any],
+        optimizer: torch.optim.Optimizer,
+        metrics: list[Callable[[Any, Any], Any]] | None = None,
+        worker_logger_callback: Any = None,
+        driver_logger_callback: Any = None,
+        save_to_onnx: bool = False,
+        keras_custom_objects: dict[str, Any] | None = None,
+        fn_batch_collate: Callable[[list[Any]], Any] | None = None,
+        *,
+        driver_logger: Any = None,
+        worker_logger: Any = None,
+        user_callback: Any = None,
+        enable_onnx: bool = False,
+        fn_step_train: Callable[..., Any] | None = None,
+        fn_test: Callable[..., Any] | None = None,
+        scaleup_function: Callable[[int, int], int] | None = None,
+        fn_args: Any = None,
+        **unknown: Any,
+    ) -> None:
+        """`datasets_function()` returns (training set, test set) and runs once in every worker, not here.
+
+        `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
+        `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, run in the
+        workers. `keras_custom_objects` and `scaleup_function` have no effect. Raises TypeError and ValueError.
+        """
+        _warn_unknown("FabricModel", unknown)
+        _check_core(model, datasets_function, loss_function, optimizer)
+        for name, function in (
+            ("fn_batch_collate", fn_batch_collate),
+            ("fn_step_train", fn_step_train),
+            ("fn_test", fn_test),
+        ):
+            if function is not None:
+                _check_callable(name, function)
+        self._driver_logger = _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
+        self._job = Job(
+            model=model,
+            datasets_function=datasets_function,
+            loss_function=loss_function,
+            optimizer=optimizer,
+            epochs=1,
+            batch=1,
+            metrics=_list_of_callables("metrics", metrics),
+            worker_logger=_either("worker_logger_callback", worker_logger_callback, "worker_logger", worker_logger),
+            callbacks=_list("user_callback", user_callback),
+            save_to_onnx=bool(save_to_onnx or enable_onnx),
+            fn_batch_collate=fn_batch_collate,
+            fn_step_train=fn_step_train,
+            fn_test=fn_test,
+            fn_args=fn_args,
+        )
+
+    def train(  # noqa: PLR0917 - the order of the contract
+        self,
+        epoch_number: int,
+        batch_size: int,
+        engines_number: int | None = None,
+        num_dataloader_threads: int | None = 0,
+        validation_freq: int = 1,
+        checkpoint_freq: int = 1,
+        effective_batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Train, and return when the model holds the result.
+
+        `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the most workers
+        and the number of batches per optimizer step (default: as many workers as the job was submitted with);
+        alternatively `effective_batch_size` is the number of samples per step. `num_dataloader_threads` processes
+        load data in each worker; 0 loads in the worker itself. Validation and saving happen after every
+        `validation_freq` and `checkpoint_freq` epochs, 0 for never; the final state is always saved.
+
+        Order of samples and all random numbers follow from `torch.manual_seed` of the script, or its default.
+        Raises TypeError and ValueError before anything starts; later what the user's code raised in a worker.
+        """
+        _warn_unknown("train()", {name: value for name, value in kwargs.items() if name not in NOTEBOOK_ARGUMENTS})
+        if engines_number is not None and effective_batch_size is not None:
+            raise ValueError(
+                "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "
+                "an optimizer step covers"
+            )
+        job = self._job
+        job.epochs = _whole("epoch_number", epoch_number, 1)
+        job.batch = _whole("batch_size", batch_size, 1)
+        job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
+        request = driver.Request(
+            engines=None if engines_number is None else _whole("engines_number", engines_number, 1),
+            effective_batch=(
+                None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
+            ),
+            validation_freq=_whole("validation_freq", validation_freq, 0),
+            checkpoint_freq=_whole("checkpoint_freq", checkpoint_freq, 0),
+            seed=torch.initial_seed(),
+        )
+        driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
+
+    def download(self, out_dir: str | os.PathLike[str] = "/tmp") -> None:
+        """Write `<out_dir>/<job id>.zip` with what training left under RESULT_DIR/model. Raises OSError."""
+        target = Path(out_dir) / f"{os.environ.get('DLI_EXECID') or 'local'}.zip"
+        artifacts.zip_model(target)
+        print(f"Save model:  {target}", flush=True)
+
+
+def announce() -> None:
+    """What importing the module shows: paths of the job, the backend in use, and what schedules."""
+    for name in SHOWN:
+        if name in os.environ:
+            print(f"<> {name} {os.environ[name]}")
+    print(f"Using {backend_name()} backend.")
+    print(f"Using {'dlicmd' if RUNNER_FD in os.environ else 'local'} scheduler.", flush=True)
+
+
+def backend_name() -> str:
+    """FABRIC_BACKEND, else a guess from what the script has imported. Raises ValueError when it is no backend."""
+    named = os.environ.get("FABRIC_BACKEND")
+    if named:
+        if named not in BACKENDS:
+            raise ValueError(f"FABRIC_BACKEND must be {', '.join(BACKENDS)}, not '{named}'")
+        return named
+    guess = "keras" if "tensorflow" in sys.modules and not _torch_was_first() else "pytorch"
+    print(
+        f"WARNING: FABRIC_BACKEND is not set; guessed {guess} from the modules imported so far. "
+        f"Set FABRIC_BACKEND to one of {', '.join(BACKENDS)} to force it.",
+        file=sys.stderr,
+        flush=True,
+    )
+    return guess
+
+
+def _torch_was_first() -> bool:
+    """Whether the script imported torch before tensorflow; importing this module imports torch last."""
+    names = list(sys.modules)
+    return names.index("torch") < names.index("tensorflow")
+
+
+def _warn_unknown(where: str, unknown: dict[str, Any]) -> None:
+    for name in unknown:
+        warnings.warn(f"{where} does not know the argument {name!r} and ignores it", stacklevel=3)
+
+
+def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimizer: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not a {_kind(model)}; other frameworks are not supported")
+    _check_callable("datasets_function", datasets_function)
+    _check_callable("loss_function", loss_function)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not a {_kind(optimizer)}")
+    modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
+    own = {id(parameter) for module in modules for parameter in module.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError("the optimizer holds no parameter of the model: build it from model.parameters()")
+
+
+def _check_callable(name: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, not a {_kind(value)}")
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """A whole number, of numpy too. Raises TypeError or ValueError naming the argument."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    number = int(value.__index__())
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def _either(new: str, value: Any, old: str, older: Any) -> Any:
+    if value is not None and older is not None and value is not older:
+        raise ValueError(f"{new} and {old} are the same argument; give one of them")
+    return older if value is None else value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, (str, bytes, dict)):
+        raise TypeError(f"{name} must be a list, not a {_kind(value)}")
+    return [value]
+
+
+def _list_of_callables(name: str, value: Any) -> list[Any]:
+    items = _list(name, value)
+    for item in items:
+        _check_callable(f"every item of {name}", item)
+    return items
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,59 @@
+"""Messages between the hub and a worker: a JSON object and raw bytes, length-prefixed, on a stream socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+#: Bytes of the JSON, bytes of the attachment.
+_HEAD = struct.Struct("<IQ")
+#: Bound on what is read from a peer that has not shown the key yet.
+HELLO_LIMIT = 4096
+
+Message = dict[str, Any]
+
+
+def send_frame(connection: socket.socket, message: Message, attachment: bytes = b"") -> None:
+    """Send one message. Raises OSError when the peer is gone."""
+    text = json.dumps(message).encode()
+    connection.sendall(_HEAD.pack(len(text), len(attachment)) + text)
+    if attachment:
+        connection.sendall(attachment)
+
+
+def receive_frame(connection: socket.socket, limit: int | None = None) -> tuple[Message, bytes] | None:
+    """The next message and its attachment, or None when the peer has closed.
+
+    Raises ValueError when the frame is malformed or, with `limit`, larger than that many bytes.
+    """
+    head = _read(connection, _HEAD.size)
+    if head is None:
+        return None
+    text_size, attachment_size = _HEAD.unpack(head)
+    if limit is not None and text_size + attachment_size > limit:
+        raise ValueError("the frame is too large")
+    text = _read(connection, text_size)
+    attachment = _read(connection, attachment_size)
+    if text is None or attachment is None:
+        return None
+    message = json.loads(text)
+    if not isinstance(message, dict):
+        raise ValueError("the message is not an object")
+    return message, attachment
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    """Exactly `size` bytes, None when the connection ends before."""
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        try:
+            count = connection.recv_into(view)
+        except ConnectionError:
+            return None
+        if count == 0:
+            return None
+        view = view[count:]
+    return bytes(buffer)

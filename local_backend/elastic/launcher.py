@@ -1,0 +1,230 @@
+"""Launchers: what slots there are, how a worker is started on one, and how one learns that it has ended.
+
+Under the backend a runner starts workers (`RunnerLauncher`, the channel of docs/architecture.md). Without it the
+calling thread is the only worker (`InProcessLauncher`), so that a plain `python train.py` trains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from local_backend.elastic.errors import EngineError
+
+#: Descriptor of the stream socket to the runner, in the environment of the driver.
+RUNNER_FD = "DLI_RUNNER_FD"
+
+#: Progress: our name → the wire's, the one place where the engine spells these.
+PROGRESS_KEYS = {
+    "epoch": "epoch",
+    "epochs": "epochs",
+    "step": "step",
+    "steps": "steps",
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "samples_per_second": "samplesPerSecond",
+    "seconds_left": "secondsLeft",
+    "workers": "workers",
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One device (or CPU share) that a worker may use."""
+
+    id: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The slots of the job, and the most workers it was submitted with."""
+
+    slots: tuple[Slot, ...]
+    max_workers: int
+
+
+#: Called with the number of a worker and how it ended, in words that follow "worker 3 ...".
+OnExit = Callable[[int, str], None]
+
+
+class Launcher(Protocol):
+    """Where workers come from."""
+
+    #: Whether the driver's memory is the worker's too: nothing is pickled, and worker chatter would be the user's.
+    in_process: bool
+
+    def allocation(self) -> Allocation:
+        """What the job may use."""
+
+    def listen(self, on_exit: OnExit) -> None:
+        """From now on call `on_exit` for every worker that ends."""
+
+    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+        """Start a worker that finds its hub at `address`. Raises EngineError when that is not possible."""
+
+    def kill(self, worker: int) -> None:
+        """End a worker at once. Its exit is reported as usual."""
+
+    def attend(self, serve: Callable[[], None]) -> None:
+        """Run `serve` to its end. Raises what it raises."""
+
+    def progress(self, **values: Any) -> None:
+        """Report progress, with the names on the left of PROGRESS_KEYS; None is left out."""
+
+    def history(self, text: str) -> None:
+        """Add a line to the job's history."""
+
+
+class InProcessLauncher:
+    """One worker, in the thread that calls `attend`; the hub runs beside it."""
+
+    in_process = True
+
+    def __init__(self, run_worker: Callable[[int, str, str], None], device: str) -> None:
+        """`run_worker(number, address, key)` trains; it returns when the hub says that all is done."""
+        self._run = run_worker
+        self._device = device
+        self._started: tuple[int, str, str] | None = None
+        self._on_exit: OnExit | None = None
+
+    def allocation(self) -> Allocation:
+        return Allocation((Slot(self._device, self._device),), 1)
+
+    def listen(self, on_exit: OnExit) -> None:
+        self._on_exit = on_exit
+
+    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+        self._started = (worker, address, key)
+
+    def kill(self, worker: int) -> None:
+        """The worker is this very thread: it ends when its connection closes."""
+
+    def attend(self, serve: Callable[[], None]) -> None:
+        """Raises what the worker raises, before what `serve` raises."""
+        assert self._started is not None and self._on_exit is not None
+        failures: list[BaseException] = []
+
+        def hub() -> None:
+            try:
+                serve()
+            except BaseException as error:
+                failures.append(error)
+
+        beside = threading.Thread(target=hub, name="hub")
+        beside.start()
+        try:
+            self._run(*self._started)
+        finally:
+            self._on_exit(self._started[0], "stopped")
+            beside.join()
+        if failures:
+            raise failures[0]
+
+    def progress(self, **values: Any) -> None:
+        """Nobody asks."""
+
+    def history(self, text: str) -> None:
+        """Nobody keeps it."""
+
+
+class RunnerLauncher:
+    """The backend's runner at the other end of a stream socket, one JSON object per line."""
+
+    in_process = False
+
+    def __init__(self, channel: socket.socket) -> None:
+        channel.set_inheritable(False)
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._allocated = threading.Event()
+        self._allocation: Allocation | None = None
+        self._on_exit: OnExit | None = None
+        self._alive: set[int] = set()
+        self._send({"op": "hello"})
+        threading.Thread(target=self._listen, name="runner-channel", daemon=True).start()
+
+    def allocation(self) -> Allocation:
+        self._allocated.wait()
+        if self._allocation is None:
+            raise EngineError("the runner closed its channel before it said which slots the job has")
+        return self._allocation
+
+    def listen(self, on_exit: OnExit) -> None:
+        self._on_exit = on_exit
+
+    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+        self._alive.add(worker)
+        self._send({"op": "spawn", "worker": worker, "slot": slot.id, "address": address, "key": key})
+
+    def kill(self, worker: int) -> None:
+        self._send({"op": "kill", "worker": worker})
+
+    def attend(self, serve: Callable[[], None]) -> None:
+        serve()
+
+    def progress(self, **values: Any) -> None:
+        known = {PROGRESS_KEYS[name]: value for name, value in values.items() if value is not None}
+        self._send({"op": "progress", **known})
+
+    def history(self, text: str) -> None:
+        self._send({"op": "history", "text": text})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            with self._lock:
+                self._channel.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise EngineError(f"the runner of this job is gone ({error.strerror})") from None
+
+    def _listen(self) -> None:
+        with self._channel.makefile("r", encoding="utf-8") as lines:
+            for line in lines:
+                self._take(json.loads(line))
+        self._allocated.set()
+        for worker in sorted(self._alive):
+            self._report(worker, "is lost: the runner of this job is gone")
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("event") == "allocation":
+            slots = tuple(Slot(slot["id"], slot["kind"]) for slot in message["slots"])
+            self._allocation = Allocation(slots, int(message["max_workers"]))
+            self._allocated.set()
+        elif message.get("event") == "exited":
+            self._report(int(message["worker"]), how_it_ended(message))
+
+    def _report(self, worker: int, how: str) -> None:
+        self._alive.discard(worker)
+        if self._on_exit is not None:
+            self._on_exit(worker, how)
+
+
+def how_it_ended(message: dict[str, Any]) -> str:
+    """Words for a runner's `exited` message, to follow "worker 3"."""
+    reason = f": {message['reason']}" if message.get("reason") else ""
+    if message.get("signal"):
+        return f"was killed by signal {message['signal']}{reason}"
+    return f"ended with exit code {message.get('exit_code')} before the training was done{reason}"
+
+
+_runner: RunnerLauncher | None = None
+
+
+def runner() -> RunnerLauncher | None:
+    """The runner of this process, None when there is none. There is one channel for all trainings of a script.
+
+    The variable is taken out of the environment: programs that the script starts have no such descriptor.
+    """
+    global _runner
+    descriptor = os.environ.pop(RUNNER_FD, None)
+    if descriptor is not None:
+        try:
+            _runner = RunnerLauncher(socket.socket(fileno=int(descriptor)))
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{RUNNER_FD}={descriptor} is no socket to a runner: {error}") from None
+    return _runner

@@ -1,0 +1,191 @@
+"""Who computes what: shards, steps, the summation tree, the sampler and the seeds. Pure functions of their arguments.
+
+The hyper-parameter is the number of *shards*: an optimizer step is always cut into the same shards, and a worker
+computes a contiguous range of them. The number of workers appears in `split` only, and nothing that reaches the model
+depends on it.
+
+Sums over shards are made along one canonical binary tree, `((0+1)+(2+3))+((4+5)+...)`, whose missing leaves are absent
+(not zero). A worker folds its range into the maximal aligned blocks of that tree, and whoever gets all blocks folds
+them to the root: the same additions in the same order for every split, so the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+#: A node of the tree: (first leaf, number of leaf places), the latter a power of two.
+Block = tuple[int, int]
+#: Shards first (inclusive) to last (exclusive).
+Range = tuple[int, int]
+
+
+def derive_seed(*numbers: int) -> int:
+    """A 63-bit seed from whole numbers (each within 64 bits); equal on every machine and in every process."""
+    packed = struct.pack(f"<{len(numbers)}Q", *(number % 2**64 for number in numbers))
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1
+
+
+def split(shards: int, workers: int) -> tuple[Range, ...]:
+    """Contiguous ranges of shards, one per worker, whose lengths differ by at most one; the longer ones come first."""
+    if not 1 <= workers <= shards:
+        raise ValueError(f"{shards} shards cannot be split over {workers} workers")
+    least, longer = divmod(shards, workers)
+    ends = [least * (i + 1) + min(i + 1, longer) for i in range(workers)]
+    return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def blocks(first: int, last: int, leaves: int) -> tuple[Block, ...]:
+    """The maximal aligned blocks that cover the leaves `first` to `last` (exclusive) of a tree with `leaves` leaves.
+
+    A block may reach beyond `leaves`: the places there are absent.
+    """
+    last, root = min(last, leaves), _power_of_two(leaves)
+    found = []
+    while first < last:
+        size = 1
+        while first % (2 * size) == 0 and 2 * size <= root and min(first + 2 * size, leaves) <= last:
+            size *= 2
+        found.append((first, size))
+        first += size
+    return tuple(found)
+
+
+def _power_of_two(leaves: int) -> int:
+    """Leaf places of the tree: the smallest power of two that is not below `leaves`."""
+    return 1 << max(0, leaves - 1).bit_length()
+
+
+class Fold(Generic[T]):
+    """Adds values along the canonical tree while they arrive in order of their leaves, like a binary counter.
+
+    `add(left, right)` may change and return `left`. Needs memory for log2(leaves) values.
+    """
+
+    def __init__(self, leaves: int, add: Callable[[T, T], T]) -> None:
+        self._leaves = leaves
+        self._places = _power_of_two(leaves)
+        self._add = add
+        self._parts: list[tuple[Block, T]] = []
+
+    def push(self, block: Block, value: T) -> None:
+        """Take the value of the next block; a single leaf `n` is the block `(n, 1)`."""
+        self._parts.append((block, value))
+        while self._merge() or self._promote():
+            pass
+
+    def parts(self) -> list[tuple[Block, T]]:
+        """What is left: the values of `blocks(first, last, leaves)` for the leaves pushed."""
+        return self._parts
+
+    def root(self) -> T:
+        """The sum over all leaves. Raises ValueError when some are missing."""
+        if [block for block, _ in self._parts] != [(0, self._places)]:
+            raise ValueError(f"not all of {self._leaves} leaves were added: {[block for block, _ in self._parts]}")
+        return self._parts[0][1]
+
+    def _merge(self) -> bool:
+        """The last two blocks become their parent when they are siblings."""
+        if len(self._parts) < 2:
+            return False
+        ((left, left_size), low), ((right, size), high) = self._parts[-2:]
+        if left_size != size or left % (2 * size) or left + size != right:
+            return False
+        self._parts[-2:] = [((left, 2 * size), self._add(low, high))]
+        return True
+
+    def _promote(self) -> bool:
+        """The last block becomes its parent when all leaves of its right sibling are absent."""
+        (first, size), value = self._parts[-1]
+        if size >= self._places or first % (2 * size) or first + size < self._leaves:
+            return False
+        self._parts[-1] = ((first, 2 * size), value)
+        return True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training: which samples every shard of every step takes. Steps are counted from 0, within an epoch too."""
+
+    #: Samples of the training set.
+    samples: int
+    #: Samples of a shard: the batch size of the script.
+    batch: int
+    #: Samples of a full step, `shards * batch` unless an effective batch size was asked for.
+    step_samples: int
+    epochs: int
+    seed: int
+
+    @property
+    def shards(self) -> int:
+        """Shards of a full step; the last one is smaller when `step_samples` is no multiple of `batch`."""
+        return shard_count(self.step_samples, self.batch)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.samples // self.step_samples)
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Shards with at least one sample, over all steps of an epoch."""
+        whole, rest = divmod(self.samples, self.step_samples)
+        return whole * self.shards + shard_count(rest, self.batch)
+
+    def size_of_step(self, step: int) -> int:
+        """Samples of step `step` of an epoch: fewer in the last one, none twice."""
+        return min(self.step_samples, self.samples - step * self.step_samples)
+
+    def active_shards(self, step: int) -> int:
+        """Shards 0 to this number have samples in step `step` of an epoch; the others are absent."""
+        return shard_count(self.size_of_step(step), self.batch)
+
+    def size_of_shard(self, step: int, shard: int) -> int:
+        """Samples of one shard of step `step` of an epoch, 0 when it is absent."""
+        return max(0, min(self.batch, self.size_of_step(step) - shard * self.batch))
+
+    def weight(self, step: int, shard: int) -> float:
+        """Weight of a shard's mean in the mean over the step, so that every sample counts the same."""
+        return self.size_of_shard(step, shard) / self.size_of_step(step)
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The permutation of sample indices of an epoch. NumPy guarantees RandomState's stream for ever."""
+        word = derive_seed(self.seed, epoch)
+        return np.random.RandomState([word & 0xFFFFFFFF, word >> 32]).permutation(self.samples)
+
+    def indices(self, epoch: int, step: int, shard: int, order: np.ndarray | None = None) -> list[int]:
+        """The samples of one shard; `order` is `self.order(epoch)` when the caller has it at hand."""
+        order = self.order(epoch) if order is None else order
+        start = step * self.step_samples + shard * self.batch
+        return [int(i) for i in order[start : start + self.size_of_shard(step, shard)]]
+
+    def shard_seed(self, epoch: int, step: int, shard: int) -> int:
+        """Seed of the random numbers that a shard's forward and backward pass draw."""
+        return derive_seed(self.seed, 1, epoch * self.steps_per_epoch + step, shard)
+
+
+def sample_seed(seed: int, epoch: int, sample: int) -> int:
+    """Seed of the random numbers that loading (and augmenting) one sample draws; epoch -1 is validation."""
+    return derive_seed(seed, 2, epoch, sample)
+
+
+def shard_count(step_samples: int, batch: int) -> int:
+    """Shards that `step_samples` samples are cut into."""
+    return -(-step_samples // batch)
+
+
+def batches(samples: int, batch: int) -> Iterator[range]:
+    """Consecutive batches of a validation set, the last one may be smaller."""
+    for start in range(0, samples, batch):
+        yield range(start, min(start + batch, samples))

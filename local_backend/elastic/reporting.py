@@ -1,0 +1,168 @@
+"""What the driver shows of a training: lines that WMLA's users parse, the user's logger, and progress."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from local_backend.elastic.hooks import LoggerHooks, Values
+from local_backend.elastic.hub import BatchResult, Commit, Validated, accuracy, mean_loss, mean_metrics
+from local_backend.elastic.plan import Plan
+
+#: Seconds between two progress reports.
+PROGRESS_INTERVAL = 0.2
+#: Seconds that the speed is averaged over.
+SPEED_WINDOW = 10.0
+
+
+class Meter:
+    """Sums over an epoch so far, in canonical order: the same bits for every number of workers."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.samples = 0
+        self.batches = 0
+        self._loss_of_batches = 0.0
+        self._loss_of_samples = 0.0
+        self._correct = 0
+        self._metrics: dict[str, float] = {}
+
+    def add(self, result: BatchResult) -> None:
+        self.samples += result.count
+        self.batches += 1
+        self._loss_of_batches += result.loss
+        self._loss_of_samples += result.loss * result.count
+        self._correct += result.correct or 0
+        for name, value in result.metrics.items():
+            self._metrics[name] = self._metrics.get(name, 0.0) + value * result.count
+
+    @property
+    def recorded_loss(self) -> float:
+        """The loss that older loggers get, as recorded: sum of the batches' means over the number of samples."""
+        return self._loss_of_batches / self.samples
+
+    @property
+    def loss(self) -> float:
+        return self._loss_of_samples / self.samples
+
+    @property
+    def accuracy(self) -> float:
+        return self._correct / self.samples
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        own = {name: value / self.samples for name, value in self._metrics.items()}
+        return {"loss": self.loss, "accuracy": self.accuracy, **own}
+
+
+def default_block(count: int, counter: int, loss: float, accuracy: float) -> str:
+    """The built-in logger's four lines for a batch."""
+    return (
+        f"Timestamp {time.time_ns() // 1_000_000}, Iteration {count}\n"
+        f"batches :{count} {loss}\n"
+        f"Iteration {counter}: tag train_accuracy, simple_value {round(accuracy, 5)}\n"
+        f"Iteration {counter}: tag train_loss, simple_value {round(loss, 5)}"
+    )
+
+
+class Speed:
+    """Samples per second over the last seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
+
+    def add(self, now: float, samples: int) -> float | None:
+        """Take the number of samples so far; the speed, None while nothing can be said."""
+        self._marks.append((now, samples))
+        while len(self._marks) > 2 and self._marks[1][0] < now - SPEED_WINDOW:
+            self._marks.popleft()
+        (then, before), elapsed = self._marks[0], now - self._marks[0][0]
+        return (samples - before) / elapsed if then < now else None
+
+
+class Reporter:
+    """Turns commits and validations into calls of the logger, lines on stdout and progress."""
+
+    def __init__(self, logger: Any, progress: Callable[..., None], workers: int) -> None:
+        """`logger`: the user's, None for the built-in one. `progress` takes the names of launcher.PROGRESS_KEYS."""
+        self._hooks = None if logger is None else LoggerHooks(logger)
+        self._progress = progress
+        self._workers = workers
+        self._meter = Meter()
+        self._iterations = 0
+        self._samples = 0
+        self._steps = 0
+
+    def begin(self, plan: Plan) -> None:
+        """Training starts now."""
+        self._plan = plan
+        self._started = self._reported = time.monotonic()
+        self._speed = Speed(self._started)
+        print("--------START TRAINING--------", flush=True)
+        if self._hooks:
+            self._hooks.train_begin()
+
+    def commit(self, action: Commit) -> None:
+        """One call of the logger per batch, in order of shards."""
+        if action.step == 0:
+            self._meter.reset()
+        for result in action.results:
+            self._meter.add(result)
+            self._iterations += 1
+            self._log_batch(action.epoch)
+        self._samples += sum(result.count for result in action.results)
+        self._steps += 1
+        if time.monotonic() - self._reported >= PROGRESS_INTERVAL:
+            self._report(action.epoch)
+
+    def validated(self, action: Validated) -> None:
+        """Tells the logger the mean over the test data."""
+        if self._hooks is None:
+            return
+        right = accuracy(action.results)
+        loss = mean_loss(action.results)
+        metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
+        self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
+
+    def end(self) -> None:
+        """All is done and the model is the user's again."""
+        self._report(self._plan.epochs - 1)
+        if self._hooks:
+            self._hooks.train_end()
+        else:
+            print(f"--------END TRAINING: completed {self._iterations} iterations --------")
+        seconds = time.monotonic() - self._started
+        print(f"--------END TRAINING: completed epoch {self._plan.epochs} in time {seconds} --------", flush=True)
+
+    def _log_batch(self, epoch: int) -> None:
+        meter, last = self._meter, self._meter.batches == self._plan.batches_per_epoch
+        # Recorded: the server's counter runs 2, 3, ..., n and is 0 for the last batch of an epoch.
+        counter = 0 if last else meter.batches + 1
+        if self._hooks is None:
+            print(default_block(self._iterations, counter, meter.recorded_loss, meter.accuracy), flush=True)
+            return
+        self._hooks.train_metrics(
+            Values(
+                meter.recorded_loss, meter.accuracy, counter, meter.metrics, self._iterations, epoch, self._workers
+            )
+        )
+
+    def _report(self, epoch: int) -> None:
+        self._reported = time.monotonic()
+        speed = self._speed.add(self._reported, self._samples)
+        left = self._plan.samples * self._plan.epochs - self._samples
+        self._progress(
+            epoch=epoch + 1,
+            epochs=self._plan.epochs,
+            step=self._steps,
+            steps=self._plan.steps,
+            loss=self._meter.loss,
+            accuracy=self._meter.accuracy,
+            samples_per_second=round(speed, 1) if speed else None,
+            seconds_left=round(left / speed, 1) if speed else None,
+            workers=self._workers,
+        )
