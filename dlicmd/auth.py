@@ -1,0 +1,148 @@
+"""The token of a remote server: logging on and off, and the file that keeps it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from dlicmd import paths
+from dlicmd.console import debug
+from dlicmd.contract import wire
+from dlicmd.errors import Denied, TokenFileError, UsageProblem
+
+#: Wrong user name or password, as servers say it.
+REFUSED = (400, 401, 403)
+MAX_TOKEN = 2**16
+MASK = "***"
+
+
+def read_token() -> str | None:
+    """The kept token, or None when there is none. Raises TokenFileError when the file cannot be trusted."""
+    path = paths.token_file()
+    _refuse_strange(path)
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise TokenFileError(f"cannot read the token file {path}: {problem.strerror}") from None
+    with open(fd, "rb") as file:
+        if hasattr(os, "fchmod") and stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
+            os.fchmod(fd, 0o600)
+            debug(f"{path} could be read by others; its mode is 0600 now")
+        data = file.read(MAX_TOKEN + 1)
+    token = data.decode("ascii", "replace").strip()
+    return checked_token(token, f"the token file {path}") if token else None
+
+
+def write_token(token: str) -> None:
+    """Keep `token`, and nothing else, in the token file: whole or not at all, readable by its owner alone."""
+    path = paths.token_file()
+    _refuse_strange(path)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            with open(fd, "wb") as file:
+                if hasattr(os, "fchmod"):
+                    os.fchmod(fd, 0o600)
+                file.write(token.encode("ascii"))
+                file.flush()
+                os.fsync(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as problem:
+        raise TokenFileError(f"cannot write the token file {path}: {problem.strerror}") from None
+
+
+def forget_token() -> None:
+    """Remove the token file if there is one."""
+    path = paths.token_file()
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise TokenFileError(f"cannot remove the token file {path}: {problem.strerror}") from None
+
+
+def _refuse_strange(path: Path) -> None:
+    """Raise TokenFileError unless `path` is missing or a regular file of this user."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise TokenFileError(f"cannot look at the token file {path}: {problem.strerror}") from None
+    if stat.S_ISLNK(found.st_mode):
+        raise TokenFileError(f"the token file {path} is a symbolic link; remove it and log on again")
+    if not stat.S_ISREG(found.st_mode):
+        raise TokenFileError(f"the token file {path} is not a regular file; move it away and log on again")
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise TokenFileError(f"the token file {path} belongs to another user; remove it and log on again")
+
+
+def checked_token(token: str, where: str) -> str:
+    """`token` if it can stand in a header. Raises Denied, without showing it, when it cannot."""
+    if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise Denied(f"{where} does not hold a usable token; log on again", 401)
+    return token
+
+
+def find_token(option: str | None) -> str:
+    """The token for a remote server: from `--jwt-token`, DLICMD_TOKEN or the token file. Raises Denied."""
+    if option is not None:
+        return checked_token(option.strip(), "--jwt-token")
+    named = os.environ.get("DLICMD_TOKEN", "").strip()
+    if named:
+        return checked_token(named, "DLICMD_TOKEN")
+    kept = read_token()
+    if kept is None:
+        raise Denied("Unable to find token from cookies. Please logon first: dlicmd --logon --rest-host HOST", 401)
+    return kept
+
+
+def credentials(username: str | None, password: str | None) -> tuple[str, str]:
+    """User name and password: as given, from the environment, else asked for.
+
+    The password is read from a terminal without showing it, and from standard input when that is no terminal.
+    """
+    username = username or os.environ.get("DLICMD_USERNAME") or _ask("Username: ")
+    if password is None:
+        password = os.environ.get("DLICMD_PASSWORD")
+    if password is None:
+        password = _ask_secret()
+    if not username or ":" in username:
+        raise UsageProblem("a user name is needed, without a colon: --username USER")
+    if not password:
+        raise UsageProblem("a password is needed: type it at the prompt, pipe it in, or set DLICMD_PASSWORD")
+    return username, password
+
+
+def _ask(prompt: str) -> str:
+    if not sys.stdin.isatty():
+        raise UsageProblem("a user name is needed: --username USER, or DLICMD_USERNAME")
+    print(prompt, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _ask_secret() -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    import getpass
+
+    try:
+        return getpass.getpass("Password: ")
+    except EOFError:
+        return ""
+
+
+def masked(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a logon with what opens doors hidden, fit for showing."""
+    secret = (wire.ACCESS_TOKEN.lower(), "token", "refreshtoken", "idtoken", "password")
+    return {key: MASK if key.lower().replace("_", "") in secret else value for key, value in answer.items()}

@@ -1,0 +1,195 @@
+"""The embedded local backend: finding the one that runs, or starting one in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlicmd import paths
+from dlicmd.console import debug, info
+from dlicmd.contract import home, wire
+from dlicmd.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unreachable
+from dlicmd.transport import Answer, PlainTransport, Request
+
+if TYPE_CHECKING:
+    import subprocess
+
+START_SECONDS = 60.0
+_POLL = 0.05
+_ATTEMPTS = 3
+UNAUTHORIZED = 401
+#: Directories named in the environment, made absolute because the backend works in DLICMD_HOME.
+_DIRECTORIES = ("DLI_DATA_FS", "DLI_RESULT_FS")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the local backend listens, and the token it wants."""
+
+    url: str
+    pid: int
+    token: str
+
+
+class EmbeddedTransport:
+    """Requests to the local backend, which is started when it does not run and found again when it was restarted."""
+
+    is_private = True
+
+    def __init__(self) -> None:
+        self._endpoint: Endpoint | None = None
+        self._plain: PlainTransport | None = None
+
+    def send(self, request: Request) -> Answer:
+        """See Transport. Repeats what was surely not received, and reads, on a freshly found backend."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                answer = self._once(request)
+                if answer.status != UNAUTHORIZED or request.body is not None or find() == self._endpoint:
+                    return answer
+            except ConnectFailed:
+                pass
+            except ConnectionLost:
+                if request.method != "GET":
+                    raise
+            self.close()
+        return self._once(request)
+
+    def close(self) -> None:
+        """See Transport."""
+        if self._plain is not None:
+            self._plain.close()
+        self._plain = self._endpoint = None
+
+    def _once(self, request: Request) -> Answer:
+        if self._plain is None or self._endpoint is None:
+            self._endpoint = find() or start()
+            self._plain = PlainTransport(self._endpoint.url, retry=False)
+        headers = {**request.headers, "Authorization": f"Bearer {self._endpoint.token}"}
+        try:
+            return self._plain.send(replace(request, headers=headers))
+        except ConnectFailed:
+            # The file outlived its backend, and its process id may be somebody else's now.
+            self._endpoint = self._plain = None
+            start()
+            raise
+
+
+def find() -> Endpoint | None:
+    """The running backend as its file tells, or None. Whether it answers shows when it is asked."""
+    try:
+        found = json.loads(paths.backend_file().read_bytes())
+        endpoint = Endpoint(str(found[home.URL]), int(found[home.PID]), str(found[home.TOKEN]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return endpoint if _is_alive(endpoint.pid) else None
+
+
+def start() -> Endpoint:
+    """Start the backend, unless another client does it at this moment. Raises BackendNotStarted."""
+    if sys.platform == "win32":
+        raise BackendNotStarted("the local backend runs on Linux and macOS; name a server with --rest-host HOST")
+    place = paths.backend_file().parent
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _one_starter(paths.start_lock()):
+            endpoint = find()
+            if endpoint is not None and _answers(endpoint):
+                return endpoint
+            process = _launch(place)
+            endpoint = _await_answer(process)
+    except OSError as problem:
+        where = problem.filename or place
+        raise BackendNotStarted(f"cannot start the local backend: {where}: {problem.strerror}") from None
+    info(f"started the local backend at {endpoint.url} (state in {place})")
+    return endpoint
+
+
+@contextmanager
+def _one_starter(lock: Path) -> Iterator[None]:
+    """Hold `lock`, so that of clients that start at once one starts the backend and the others find it."""
+    import fcntl
+
+    deadline = time.monotonic() + START_SECONDS
+    with open(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BackendNotStarted(f"another dlicmd is busy starting the backend; see {lock}") from None
+                time.sleep(_POLL)
+        yield
+
+
+def _launch(place: Path) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    absolute = {name: str(Path(os.environ[name]).expanduser().absolute())
+                for name in _DIRECTORIES if os.environ.get(name)}
+    environment = {**os.environ, **absolute, "DLICMD_HOME": str(place)}
+    with open(os.open(paths.backend_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        debug(f"starting the local backend; it logs to {paths.backend_log()}")
+        # Its directory is DLICMD_HOME: a Python file in the user's directory must not shadow a module of the backend.
+        return subprocess.Popen(
+            [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, env=environment, start_new_session=True,
+        )
+
+
+def _await_answer(process: subprocess.Popen[bytes]) -> Endpoint:
+    """Wait until a backend answers; `process` is the one that was started, though another may win."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        endpoint = find()
+        if endpoint is not None and _answers(endpoint):
+            # It lives on; nobody waits for it here.
+            process.returncode = process.returncode if ended else 0
+            return endpoint
+        if ended:
+            raise BackendNotStarted(f"the local backend did not start: {_last_log_line()}")
+        time.sleep(_POLL)
+    raise BackendNotStarted(f"the local backend did not answer within {START_SECONDS:.0f} s; see {paths.backend_log()}")
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    plain = PlainTransport(endpoint.url, retry=False)
+    headers = {"Authorization": f"Bearer {endpoint.token}"}
+    try:
+        return plain.send(Request("GET", wire.CONF, headers, timeout=10)).status == 200
+    except Unreachable:
+        return False
+    finally:
+        plain.close()
+
+
+def _last_log_line() -> str:
+    try:
+        with open(paths.backend_log(), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        lines = []
+    lines = [line.strip() for line in lines if line.strip()]
+    return lines[-1] if lines else f"it left no message in {paths.backend_log()}"
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32" or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,276 @@
+"""The REST contract as Python: one method per call. This is the public SDK, and all that the commands use.
+
+    from dlicmd import Client
+
+    with Client() as client:                      # the local backend, started when it does not run
+        for run in client.execs("state=RUNNING"):
+            print(run["id"], run["state"])
+"""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dlicmd import auth
+from dlicmd.body import Multipart
+from dlicmd.contract import wire
+from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError, UsageProblem
+from dlicmd.transport import Answer, PlainTransport, Request, Transport
+
+#: Seconds that a server may take over a submission: it unpacks the upload before it answers.
+SUBMIT_TIMEOUT = 900.0
+#: Lines of a scheduler log that are asked for; without a number servers give a few.
+ALL_LINES = 1_000_000
+JSON, TEXT = "application/json", "text/plain"
+LOG_TYPES = ("outerrlog", "outlog", "errlog")
+
+
+class Client:
+    """Calls to one server, or to the local backend when `host` is None.
+
+    Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
+    """
+
+    def __init__(
+        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
+        ca_cert: str | None = None, insecure: bool = False, http: bool = False, transport: Transport | None = None,
+    ) -> None:
+        self._token = token
+        self._transport = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._transport.close()
+
+    # Authentication, configuration
+
+    def use_token(self, token: str) -> None:
+        """Send `token` with the calls from now on."""
+        self._token = token
+
+    def logon(self, username: str, password: str) -> dict[str, Any]:
+        """The answer to a logon; later calls of this client use its token."""
+        import base64
+
+        basic = base64.b64encode(f"{username}:{password}".encode()).decode()
+        answer = self._transport.send(
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}))
+        if answer.status in auth.REFUSED:
+            raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
+        found = _an_object(_checked(answer, "logon"))
+        token = found.get(wire.ACCESS_TOKEN)
+        if not isinstance(token, str) or not token:
+            raise ServerError("the server's answer to the logon holds no accessToken", answer.status)
+        self._token = auth.checked_token(token, "the server's answer")
+        return found
+
+    def logoff(self) -> str:
+        """Revoke the token of this client; the server's text."""
+        return self._call("POST", wire.LOGOFF).text()
+
+    def conf(self) -> dict[str, Any]:
+        """The server's configuration: names to text."""
+        return _an_object(self._call("GET", wire.CONF))
+
+    def extensions(self) -> frozenset[str]:
+        """What the server offers beyond the recorded contract, see `dlicmd.contract.wire.EXTENSIONS`."""
+        named = str(self.conf().get(wire.EXTENSIONS, ""))
+        return frozenset(name.strip() for name in named.split(",") if name.strip())
+
+    def status(self) -> str:
+        """The server's status, as it words it."""
+        return self._call("GET", wire.STATUS).text()
+
+    def frameworks(self) -> list[dict[str, Any]]:
+        """The frameworks that `start_exec` takes."""
+        return _a_list(self._call("GET", wire.FRAMEWORKS))
+
+    # Execs
+
+    def execs(self, query: str | None = None) -> list[dict[str, Any]]:
+        """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
+        target = f"{wire.EXECS}/"
+        if query:
+            target += "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]")
+        return _a_list(self._call("GET", target))
+
+    def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
+        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
+        target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
+        if isinstance(body, str):
+            data = urlencode({wire.PART_DATA: body}).encode()
+            content: dict[str, str] = {"Content-Type": "application/x-www-form-urlencoded"}
+            return _an_object(self._call("POST", target, content, data, SUBMIT_TIMEOUT))
+        content = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
+        return _an_object(self._call("POST", target, content, body, SUBMIT_TIMEOUT))
+
+    def exec(self, exec_id: str) -> dict[str, Any]:
+        """One exec."""
+        return _an_object(self._exec_call("GET", exec_id))
+
+    def stop_exec(self, exec_id: str) -> int:
+        """Ask that an exec be stopped; the HTTP code of the answer."""
+        return self._exec_call("POST", exec_id, "stop").status
+
+    def delete_exec(self, exec_id: str) -> int:
+        """Delete an exec and its files; the HTTP code of the answer."""
+        return self._exec_call("DELETE", exec_id).status
+
+    def delete_execs(self) -> int:
+        """Delete all your execs; the HTTP code of the answer."""
+        return self._call("DELETE", wire.EXECS).status
+
+    def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
+        """What the program wrote, as text to be read in chunks; `log_type` is one of LOG_TYPES."""
+        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT)
+
+    def result(self, exec_id: str) -> Answer:
+        """The trained model as a zip, to be read in chunks."""
+        return self._exec_call("GET", exec_id, "result", accept="application/octet-stream")
+
+    def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
+        """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
+        query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
+        return _an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
+
+    # Scheduler
+
+    def applications(self, app_id: str) -> list[dict[str, Any]]:
+        """The scheduler's detail of an application: a list of none or one."""
+        return _a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
+
+    def task_log(self, app_id: str, task: str, log: str) -> Answer:
+        """A scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
+        target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
+        return self._call("GET", target, {"Accept": TEXT})
+
+    def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
+        """One object of the cluster, such as the `paralleljob` of an application."""
+        return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+
+    def _call(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = 60.0,
+    ) -> Answer:
+        return _checked(self._send(method, target, headers, body, timeout), method)
+
+    def _send(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = 60.0,
+    ) -> Answer:
+        sent = {"Accept": JSON, **(headers or {})}
+        if self._token is not None:
+            sent["Authorization"] = f"Bearer {self._token}"
+        return self._transport.send(Request(method, target, sent, body, timeout))
+
+    def _exec_call(
+        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
+        timeout: float = 60.0,
+    ) -> Answer:
+        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
+        if not exec_id.strip(". ") or not exec_id.isprintable():
+            # "." and ".." would name another path.
+            raise NoSuchExec(exec_id)
+        target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
+        answer = self._send(method, target, {"Accept": accept}, timeout=timeout)
+        if answer.status in (400, 404) and (
+            not (action or method != "GET")
+            or self._send("GET", wire.exec_path(exec_id)).status in (400, 404)
+        ):
+            raise NoSuchExec(exec_id, answer.status)
+        return _checked(answer, action or method)
+
+
+def open_transport(
+    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
+) -> Transport:
+    """The way to a server; https unless `http` is set. Without a host, to the local backend."""
+    if host is None:
+        from dlicmd.backend import EmbeddedTransport
+
+        return EmbeddedTransport()
+    name = _host_name(host, http)
+    where = name if port is None or port < 0 else f"{name}:{port}"
+    if http and _is_loopback(name):
+        return PlainTransport(f"http://{where}")
+    from dlicmd.tls import RequestsTransport
+
+    return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
+
+
+def _host_name(host: str, http: bool) -> str:
+    """`host` without a scheme, an IPv6 address in brackets. Raises UsageProblem."""
+    scheme, _, rest = host.rpartition("://")
+    if scheme.lower() == "http" and not http:
+        raise UsageProblem(f"--rest-host {host}: plain http is only spoken when --http is given, too")
+    name = rest.rstrip("/")
+    if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
+        return f"[{name}]"
+    if scheme.lower() not in ("", "http", "https") or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", name):
+        raise UsageProblem(f"--rest-host: '{host}' is not the name or address of a host")
+    return name
+
+
+def _is_loopback(name: str) -> bool:
+    return re.fullmatch(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", name) is not None
+
+
+def _checked(answer: Answer, what: str) -> Answer:
+    """The answer if it is a success. Raises ServerError with the server's own words."""
+    if 200 <= answer.status < 300:
+        return answer
+    if answer.status == 401:
+        raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
+                     " Log on again: dlicmd --logon --rest-host HOST", 401)
+    if answer.status == 403:
+        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}", 403)
+    if 300 <= answer.status < 400:
+        raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
+                          "name that host with --rest-host", answer.status)
+    raise ServerError(f"the server refused ({what}, HTTP {answer.status}): {explanation(answer)}", answer.status)
+
+
+def explanation(answer: Answer) -> str:
+    """What an error's body says, in one line; JSON bodies are looked into."""
+    import json
+
+    try:
+        text = answer.text().strip()
+    except DlicmdError as problem:
+        return str(problem)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        errors = found.get("errors")
+        first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
+        said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
+        text = next((value for value in said if isinstance(value, str) and value), text)
+    line = " ".join(text.split())
+    return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
+
+
+def _an_object(answer: Answer) -> dict[str, Any]:
+    found = answer.json()
+    if not isinstance(found, dict):
+        raise ServerError("the server's answer is not a JSON object: is this a WMLA server?", answer.status)
+    return found
+
+
+def _a_list(answer: Answer) -> list[dict[str, Any]]:
+    found = answer.json()
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ServerError("the server's answer is not a list of JSON objects: is this a WMLA server?", answer.status)
+    return found

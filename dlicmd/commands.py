@@ -1,0 +1,239 @@
+"""The commands. Each takes the session and returns the exit code; what goes wrong is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dlicmd.console import info
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.errors import UsageProblem
+from dlicmd.render import emit, emit_chunks, emit_value
+from dlicmd.session import Session
+
+
+def _version(_session: Session) -> int:
+    from dlicmd import __version__
+
+    emit(f"dlicmd {__version__}")
+    return Exit.DONE
+
+
+def _logon(session: Session) -> int:
+    from dlicmd import auth
+    from dlicmd.errors import Denied
+
+    if session.line.text("--rest-host") is None:
+        raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
+    client = session.connect(with_token=False)
+    username, password = auth.credentials(session.line.text("--username"), session.line.text("--password"))
+    try:
+        answer = client.logon(username, password)
+    except Denied:
+        # A script that goes on must not act as whoever was logged on before.
+        auth.forget_token()
+        raise
+    auth.write_token(answer[wire.ACCESS_TOKEN])
+    emit_value(auth.masked(answer), session.output)
+    return Exit.DONE
+
+
+def _logoff(session: Session) -> int:
+    from dlicmd import auth
+
+    token = auth.read_token()
+    auth.forget_token()
+    if session.line.text("--jwt-token") is not None or token is None:
+        info("there is no kept token to revoke")
+    elif session.line.text("--rest-host") is None:
+        info("forgot the token; with --rest-host HOST it would be revoked on the server, too")
+    else:
+        client = session.connect(with_token=False)
+        client.use_token(token)
+        text = client.logoff().strip()
+        if text:
+            emit(text)
+    return Exit.DONE
+
+
+def _status(session: Session) -> int:
+    emit(session.client.status().rstrip("\n"))
+    return Exit.DONE
+
+
+def _frameworks(session: Session) -> int:
+    found = session.client.frameworks()
+    if session.output.is_data:
+        emit_value(found, session.output)
+    elif session.output.columns:
+        from dlicmd.render import scalar, table
+
+        columns = session.output.columns
+        emit(table([{name: scalar(item.get(name)) for name in columns} for item in found], columns))
+    else:
+        emit("\n".join(_framework_block(item) for item in found).rstrip("\n"))
+    return Exit.DONE
+
+
+def _framework_block(item: dict[str, Any]) -> str:
+    from dlicmd.console import inert
+
+    said = item.get("desc")
+    lines = [str(text) for text in said] if isinstance(said, list) else [str(said or "")]
+    block = f"Name: {item.get('name', '')}\nVersion: {item.get('frameworkVersion', '')}\n"
+    return inert(block + "Desc: " + "\n      ".join(lines) + "\n")
+
+
+def _exec_get_all(session: Session) -> int:
+    from dlicmd.execs import show_execs
+
+    show_execs(session.client.execs(session.line.text("--query-args")), session.output)
+    return Exit.DONE
+
+
+def _exec_get(session: Session) -> int:
+    from dlicmd.execs import show_exec
+
+    show_exec(session.client, session.operand, session.output)
+    return Exit.DONE
+
+
+def _exec_stop(session: Session) -> int:
+    code = session.client.stop_exec(session.operand)
+    emit(f"Stop exec {session.operand} succeed. HTTP:{code}")
+    return Exit.DONE
+
+
+def _exec_delete(session: Session) -> int:
+    code = session.client.delete_exec(session.operand)
+    emit(f"Delete exec {session.operand} succeed. HTTP:{code}")
+    return Exit.DONE
+
+
+def _exec_delete_all(session: Session) -> int:
+    session.client.delete_execs()
+    emit("Execs are deleted")
+    return Exit.DONE
+
+
+def _task_logs(log: str) -> Callable[[Session], int]:
+    def show(session: Session) -> int:
+        from dlicmd.logs import show_task_logs
+
+        return show_task_logs(session.client, session.operand, log)
+
+    return show
+
+
+def _train_logs(log_type: str) -> Callable[[Session], int]:
+    def show(session: Session) -> int:
+        emit_chunks(session.client.train_log(session.operand, log_type).chunks())
+        return Exit.DONE
+
+    return show
+
+
+def _exec_trainresult(session: Session) -> int:
+    from dlicmd.results import save
+
+    named = session.line.text("--to")
+    folder = Path(named) if named is not None else Path()
+    saved = save(session.client.result(session.operand), session.operand, folder, session.line.flag("--force"))
+    emit(f"Train result is saved to {saved}")
+    return Exit.DONE
+
+
+def _exec_start(session: Session) -> int:
+    from dlicmd.submit import submit
+
+    watching = session.line.flag("--follow") or session.line.flag("--wait")
+    found = submit(session)
+    ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
+    if not (watching and session.output.is_data):
+        emit_value(ids, session.output)
+    else:
+        info(f"submitted {found[wire.ID]}")
+    return _watch(session, str(found[wire.ID])) if watching else Exit.DONE
+
+
+def _demo(session: Session) -> int:
+    from dlicmd.submit import demo_session
+
+    with demo_session(session) as started:
+        return _exec_start(started)
+
+
+def _watch_command(session: Session) -> int:
+    return _watch(session, session.operand)
+
+
+def _watch(session: Session, exec_id: str) -> int:
+    """Follow or wait for an exec, as the command line says, and say how it ended."""
+    from dlicmd import follow
+    from dlicmd.views import Silent, last_words
+
+    silent = not (session.line.command == "--follow" or session.line.flag("--follow"))
+    clock = follow.Clock(exec_id, session.line.number("--wait-timeout"))
+    view = Silent() if silent else _view(session, exec_id)
+    try:
+        found = (follow.wait if silent else follow.follow)(session.client, exec_id, view, clock)
+    except KeyboardInterrupt:
+        view.close()
+        info(f"detached; {exec_id} goes on. Come back with: dlicmd --follow {exec_id}, dlicmd --exec-get {exec_id}")
+        return Exit.INTERRUPTED
+    finally:
+        view.close()
+    code = follow.exit_code(found, session.line.flag("--pass-exit-code"))
+    if session.output.is_data:
+        emit_value(found, session.output)
+    if not silent or code != Exit.DONE:
+        info(last_words(found, exec_id))
+    return code
+
+
+def _view(session: Session, exec_id: str) -> Any:
+    import sys
+
+    from dlicmd.views import Plain
+
+    if sys.stdout.isatty() and not session.output.is_data:
+        from dlicmd.live import LiveView
+
+        return LiveView(exec_id)
+    return Plain(data_on_stdout=session.output.is_data)
+
+
+COMMANDS: dict[str, Callable[[Session], int]] = {
+    "--version": _version,
+    "--logon": _logon,
+    "--logoff": _logoff,
+    "--status": _status,
+    "--dl-frameworks": _frameworks,
+    "--exec-start": _exec_start,
+    "--exec-get-all": _exec_get_all,
+    "--exec-get": _exec_get,
+    "--exec-stop": _exec_stop,
+    "--exec-delete": _exec_delete,
+    "--exec-delete-all": _exec_delete_all,
+    "--exec-launcherlogs": _task_logs("launcherlog"),
+    "--exec-outlogs": _task_logs("stdout"),
+    "--exec-errlogs": _task_logs("stderr"),
+    "--exec-trainlogs": _train_logs("outerrlog"),
+    "--exec-trainoutlogs": _train_logs("outlog"),
+    "--exec-trainerrlogs": _train_logs("errlog"),
+    "--exec-trainresult": _exec_trainresult,
+    "--demo": _demo,
+    "--follow": _watch_command,
+    "--wait": _watch_command,
+}
+
+
+def run(session: Session) -> int:
+    """Run the command of a session; its exit code."""
+    command = session.line.command
+    if command is None:
+        given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
+        raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
+    return COMMANDS[command](session)

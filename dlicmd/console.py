@@ -1,0 +1,61 @@
+"""What dlicmd says to people: short lines on standard error. Standard output belongs to results."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+LEVELS = ("debug", "info", "warn", "error")
+
+_level = "info"
+#: C0 and C1 controls but for tab and newline, and the characters that turn the direction of text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Terminal sequences as a whole: CSI, OSC and other strings, two-character escapes.
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
+)
+
+
+def set_level(level: str) -> None:
+    """Say nothing less important than `level`, one of LEVELS."""
+    global _level
+    _level = level
+
+
+def is_debug() -> bool:
+    """Whether debugging output was asked for."""
+    return _level == "debug"
+
+
+def debug(text: str) -> None:
+    """A line for someone who looks for a fault."""
+    _say("debug", f"[Debug]: {text}")
+
+
+def info(text: str) -> None:
+    """A line that a user may like to know."""
+    _say("info", f"dlicmd: {text}")
+
+
+def warn(text: str) -> None:
+    """A line that a user should know."""
+    _say("warn", f"dlicmd: {text}")
+
+
+def error(text: str) -> None:
+    """The line that says why the command failed."""
+    _say("error", f"dlicmd: {text}")
+
+
+def _say(level: str, text: str) -> None:
+    if LEVELS.index(level) >= LEVELS.index(_level):
+        print(inert(text).replace("\n", " "), file=sys.stderr, flush=True)
+
+
+def inert(text: str) -> str:
+    """`text` without anything that a terminal would obey: no escape sequences, no control characters but tab, newline.
+
+    A carriage return, with which programs redraw a progress bar, becomes a newline.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", _ESCAPE.sub("", text))

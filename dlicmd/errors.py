@@ -1,0 +1,95 @@
+"""Everything that can go wrong in the client.
+
+DlicmdError
+├── UsageProblem           the command line names something that is not there or makes no sense
+├── PackageError           the model folder cannot be packed
+├── TokenFileError         ~/.dlicmd cannot be used
+├── ServerError            the server answered with an error
+│   ├── Denied             not logged on, or not allowed
+│   └── NoSuchExec         no exec with this id
+├── Unreachable            no answer from the server
+│   ├── ConnectFailed      the request was not sent
+│   ├── ConnectionLost     it may have been sent
+│   └── BackendNotStarted  the local backend could not be started
+├── WaitTimeout            the exec had not ended in time
+└── ResultError            what was downloaded is not what the server promised, or cannot be stored
+
+The text of an error is one line for the user and tells the cure; its class decides the exit code.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dlicmd.contract.exits import Exit
+
+
+class DlicmdError(Exception):
+    """Anything that dlicmd reports to its user."""
+
+    exit_code: ClassVar[Exit] = Exit.FAILED
+
+
+class UsageProblem(DlicmdError):
+    """The command line names something that is not there or makes no sense."""
+
+    exit_code = Exit.USAGE
+
+
+class PackageError(DlicmdError):
+    """The model folder cannot be packed."""
+
+
+class TokenFileError(DlicmdError):
+    """The token file cannot be read or written safely."""
+
+
+class ServerError(DlicmdError):
+    """The server answered with an error; `status` is the HTTP code."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Denied(ServerError):
+    """Not logged on, or not allowed."""
+
+    exit_code = Exit.DENIED
+
+
+class NoSuchExec(ServerError):
+    """No exec with this id."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self, exec_id: str, status: int = 404) -> None:
+        super().__init__(f"there is no exec '{exec_id}'; dlicmd --exec-get-all lists yours", status)
+
+
+class Unreachable(DlicmdError):
+    """No answer from the server."""
+
+    exit_code = Exit.UNREACHABLE
+
+
+class ConnectFailed(Unreachable):
+    """No connection, so the request was certainly not sent."""
+
+
+class ConnectionLost(Unreachable):
+    """The connection broke after the request may have been sent."""
+
+
+class BackendNotStarted(Unreachable):
+    """The local backend could not be started."""
+
+
+class WaitTimeout(DlicmdError):
+    """The exec had not ended when the time to wait was over."""
+
+    exit_code = Exit.TIMED_OUT
+
+
+class ResultError(DlicmdError):
+    """The downloaded result is damaged, or cannot be stored."""

@@ -1,0 +1,74 @@
+"""What is shown of execs: the table, and one exec in detail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import debug
+from dlicmd.contract import paralleljob, states, wire
+from dlicmd.errors import Denied, ServerError
+from dlicmd.render import Output, emit, emit_value, scalar, table
+from dlicmd.times import short, since
+
+COLUMNS = ("id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age")
+_TYPES = {"True": "ELASTIC", "False": "PARALLEL"}
+
+
+def show_execs(found: list[dict[str, Any]], output: Output) -> None:
+    """Print a list of execs."""
+    if output.is_data:
+        emit_value(found, output)
+    elif not found:
+        emit("No result found")
+    else:
+        columns = output.columns or COLUMNS
+        emit(table([{name: cell(item, name) for name in columns} for item in found], columns))
+
+
+def show_exec(client: Client, exec_id: str, output: Output) -> None:
+    """Print one exec in detail."""
+    found = detail(client, client.exec(exec_id))
+    if output.columns:
+        show_execs([found], output)
+    else:
+        emit_value(found, output)
+
+
+def cell(item: dict[str, Any], column: str) -> str:
+    """A column of the table, by its name or by the name of a field; `n/a` for neither."""
+    app_id = item.get(wire.APP_ID) or item.get(wire.SUBMISSION_ID)
+    state = item.get(wire.STATE)
+    special: dict[str, Any] = {
+        "submit_user": item.get(wire.CREATOR, item.get("userName")),
+        "name": item.get(wire.APP_NAME),
+        "type": _TYPES.get(str(item.get(wire.ELASTIC))),
+        "state": states.SHORT.get(state, state) if isinstance(state, str) else None,
+        "num": item.get(wire.NUM_WORKER),
+        "submit_time": short(item.get(wire.CREATE_TIME)) or None,
+        "age": since(item.get(wire.CREATE_TIME)) if wire.CREATE_TIME in item else None,
+        "app_id": app_id,
+    }
+    return scalar(special[column] if column in special else item.get(column))
+
+
+def detail(client: Client, found: dict[str, Any]) -> dict[str, Any]:
+    """An exec with how long it waited and ran, and, while it has not ended, with the scheduler's view of its job."""
+    job = None
+    app_id = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
+    if isinstance(app_id, str) and app_id and not states.is_terminal(str(found.get(wire.STATE, ""))):
+        try:
+            job = client.kubernetes_object(paralleljob.KIND, app_id)
+        except Denied:
+            raise
+        except ServerError as problem:
+            debug(f"no {paralleljob.KIND} of {app_id}: {problem}")
+    started, created = paralleljob.started(job) or found.get(wire.START_TIME), found.get(wire.CREATE_TIME)
+    waited = since(paralleljob.created(job) or created) if paralleljob.is_pending(job) else None
+    ran = since(started, found.get(wire.END_TIME)) if started else None
+    more = {
+        paralleljob.PENDING_DURATION: waited,
+        paralleljob.RUNNING_DURATION: ran,
+        paralleljob.PARALLEL_JOB_INFO: paralleljob.summary(job) if job else None,
+    }
+    return found | {key: value for key, value in more.items() if value is not None}

@@ -1,0 +1,42 @@
+"""The logs that the scheduler keeps of the driver and of every executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import error
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.errors import DlicmdError, ServerError
+from dlicmd.render import emit, emit_chunks
+
+SEPARATOR = "=" * 80
+
+
+def show_task_logs(client: Client, exec_id: str, log: str) -> int:
+    """Print a log (`stdout`, `stderr` or `launcherlog`) of every process of an exec, each under its heading."""
+    found = client.exec(exec_id)
+    app_id = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
+    if not isinstance(app_id, str) or not app_id:
+        raise DlicmdError(f"{exec_id} has no application yet, so no logs; try again in a moment")
+    applications = client.applications(app_id)
+    if not applications:
+        raise DlicmdError(f"the scheduler does not know the application {app_id}")
+    code = Exit.DONE
+    for title, task in tasks(applications[0]):
+        emit(f"{SEPARATOR}\n{title} {log}")
+        try:
+            emit_chunks(client.task_log(app_id, task, log).chunks())
+        except ServerError as problem:
+            error(f"{title} {log}: {problem}")
+            code = Exit.FAILED
+    return code
+
+
+def tasks(application: dict[str, Any]) -> list[tuple[str, str]]:
+    """Heading and path of every process: the driver, when there is one, and the executors from 1."""
+    found = [("Driver", "driver")] if application.get("task0") else []
+    workers = application.get("task12n")
+    count = len(workers) if isinstance(workers, list) else 0
+    return found + [(f"Executor {number}", f"executor/{number}") for number in range(1, count + 1)]

@@ -1,0 +1,247 @@
+"""A model folder as one compressed archive, written to disk piece by piece and never held in memory."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import secrets
+import stat
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from dlicmd.body import FilePart
+from dlicmd.console import info, warn
+from dlicmd.contract import wire
+from dlicmd.contract.sizes import show_size
+from dlicmd.errors import PackageError, UsageProblem
+from dlicmd.paths import IGNORE_FILE
+
+#: Left out of every folder, in gitignore syntax; `!pattern` in the ignore file takes one back in.
+DEFAULT_IGNORES = (
+    ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
+    ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
+)
+HUGE = 2**30
+#: How many skipped entries are named one by one.
+NAMED = 5
+#: The archive crosses a loopback or a fast network: quick beats small.
+COMPRESSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or folder to pack: its name in the archive below the top folder, and where it is."""
+
+    name: str
+    path: str
+    is_dir: bool = False
+
+
+@dataclass
+class _Walk:
+    """What a walk through the folder finds."""
+
+    root: str
+    matches: Callable[[str], bool]
+    entries: list[Entry] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def folder(self, path: str, prefix: str, above: tuple[str, ...]) -> None:
+        """Collect what is in `path`; `above` are the real paths of the folders around it."""
+        try:
+            with os.scandir(path) as found:
+                items = sorted(found, key=lambda item: item.name)
+        except OSError as problem:
+            raise PackageError(f"cannot read the folder {path}: {problem.strerror}") from None
+        for item in items:
+            self._item(item, f"{prefix}{item.name}", above)
+
+    def _item(self, item: os.DirEntry[str], name: str, above: tuple[str, ...]) -> None:
+        try:
+            mode = item.stat(follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                if self.matches(name):
+                    return
+                real = os.path.realpath(item.path)
+                if os.path.commonpath([self.root, real]) != self.root:
+                    return self._skip(name, "a link that leads outside the folder")
+                mode = os.stat(real).st_mode
+        except FileNotFoundError:
+            return self._skip(name, "a link to nothing")
+        except OSError as problem:
+            return self._skip(name, problem.strerror or "unreadable")
+        if stat.S_ISDIR(mode):
+            self._folder(item.path, name, above)
+        elif self.matches(name):
+            return
+        elif stat.S_ISREG(mode):
+            self.entries.append(Entry(name, item.path))
+        else:
+            self._skip(name, "neither a file nor a folder")
+
+    def _folder(self, path: str, name: str, above: tuple[str, ...]) -> None:
+        if self.matches(name + "/") or os.path.lexists(os.path.join(path, "pyvenv.cfg")):
+            return
+        real = os.path.realpath(path)
+        if real in above:
+            return self._skip(name, "a link in a circle")
+        self.entries.append(Entry(name, path, is_dir=True))
+        self.folder(path, name + "/", (*above, real))
+
+    def _skip(self, name: str, why: str) -> None:
+        self.skipped.append(f"{name} ({why})")
+
+
+def walk(folder: Path) -> list[Entry]:
+    """What of `folder` is to be packed, in a fixed order; says what is skipped. Raises PackageError."""
+    root = os.path.realpath(folder)
+    found = _Walk(root, _ignore_rules(folder))
+    found.folder(str(folder), "", (root,))
+    for text in found.skipped[:NAMED]:
+        warn(f"skipping {text}")
+    if len(found.skipped) > NAMED:
+        warn(f"skipping {len(found.skipped) - NAMED} more links and special files")
+    return found.entries
+
+
+def _ignore_rules(folder: Path) -> Callable[[str], bool]:
+    from pathspec import GitIgnoreSpec
+
+    own = folder / IGNORE_FILE
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
+        rules = GitIgnoreSpec.from_lines([*DEFAULT_IGNORES, *lines])
+    except (OSError, ValueError) as problem:
+        raise PackageError(f"cannot use {own}: {' '.join(str(problem).split())}") from None
+    return cast("Callable[[str], bool]", rules.match_file)
+
+
+def check_folder(text: str, main: str | None) -> Path:
+    """The folder named on the command line. Raises UsageProblem unless it is one, and holds `main` if given."""
+    folder = Path(text)
+    if not folder.is_dir():
+        kind = "is not a folder" if folder.exists() else "does not exist"
+        raise UsageProblem(f"--model-dir: '{text}' {kind}")
+    if not base_name(folder):
+        raise UsageProblem(f"--model-dir: '{text}' has no name; give a folder below it")
+    if main is not None and not (folder / main).is_file():
+        hint = "; give its path within that folder" if Path(main).is_file() else ""
+        raise UsageProblem(f"--model-main: there is no file '{main}' in {text}{hint}")
+    return folder
+
+
+def base_name(folder: Path) -> str:
+    """The name of the folder, also when it was given as `.` or with a slash at its end."""
+    return os.path.basename(os.path.abspath(folder))
+
+
+def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] | None = None) -> FilePart:
+    """Pack `folder` under its base name into a temporary file that has no name and so cannot be left behind.
+
+    `main` must not be among what the ignore rules leave out. `progress` is called with the bytes read so far.
+    Raises PackageError, UsageProblem.
+    """
+    entries = walk(folder)
+    if not any(not entry.is_dir for entry in entries):
+        raise UsageProblem(f"--model-dir: there is nothing to upload in '{folder}'")
+    if main is not None and not os.path.isabs(main) and os.path.normpath(main) not in {
+        os.path.normpath(entry.name) for entry in entries
+    }:
+        raise UsageProblem(f"--model-main: '{main}' is left out of the upload; see {folder / IGNORE_FILE}")
+    try:
+        file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
+    except OSError as problem:
+        raise PackageError(f"cannot make a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
+    try:
+        _write(file, entries, base_name(folder), progress or (lambda _: None))
+        size = file.tell()
+        file.seek(0)
+    except BaseException as problem:
+        file.close()
+        if isinstance(problem, OSError):
+            raise PackageError(f"cannot write the archive to {tempfile.gettempdir()}: {problem.strerror}") from None
+        raise
+    return FilePart(wire.PART_FILE, f"tmp{secrets.token_hex(4)}{wire.ARCHIVE_SUFFIX}", file, size)
+
+
+def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[int], None]) -> None:
+    done = 0
+    with (
+        gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
+        tarfile.open(mode="w|", fileobj=packed, format=tarfile.PAX_FORMAT) as archive,
+    ):
+        archive.addfile(_member(top, None))
+        for entry in entries:
+            if entry.is_dir:
+                archive.addfile(_member(f"{top}/{entry.name}", None))
+                continue
+            with _opened(entry) as source:
+                about = os.fstat(source.fileno())
+                if about.st_size > HUGE:
+                    info(f"{entry.name} is large ({show_size(about.st_size)}); a line in {IGNORE_FILE} leaves it out")
+                _add(archive, _member(f"{top}/{entry.name}", about), source, entry)
+            done += about.st_size
+            progress(done)
+
+
+def _opened(entry: Entry) -> BinaryIO:
+    try:
+        return open(entry.path, "rb")
+    except OSError as problem:
+        raise PackageError(f"cannot read {entry.path}: {problem.strerror}; nothing was sent") from None
+
+
+class _Source:
+    """A file whose read errors are told from errors in writing the archive."""
+
+    def __init__(self, file: BinaryIO, entry: Entry) -> None:
+        self._file, self._entry = file, entry
+
+    def read(self, size: int) -> bytes:
+        """At least one byte, at most `size`."""
+        try:
+            data = self._file.read(size)
+        except OSError as problem:
+            raise PackageError(f"cannot read {self._entry.path}: {problem.strerror}; nothing was sent") from None
+        if len(data) < size:
+            raise PackageError(f"{self._entry.path} became shorter while it was packed; nothing was sent")
+        return data
+
+
+def _add(archive: tarfile.TarFile, member: tarfile.TarInfo, source: BinaryIO, entry: Entry) -> None:
+    archive.addfile(member, cast("BinaryIO", _Source(source, entry)))
+
+
+def _member(name: str, about: os.stat_result | None) -> tarfile.TarInfo:
+    """A header with nothing of this machine's users in it; a folder when `about` is None."""
+    member = tarfile.TarInfo(name)
+    if about is None:
+        member.type, member.mode = tarfile.DIRTYPE, 0o755
+    else:
+        member.size, member.mtime = about.st_size, int(about.st_mtime)
+        member.mode = 0o755 if about.st_mode & 0o100 or sys.platform == "win32" else 0o644
+    return member
+
+
+def single_file(text: str, option: str) -> FilePart:
+    """A file named on the command line as a part of the upload. Raises UsageProblem, PackageError."""
+    path = Path(text)
+    if not path.is_file():
+        kind = "is not a file" if path.exists() else "does not exist"
+        raise UsageProblem(f"{option}: '{text}' {kind}")
+    try:
+        file = path.open("rb")
+    except OSError as problem:
+        raise PackageError(f"{option}: cannot read '{text}': {problem.strerror}") from None
+    return FilePart(wire.PART_FILE, path.name, file, os.fstat(file.fileno()).st_size)
+
+
+def close_all(parts: list[FilePart]) -> None:
+    """Close the files of an upload."""
+    for part in parts:
+        part.file.close()

@@ -1,0 +1,52 @@
+"""File names of the user, each made in one place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dlicmd.contract.home import BACKEND_FILE, home
+
+IGNORE_FILE = ".dlicmdignore"
+
+
+def token_file() -> Path:
+    """Where the token of a remote logon is kept."""
+    return Path.home() / ".dlicmd"
+
+
+def backend_file() -> Path:
+    """By which a client finds the local backend."""
+    return home() / BACKEND_FILE
+
+
+def backend_log() -> Path:
+    """What the local backend prints."""
+    return home() / "backend.log"
+
+
+def start_lock() -> Path:
+    """Held by the one client that starts the local backend."""
+    return home() / "start.lock"
+
+
+def samples_dir() -> Path:
+    """Folder of the samples that come with dlicmd, installed or in a clone."""
+    package = Path(__file__).parent
+    installed = package / "samples"
+    return installed if installed.is_dir() else package.parent / "samples"
+
+
+def safe_name(name: str) -> str:
+    """A file name that a server chose, made harmless: its last part, no control characters, not hidden, not a device.
+
+    Returns "" when nothing usable is left.
+    """
+    name = re.split(r"[/\\]", name)[-1]
+    name = re.sub(r'[\x00-\x1f\x7f-\x9f<>:"|?*\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]', "", name)
+    name = name.strip(" .").lstrip("-~")
+    if re.fullmatch(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", name):
+        return ""
+    while len(name.encode()) > 200:
+        name = name[1:].lstrip(" .-~")
+    return name

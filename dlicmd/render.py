@@ -1,0 +1,95 @@
+"""How answers are printed: as people read them, as JSON, as YAML, or as columns of one's own choice."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dlicmd.console import inert
+from dlicmd.errors import UsageProblem
+
+_CUSTOM = "custom-columns="
+MISSING = "n/a"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What `-o` asks for: `form` is "" (for people), "json", "yaml" or "columns"; then `columns` names them."""
+
+    form: str = ""
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> Output:
+        """Raises UsageProblem when `text` is none of the forms."""
+        if text is None:
+            return cls()
+        if text in ("json", "yaml"):
+            return cls(text)
+        columns = tuple(name.strip() for name in text.removeprefix(_CUSTOM).split(","))
+        if not text.startswith(_CUSTOM) or not all(columns):
+            raise UsageProblem(f"-o: '{text}' is not json, yaml or custom-columns=COLUMN,...")
+        return cls("columns", columns)
+
+    @property
+    def is_data(self) -> bool:
+        """Whether a program reads standard output, so that nothing else may be on it."""
+        return self.form in ("json", "yaml")
+
+
+def emit(text: str) -> None:
+    """Print a result."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def emit_value(value: Any, output: Output) -> None:
+    """Print a JSON value; as JSON with two spaces of indentation unless YAML is asked for."""
+    if output.form == "yaml":
+        import yaml
+
+        emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=False).rstrip("\n"))
+    else:
+        emit(json.dumps(value, indent=2))
+
+
+def emit_chunks(chunks: Iterable[bytes]) -> None:
+    """Print text that comes in pieces: byte for byte into a file or pipe, inert on a terminal. Ends with a newline."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    raw = None if sys.stdout.isatty() else getattr(sys.stdout, "buffer", None)
+    last = b"\n"
+    for chunk in chunks:
+        if raw is not None:
+            raw.write(chunk)
+        else:
+            sys.stdout.write(inert(decoder.decode(chunk)))
+        last = chunk[-1:] or last
+    if last != b"\n":
+        sys.stdout.flush()
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """Rows in aligned columns under their names; every cell is one line and harmless to a terminal."""
+    lines = [list(columns), *([_cell(row.get(name, MISSING)) for name in columns] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _cell(text: str) -> str:
+    return inert(text).replace("\n", " ").replace("\t", " ")
+
+
+def scalar(value: Any) -> str:
+    """A JSON value as the text of a table cell."""
+    if value is None:
+        return MISSING
+    return value if isinstance(value, str) else json.dumps(value)

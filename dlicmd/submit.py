@@ -1,0 +1,205 @@
+"""`--exec-start` and `--demo`: a command line and a model folder become one request."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from dlicmd import package
+from dlicmd.body import FilePart, Multipart
+from dlicmd.console import info
+from dlicmd.contract import wire
+from dlicmd.contract.argv import CommandLine, join_args, parse_argv, with_model_dir
+from dlicmd.contract.options import OPTIONS, Local
+from dlicmd.contract.sizes import show_size
+from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
+from dlicmd.paths import samples_dir
+from dlicmd.progress import bar
+from dlicmd.render import emit
+from dlicmd.session import Session
+
+META = "--cs-datastore-meta"
+#: Options that name a file to upload beside the model.
+EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
+DEMO_PROGRAM = ("--epochs", "10")
+
+
+def submit(session: Session) -> dict[str, Any]:
+    """Submit what the command line says; the exec object of the answer. Says what is copied.
+
+    Everything that can be checked here is checked before the server is asked, and all files are packed before
+    anything is sent.
+    """
+    line = session.line
+    _check(line)
+    sources = data_sources(line)
+    sent = list(line.sent)
+    with ExitStack() as stack:
+        parts: list[FilePart] = []
+        stack.callback(package.close_all, parts)
+        _pack(line, parts)
+        extensions = session.client.extensions()
+        if extensions:
+            _mind_the_local_backend(line)
+        if wire.EXT_LOCAL_PATHS in extensions:
+            sent = _replace_value(sent, META, _absolute_meta)
+            sources = [absolute_source(source) for source in sources]
+        folder = line.text("--model-dir")
+        if folder is not None:
+            sent = with_model_dir(sent, package.base_name(Path(folder)))
+        data = {wire.DATA_SOURCE: sources} if sources else {}
+        if wire.EXT_ARGV in extensions:
+            data[wire.ARGV] = sent
+        say = info_plain if session.output.is_data else emit
+        say("Copying files and directories ...")
+        if parts:
+            say(f"Content size: {show_size(sum(part.size for part in parts))}")
+        found = _send(session, join_args(sent), parts, json.dumps(data) if data else None)
+    if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
+        raise ServerError("the server's answer to the submission holds no id and appId", 200)
+    return found
+
+
+def info_plain(text: str) -> None:
+    """A line for people that a script may look for, on standard error because data goes to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _check(line: CommandLine) -> None:
+    """Raise UsageProblem unless the command line names something to run."""
+    if line.flag("--user-cmd"):
+        if not line.after_dashes or not line.after_dashes[0].strip():
+            raise UsageProblem("--user-cmd: give the command after --, as in: --user-cmd -- torchrun train.py")
+    elif not any(line.text(name) for name in ("--model-main", "--model-dir", "--pbmodel-name")):
+        raise UsageProblem("what is to be run? give --model-main FILE, with --model-dir DIR for a whole folder")
+    for name in ("--model-main", "--model-dir"):
+        if line.text(name) == "":
+            raise UsageProblem(f"{name}: the name is empty")
+
+
+def _pack(line: CommandLine, parts: list[FilePart]) -> None:
+    """Fill `parts` with the files that the command line names."""
+    main, folder = line.text("--model-main"), line.text("--model-dir")
+    if folder is not None:
+        checked = package.check_folder(folder, main)
+        with bar("packing") as shown:
+            parts.append(package.pack(checked, main, shown))
+    elif main is not None:
+        parts.append(package.single_file(main, "--model-main"))
+    for option in EXTRA_FILES:
+        extra = line.text(option)
+        if extra is not None:
+            parts.append(package.single_file(extra, option))
+
+
+def _mind_the_local_backend(line: CommandLine) -> None:
+    """Say once which options have no effect there. Raises when the submission needs what it does not have."""
+    if line.text("--pbmodel-name") and not line.text("--model-main") and not line.text("--model-dir"):
+        raise DlicmdError("the local backend has no prebuilt models; give your own with --model-main or --model-dir")
+    ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and option.name in line.values]
+    if ignored:
+        info(f"the local backend ignores {', '.join(ignored)}")
+
+
+def _send(session: Session, args: str, parts: list[FilePart], data: str | None) -> dict[str, Any]:
+    try:
+        if not parts:
+            return session.client.start_exec(args, data)
+        fields = [(wire.PART_DATA, data)] if data else []
+        with bar("uploading", sum(part.size for part in parts)) as shown:
+            return session.client.start_exec(args, Multipart(parts, fields, shown))
+    except ConnectionLost as problem:
+        raise ConnectionLost(f"{problem}; whether the exec was accepted tells: dlicmd --exec-get-all") from problem
+
+
+def data_sources(line: CommandLine) -> list[Any]:
+    """The data sources of all `--data-source` options, in order. Raises UsageProblem."""
+    sources: list[Any] = []
+    for text in line.many("--data-source"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise UsageProblem(f"--data-source: not JSON: {problem}") from None
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise UsageProblem('--data-source: give a list: [{"type": "fs", "location": {"paths": "mnist"}}]')
+        sources += found
+    return sources
+
+
+def _replace_value(sent: list[str], name: str, change: Callable[[str], str]) -> list[str]:
+    """`sent` with the values of the option `name` changed; words after `--` stay."""
+    end = sent.index("--") if "--" in sent else len(sent)
+    result = list(sent)
+    for at, word in enumerate(sent[:end]):
+        if word == name and at + 1 < end:
+            result[at + 1] = change(sent[at + 1])
+        elif word.startswith(f"{name}="):
+            result[at] = f"{name}={change(word[len(name) + 1:])}"
+    return result
+
+
+def _absolute_meta(text: str) -> str:
+    """The value of --cs-datastore-meta with a `data_path` that names a place on this machine made absolute."""
+    items = [item.partition("=") for item in text.split(",")]
+    return ",".join(
+        key + equals + (local_path(value) if key.strip() == "data_path" else value) for key, equals, value in items
+    )
+
+
+def absolute_source(source: dict[str, Any]) -> dict[str, Any]:
+    """A data source of type fs with its local paths made absolute; any other as it is."""
+    location = source.get("location")
+    if source.get("type") != "fs" or not isinstance(location, dict):
+        return source
+    changed = dict(location)
+    for key in ("paths", "path"):
+        value = location.get(key)
+        if isinstance(value, str):
+            changed[key] = local_path(value)
+        elif isinstance(value, list):
+            changed[key] = [local_path(item) if isinstance(item, str) else item for item in value]
+    return {**source, "location": changed}
+
+
+def local_path(text: str) -> str:
+    """An absolute path for what starts with `./`, `../`, `~` or `/`; a bare name stays, it is relative to DLI_DATA_FS.
+
+    Raises UsageProblem when nothing is there.
+    """
+    if not (text in (".", "..") or text.startswith(("./", "../", "~", "/"))):
+        return text
+    path = os.path.abspath(os.path.expanduser(text))
+    if not os.path.exists(path):
+        raise UsageProblem(f"the data path '{text}' does not exist")
+    return path
+
+
+def demo_words(words: list[str], line: CommandLine) -> list[str]:
+    """The command line that `--demo` with the user's own words stands for."""
+    if line.text("--rest-host") is not None:
+        raise UsageProblem("--demo runs on the local backend; leave --rest-host out")
+    sample = samples_dir() / "digits"
+    chosen = ["--exec-start", "edtPyTorch"]
+    defaults = {
+        "--model-dir": str(sample), "--model-main": "train.py", "--numWorker": "2",
+        META: f"type=fs,data_path={sample / 'data'}",
+    }
+    for option, value in defaults.items():
+        if option not in line.values and not (option == META and "--data-source" in line.values):
+            chosen += [option, value]
+    if not line.flag("--wait") and not line.flag("--follow"):
+        chosen.append("--follow")
+    end = words.index("--") if "--" in words else len(words)
+    chosen += [word for word in words[:end] if word != "--demo"] + list(words[end:])
+    return chosen if line.program else [*chosen[: len(chosen) - len(words[end:])], "--", *DEMO_PROGRAM]
+
+
+def demo_session(session: Session) -> Session:
+    """The session of the `--exec-start` that `--demo` stands for."""
+    words = demo_words(list(session.words), session.line)
+    return Session(words, parse_argv(words), session.output)

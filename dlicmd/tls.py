@@ -1,0 +1,101 @@
+"""The transport for everything but plain http on the loopback: TLS verified by default, proxies, no downgrades."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator
+
+import requests
+from requests.auth import AuthBase
+
+from dlicmd.console import debug, warn
+from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
+from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, repeating
+
+_PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
+
+
+class _Untouched(AuthBase):
+    """Keeps requests from replacing our Authorization header by what a ~/.netrc says."""
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        return request
+
+
+class RequestsTransport:
+    """Requests over `url` (https or http). `ca_cert` is a file to verify with; `insecure` verifies nothing."""
+
+    def __init__(self, url: str, ca_cert: str | None = None, insecure: bool = False) -> None:
+        if ca_cert and not os.access(ca_cert, os.R_OK):
+            raise UsageProblem(f"--ca-cert: cannot read '{ca_cert}'")
+        self._url = url
+        self.is_private = url.startswith("https:")
+        self._where = url.partition("://")[2]
+        self._session = requests.Session()
+        # verify is given with every call: only there it outranks REQUESTS_CA_BUNDLE.
+        self._verify: bool | str = False if insecure else ca_cert or True
+        if insecure:
+            warnings.filterwarnings("ignore", message="Unverified HTTPS request")
+            warn(f"--insecure: the certificate of {self._where} is not verified")
+
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
+        return repeating(request, lambda: self._once(request))
+
+    def close(self) -> None:
+        """See Transport."""
+        self._session.close()
+
+    def _once(self, request: Request) -> Answer:
+        try:
+            response = self._session.request(
+                request.method, self._url + request.target, headers=dict(request.headers),
+                data=request.body,
+                auth=_Untouched(), stream=True, allow_redirects=False, verify=self._verify,
+                timeout=(CONNECT_TIMEOUT, request.timeout),
+            )
+        except OSError as problem:
+            raise self._explained(problem) from problem
+        debug(f"{request.method} {request.target.partition('?')[0]} -> {response.status_code}")
+        return Answer(response.status_code, response.headers.items(), self._chunks(response))
+
+    def _chunks(self, response: requests.Response) -> Iterator[bytes]:
+        try:
+            yield from response.iter_content(CHUNK)
+        except OSError as problem:
+            raise ConnectionLost(f"the connection to {self._where} broke: {_first_line(problem)}") from problem
+        finally:
+            response.close()
+
+    def _explained(self, problem: OSError) -> Unreachable:
+        """The error for the user; says what to do about TLS. (All errors of requests are OSErrors.)"""
+        text = _first_line(problem)
+        if isinstance(problem, requests.exceptions.SSLError):
+            if _PLAIN_HTTP.search(text):
+                return ConnectFailed(f"{self._where} answers plain http, not https; if that is meant, add --http")
+            return ConnectFailed(
+                f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
+                "name its authority with --ca-cert FILE"
+            )
+        if isinstance(problem, requests.exceptions.ProxyError):
+            return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
+        if isinstance(problem, requests.Timeout):
+            late = ConnectFailed if isinstance(problem, requests.ConnectTimeout) else ConnectionLost
+            return late(f"cannot reach {self._where}: no answer in time")
+        if re.search("NewConnectionError|NameResolutionError", repr(problem)):
+            return ConnectFailed(f"cannot reach {self._where}: {text}")
+        return ConnectionLost(f"the connection to {self._where} broke: {text}")
+
+
+def _first_line(problem: OSError) -> str:
+    """The innermost reason that the stack of libraries gives, in one line."""
+    text = " ".join(str(problem).split())
+    found = re.search(r"\[Errno -?[0-9]+\] ([^'\")\\]+)", text)
+    return found[1] if found else text[:300]
+
+
+def _ssl_reason(text: str) -> str:
+    found = re.search(r"verify failed: ([^()]+)", text)
+    return found[1].strip() if found else text[:200]

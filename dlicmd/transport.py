@@ -1,0 +1,185 @@
+"""How a request travels: one interface, and two implementations that are imported when they are needed.
+
+`PlainTransport` speaks http over one persistent standard-library connection: for the loopback, where a command must
+start in no time. `dlicmd.tls.RequestsTransport` carries everything else: TLS, proxies, plain http to other machines.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from dlicmd.body import Multipart
+from dlicmd.console import debug
+from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError
+
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 60.0
+#: Seconds before the second, third, ... attempt of a request that may be repeated.
+RETRY_DELAYS = (0.1, 0.5)
+CHUNK = 2**16
+#: Most bytes of an answer that is read as a whole.
+MAX_ANSWER = 2**28
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | Multipart | None = None
+    timeout: float = READ_TIMEOUT
+
+
+class Answer:
+    """What came back: `status`, `headers` with lower-case names, and the body, read as a whole or in chunks."""
+
+    def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers}
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body piece by piece. Raises ConnectionLost when it is cut."""
+        return self._chunks
+
+    def body(self) -> bytes:
+        """The whole body."""
+        data = bytearray()
+        for chunk in self._chunks:
+            data += chunk
+            if len(data) > MAX_ANSWER:
+                raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
+        return bytes(data)
+
+    def text(self) -> str:
+        """The whole body as text; what is not UTF-8 is replaced."""
+        return self.body().decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The body as a JSON value. Raises ServerError when it is not JSON."""
+        import json
+
+        try:
+            return json.loads(self.body())
+        except (ValueError, RecursionError):
+            raise ServerError("the server's answer is not JSON: is this a WMLA server?", self.status) from None
+
+
+class Transport(Protocol):
+    """Sends requests to one server. `is_private` says that nobody between can read along."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether what travels is encrypted or stays on this machine."""
+
+    def send(self, request: Request) -> Answer:
+        """The answer, whatever its status. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Give back what is open."""
+
+
+def repeating(request: Request, attempt: Callable[[], T]) -> T:
+    """Call `attempt`, again after a pause when the connection failed and the request is a GET."""
+    for delay in RETRY_DELAYS if request.method == "GET" else ():
+        try:
+            return attempt()
+        except (ConnectFailed, ConnectionLost) as problem:
+            debug(f"{problem}; trying again")
+            time.sleep(delay)
+    return attempt()
+
+
+class PlainTransport:
+    """http to the loopback over one kept connection. `retry` False leaves repeating to the caller."""
+
+    is_private = True
+
+    def __init__(self, url: str, retry: bool = True) -> None:
+        parts = urlsplit(url)
+        self._where = parts.netloc
+        self._host, self._port = parts.hostname or "", parts.port
+        self._retry = retry
+        self._connection: http.client.HTTPConnection | None = None
+        self._answer: http.client.HTTPResponse | None = None
+
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
+        return repeating(request, lambda: self._once(request)) if self._retry else self._once(request)
+
+    def close(self) -> None:
+        """See Transport."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._answer = None
+
+    def _once(self, request: Request) -> Answer:
+        connection = self._connected(request)
+        headers = dict(request.headers)
+        if isinstance(request.body, Multipart):
+            headers["Content-Length"] = str(len(request.body))
+        try:
+            response = self._exchange(connection, request, headers)
+        except (OSError, http.client.HTTPException) as problem:
+            self.close()
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        self._answer = response
+        debug(f"{request.method} {request.target.partition('?')[0]} -> {response.status}")
+        return Answer(response.status, response.headers.items(), self._chunks(response))
+
+    def _connected(self, request: Request) -> http.client.HTTPConnection:
+        """The kept connection when it is idle and the request may be repeated, else a new one."""
+        idle = self._answer is None or self._answer.isclosed()
+        if self._connection is None or not idle or request.method != "GET":
+            self.close()
+            self._connection = http.client.HTTPConnection(
+                self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK
+            )
+            try:
+                self._connection.connect()
+            except OSError as problem:
+                self.close()
+                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}") from problem
+        self._connection.sock.settimeout(request.timeout)
+        return self._connection
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: Request, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(request.method, request.target, request.body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server that refuses an upload answers before it has read everything.
+            return connection.getresponse()
+        return connection.getresponse()
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while chunk := response.read1(CHUNK):
+                yield chunk
+            if response.length:
+                raise ConnectionLost(f"{self._where} sent less than it announced")
+        except (OSError, http.client.HTTPException) as problem:
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        finally:
+            response.close()
+
+
+def reason(problem: BaseException) -> str:
+    """One short line about an error of the network."""
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    if isinstance(problem, http.client.RemoteDisconnected):
+        return "closed without an answer"
+    if isinstance(problem, http.client.HTTPException):
+        return "the answer is not HTTP"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
