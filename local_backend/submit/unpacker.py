@@ -42,7 +42,18 @@ class Refused(Exception):
 
 
 class Member(tarfile.TarInfo):
-    """A header whose size is checked as soon as it is read: a negative one makes tarfile go round for ever."""
+    """A header that is right or refused: tarfile goes round for ever on a negative size, and takes a damaged header, or
+    a missing end mark, for the end of the archive, so that the rest of a folder would be lost in silence."""
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> Member:
+        """The next member; raises Refused, or EOFHeaderError at the end mark."""
+        try:
+            return super().fromtarfile(tar)
+        except tarfile.HeaderError as problem:
+            if isinstance(problem, tarfile.EOFHeaderError):  # type: ignore[attr-defined]
+                raise
+            raise Refused(f"it is damaged, or no tar archive ({problem})") from None
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:

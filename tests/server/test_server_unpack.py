@@ -1,0 +1,133 @@
+"""The extractor: what is hostile is refused with a sentence, within bounds, and leaves nothing outside."""
+
+from __future__ import annotations
+
+import resource
+import stat
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from hostile_archives import damaged, harmless, kinds, member, names, pack, sizes, twins
+from live_server import Live, tar
+
+from local_backend.settings import Limits
+from local_backend.submit.errors import BadSubmission, StorageFailed
+from local_backend.submit.unpack import unpack
+from local_backend.submit.unpacker import components
+
+LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=50_000, unpack_seconds=10, unpack_memory=384 << 20)
+FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
+
+
+def test_there_are_enough_of_them() -> None:
+    assert sum(1 for family in (names, kinds, twins, damaged) for _ in family()) + 18 >= 60
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
+    outside = sorted(path.name for path in tmp_path.iterdir())
+    for number, (name, content) in enumerate(FAMILIES[family]()):
+        archive, target = tmp_path / "a.tar", tmp_path / f"t{number}" / "deep" / "er"
+        archive.write_bytes(content)
+        target.mkdir(parents=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        with pytest.raises(BadSubmission) as caught:
+            unpack(archive, target, LIMITS)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        text = str(caught.value)
+        assert text.startswith("the archive is refused: ") and "\n" not in text and text.isprintable(), (name, text)
+        assert "Traceback" not in text, (name, text)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert spent <= 12, (name, spent)
+        written = sum(path.lstat().st_size for path in target.rglob("*") if path.is_file())
+        assert written <= LIMITS.unpacked_bytes, name
+        links = [path for path in target.rglob("*") if not stat.S_ISREG(path.lstat().st_mode) and not path.is_dir()]
+        assert not links, name
+        assert list((tmp_path / f"t{number}").iterdir()) == [target.parent] and list(target.parent.iterdir()) == [target]
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith("t")} - {"a.tar"}
+    assert left == set(outside)
+
+
+def test_nonsense_that_is_taken_does_no_harm(tmp_path: Path) -> None:
+    for number, (_, content) in enumerate(harmless()):
+        target = tmp_path / str(number)
+        target.mkdir()
+        (tmp_path / "a").write_bytes(content)
+        try:
+            unpack(tmp_path / "a", target, LIMITS)
+        except BadSubmission as problem:
+            assert str(problem).startswith("the archive is refused: ")
+        assert {path.name for path in target.rglob("*")} <= {"d", "x", "ok.py"}
+
+
+@pytest.mark.parametrize("name", ["names", "kinds"])
+def test_a_refused_upload_leaves_nothing(live: Live, name: str) -> None:
+    for what, content in list(FAMILIES[name]())[:6]:
+        answer = live.submit("--exec-start PyTorch --model-dir d --model-main train.py", {"x.modelDir.tar": content})
+        assert answer.status == 400 and "the archive is refused" in answer.text, (what, answer)
+        assert live.nothing_left(), what
+
+
+def test_set_user_id_bits_are_dropped_and_modes_kept(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "a").write_bytes(pack(member("d/run.sh", mode=0o6777), member("d/data", mode=0o000)))
+    unpack(tmp_path / "a", tmp_path / "t", LIMITS)
+    assert (tmp_path / "t/d/run.sh").stat().st_mode & 0o7777 == 0o755
+    assert (tmp_path / "t/d/data").stat().st_mode & 0o7777 == 0o600
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_usual_form_is_taken(tmp_path: Path, form: int) -> None:
+    (tmp_path / "t").mkdir()
+    long = "d/" + "/".join(["long" * 10] * 2) + "/grüße an 'alle'.py"
+    extra = {"SCHILY.xattr.com.apple.quarantine": "x", "LIBARCHIVE.creationtime": "1"} if form == tarfile.PAX_FORMAT else {}
+    (tmp_path / "a").write_bytes(pack(member(long, b"z" * 70_000, **extra), member("d/._long"), form=form))
+    unpack(tmp_path / "a", tmp_path / "t", LIMITS)
+    assert (tmp_path / "t" / long).stat().st_size == 70_000
+    assert sorted(path.name for path in (tmp_path / "t/d").iterdir()) == ["long" * 10, "train.py"]
+
+
+def test_many_files_and_a_small_but_dense_one_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    files = {f"d/{n}.txt": b"x" for n in range(500)} | {"d/zeros": bytes(8 << 20)}
+    (tmp_path / "a").write_bytes(tar(files))
+    unpack(tmp_path / "a", tmp_path / "t", LIMITS)
+    assert len(list((tmp_path / "t/d").iterdir())) == 501
+
+
+def test_limits_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(tar({f"d/{n}": b"x" * 1000 for n in range(20)}))
+    for limits, word in ((Limits(unpacked_files=10), "more than 10 members"), (Limits(unpacked_bytes=9000), "9000 bytes")):
+        target = tmp_path / word[:3]
+        target.mkdir()
+        with pytest.raises(BadSubmission, match=word):
+            unpack(tmp_path / "a", target, limits)
+
+
+def test_an_extractor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from local_backend.submit import unpack as module
+
+    script = tmp_path / "hang.py"
+    script.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(module.unpacker, "__file__", str(script))
+    monkeypatch.setattr(module, "_SLACK", 0)
+    started = time.monotonic()
+    with pytest.raises(BadSubmission, match="more than 1 seconds"):
+        unpack(tmp_path, tmp_path, Limits(unpack_seconds=1))
+    assert time.monotonic() - started < 300
+    script.write_text("import sys\nsys.exit(9)\n")
+    with pytest.raises(StorageFailed, match="exit code 9"):
+        unpack(tmp_path, tmp_path, Limits())
+
+
+def test_a_target_that_cannot_be_written_is_no_bad_archive(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
+    with pytest.raises(StorageFailed):
+        unpack(tmp_path / "a", tmp_path / "absent", LIMITS)
+
+
+@pytest.mark.parametrize(("name", "parts"), [(".", []), ("./", []), ("./a//b/", ["a", "b"]), ("a b/ü", ["a b", "ü"])])
+def test_names_that_are_fine(name: str, parts: list[str]) -> None:
+    assert components(name) == parts
