@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from local_backend.files import write_json
@@ -157,10 +158,16 @@ def open_database(settings: Settings) -> Database:
     database = Database(paths.database)
     try:
         database.open()
-        known, last = database.read(lambda c: (execs.all_ids(c), execs.last_number(c)))
+        known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
     except DatabaseError as problem:
         database.close()
         raise ServerError(str(problem)) from None
+    except SQLAlchemyError as problem:
+        database.close()
+        raise ServerError(f"cannot read {paths.database}: {getattr(problem, 'orig', None) or type(problem)}") from None
+    if damaged is not None:
+        database.close()
+        raise ServerError(f"{paths.database} is damaged at {damaged}; restore a backup of it or move it away")
     unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
     if unknown:
         database.close()

@@ -57,7 +57,8 @@ class Database:
                 # Not quick_check: only the full one compares rows with their indexes, and sees a damaged id or state.
                 found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
                 if found != "ok":
-                    raise DatabaseError(f"{self.path} is damaged ({found}); restore a backup of it or move it away")
+                    what = " ".join(str(found).split())
+                    raise DatabaseError(f"{self.path} is damaged ({what}); restore a backup of it or move it away")
             upgrade(self._write_engine)
         except DatabaseError:
             raise

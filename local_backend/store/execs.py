@@ -131,6 +131,21 @@ def all_ids(connection: Connection) -> set[str]:
     return set(connection.execute(select(execs.c.id)).scalars())
 
 
+def damaged(connection: Connection) -> str | None:
+    """Id of an exec whose row makes no sense, None when all do: for a database file that may have been damaged."""
+    for found in connection.execute(select(*_COLUMNS)).mappings():
+        row = ExecRow(**found)
+        try:
+            sound = row.job.exec_id == row.id == exec_id(row.number) and row.state in MOVES
+            json.loads(row.data_source or "[]"), json.loads(row.slots or "[]")
+            sound = sound and all(0 <= (when or 0) < 2**40 for when in (row.create_time, row.start_time, row.end_time))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            sound = False
+        if not sound:
+            return str(row.id)
+    return None
+
+
 def transition(
     connection: Connection, exec_id: str, to: str, *, attempt: int | None = None, **values: Any
 ) -> bool:

@@ -1,0 +1,137 @@
+"""Numbers, states and tokens in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlicmd.contract import states
+from local_backend.jobspec import JobSpec
+from local_backend.store import execs, tokens
+from local_backend.store.database import Database, wal_is_safe
+from local_backend.store.states import MOVES
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = Database(tmp_path / "x.db")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def new_exec(database: Database, user: str = "alice") -> str:
+    number = database.write(execs.next_number)
+    spec = JobSpec(execs.exec_id(number), "PyTorch", user, "name", 1, user_cmd=("ls",), env={"A": "ü"})
+    return database.write(lambda c: execs.create(c, number, spec, "args ", [{"type": "fs"}], "/work")).id
+
+
+def test_numbers_are_never_used_twice(database: Database) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: database.write(execs.next_number), range(100)))
+    assert sorted(numbers) == list(range(1, 101))
+    assert database.read(execs.last_number) == 100
+
+
+def test_a_failed_write_leaves_nothing_and_the_next_one_works(database: Database) -> None:
+    def fails(connection) -> None:
+        execs.next_number(connection)
+        raise ValueError("stop")
+
+    before = database.changes
+    with pytest.raises(ValueError, match="stop"):
+        database.write(fails)
+    assert database.changes == before and database.read(execs.last_number) == 0
+    assert database.write(execs.next_number) == 1 and database.changes == before + 1
+
+
+def test_a_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(Exception, match="readonly"):
+        database.read(execs.next_number)
+
+
+def test_row_and_spec_survive(database: Database) -> None:
+    exec_id = new_exec(database)
+    row = database.read(lambda c: execs.get(c, exec_id))
+    assert row is not None and row.state == states.SUBMITTED and row.job.user_cmd == ("ls",)
+    assert row.job.env == {"A": "ü"} and not row.terminal
+    assert database.read(execs.damaged) is None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(sorted(MOVES)), max_size=8))
+def test_only_legal_moves_happen(database: Database, wanted: list[str]) -> None:
+    exec_id, state, passed = new_exec(database), states.SUBMITTED, [states.SUBMITTED]
+    for to in wanted:
+        moved = database.write(lambda c, t=to: execs.transition(c, exec_id, t))
+        assert moved == (to in MOVES[state])
+        if moved:
+            state = to
+            passed.append(to)
+    row = database.read(lambda c: execs.get(c, exec_id))
+    assert row is not None and row.state == state
+    assert database.read(lambda c: execs.history(c, exec_id)) == passed
+    assert (row.end_time is not None) == (state in states.TERMINAL)
+
+
+def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -> None:
+    for _ in range(20):
+        exec_id = new_exec(database)
+        for state in (states.PENDING, states.RUNNING):
+            database.write(lambda c, s=state: execs.transition(c, exec_id, s))
+        with ThreadPoolExecutor(3) as pool:
+            won = list(pool.map(
+                lambda s: database.write(lambda c: execs.transition(c, exec_id, s)), sorted(states.TERMINAL)
+            ))
+        assert sum(won) == 1
+
+
+def test_news_of_a_stale_attempt_change_nothing(database: Database) -> None:
+    exec_id = new_exec(database)
+    database.write(lambda c: execs.transition(c, exec_id, states.PENDING))
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, ["cpu-0"])) == 1
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, ["cpu-1"])) == 2
+    assert not database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=1))
+    assert database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=2))
+
+
+def test_deleted_execs_are_hidden_until_they_are_removed(database: Database) -> None:
+    exec_id, other = new_exec(database), new_exec(database, "bob")
+    database.write(lambda c: execs.note(c, exec_id, deleted=True))
+    assert database.read(lambda c: execs.get(c, exec_id)) is None
+    assert [row.id for row in database.read(lambda c: execs.of_user(c, None))] == [other]
+    assert exec_id in {row.id for row in database.read(execs.unfinished)}
+    database.write(lambda c: execs.remove(c, exec_id))
+    assert database.read(execs.all_ids) == {other}
+    assert database.read(lambda c: execs.history(c, exec_id)) == []
+
+
+@pytest.mark.parametrize(("text", "valid"), [
+    ("local-1", True), ("local-0", False), ("local-01", False), ("LOCAL-1", False), ("local-1/..", False), ("", False),
+    ("local-1\n", False), ("local-\u0661", False), ("local-" + "9" * 19, False),
+])
+def test_form_of_an_id(text: str, valid: bool) -> None:
+    assert execs.is_exec_id(text) == valid
+
+
+def test_tokens(database: Database) -> None:
+    token, _ = database.write(lambda c: tokens.issue(c, "alice", 60))
+    over, _ = database.write(lambda c: tokens.issue(c, "alice", -1))
+    assert database.read(lambda c: tokens.user_of(c, token)) == "alice"
+    assert database.read(lambda c: tokens.user_of(c, over)) is None
+    assert database.read(lambda c: tokens.user_of(c, "\ud800")) is None
+    database.write(lambda c: tokens.revoke(c, token))
+    assert database.read(lambda c: tokens.user_of(c, token)) is None
+
+
+@pytest.mark.parametrize(("version", "safe"), [
+    ((3, 40, 1), False), ((3, 44, 5), False), ((3, 44, 6), True), ((3, 45, 0), False), ((3, 50, 6), False),
+    ((3, 50, 7), True), ((3, 51, 0), False), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 52, 0), True),
+])
+def test_where_write_ahead_logging_is_safe(version: tuple[int, ...], safe: bool) -> None:
+    assert wal_is_safe(version) == safe
