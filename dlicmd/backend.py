@@ -8,9 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlicmd import paths
 from dlicmd.console import debug, info
@@ -29,8 +28,7 @@ UNAUTHORIZED = 401
 _DIRECTORIES = ("DLI_DATA_FS", "DLI_RESULT_FS")
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where the local backend listens, and the token it wants."""
 
     url: str
@@ -74,7 +72,7 @@ class EmbeddedTransport:
             self._plain = PlainTransport(self._endpoint.url, retry=False)
         headers = {**request.headers, "Authorization": f"Bearer {self._endpoint.token}"}
         try:
-            return self._plain.send(replace(request, headers=headers))
+            return self._plain.send(request._replace(headers=headers))
         except ConnectFailed:
             # The file outlived its backend, and its process id may be somebody else's now.
             self._endpoint = self._plain = None

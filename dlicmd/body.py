@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 
-@dataclass(frozen=True)
-class FilePart:
+class FilePart(NamedTuple):
     """One file of a multipart body: its bytes are `size` bytes of `file` from its current position."""
 
     name: str

@@ -9,9 +9,9 @@ LEVELS = ("debug", "info", "warn", "error")
 
 _level = "info"
 #: C0 and C1 controls but for tab and newline, and the characters that turn the direction of text.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 #: Terminal sequences as a whole: CSI, OSC and other strings, two-character escapes.
-_ESCAPE = re.compile(
+_ESCAPE = (
     r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
 )
 
@@ -57,5 +57,7 @@ def inert(text: str) -> str:
 
     A carriage return, with which programs redraw a progress bar, becomes a newline.
     """
+    if text.isprintable():
+        return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub("", _ESCAPE.sub("", text))
+    return re.sub(_CONTROL, "", re.sub(_ESCAPE, "", text))

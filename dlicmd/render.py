@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlicmd.console import inert
 from dlicmd.errors import UsageProblem
@@ -15,8 +14,7 @@ _CUSTOM = "custom-columns="
 MISSING = "n/a"
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """What `-o` asks for: `form` is "" (for people), "json", "yaml" or "columns"; then `columns` names them."""
 
     form: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 
 from dlicmd import auth
@@ -15,14 +14,12 @@ from dlicmd.errors import UsageProblem
 from dlicmd.render import Output
 
 
-@dataclass
 class Session:
     """One run of dlicmd."""
 
-    words: Sequence[str]
-    line: CommandLine
-    output: Output
-    _client: Client | None = field(default=None, repr=False)
+    def __init__(self, words: Sequence[str], line: CommandLine, output: Output) -> None:
+        self.words, self.line, self.output = words, line, output
+        self._client: Client | None = None
 
     @property
     def operand(self) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from dlicmd.body import Multipart
@@ -28,13 +28,12 @@ MAX_ANSWER = 2**28
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads."""
 
     method: str
     target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     body: bytes | Multipart | None = None
     timeout: float = READ_TIMEOUT
 

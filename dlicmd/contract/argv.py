@@ -6,11 +6,9 @@ Whatever the table does not know belongs to the program, in order; after a lone 
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Group, Kind, Option, Travel
 from dlicmd.contract.sizes import parse_size
@@ -26,7 +24,6 @@ class ArgvError(ValueError):
     """The command line is wrong; the text says what and where, in one line for the user."""
 
 
-@dataclass
 class CommandLine:
     """A parsed command line.
 
@@ -36,12 +33,16 @@ class CommandLine:
     `sent` are the words that travel to the server in `args`.
     """
 
-    command: str | None = None
-    operand: str | None = None
-    values: dict[str, object] = field(default_factory=dict)
-    program: list[str] = field(default_factory=list)
-    after_dashes: list[str] | None = None
-    sent: list[str] = field(default_factory=list)
+    def __init__(self, command: str | None = None, operand: str | None = None) -> None:
+        self.command = command
+        self.operand = operand
+        self.values: dict[str, object] = {}
+        self.program: list[str] = []
+        self.after_dashes: list[str] | None = None
+        self.sent: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"CommandLine({vars(self)})"
 
     def text(self, name: str) -> str | None:
         """Value of a text option, or None."""
@@ -174,6 +175,8 @@ def _convert(option: Option, text: str) -> object:
 def _unknown(word: str) -> str:
     if not word.startswith("-"):
         return f"unexpected word '{word}'"
+    import difflib
+
     near = difflib.get_close_matches(word.partition("=")[0], BY_NAME, n=1, cutoff=0.75)
     return f"unknown option '{word}'" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -210,11 +213,11 @@ def split_args(text: str) -> list[str]:
     text = re.sub(r"\\\r?\n", " ", text)
     if _quoted_like_a_shell(text):
         return shlex.split(text)
-    return [_unquote(word) for word in _WORD.findall(text)]
+    return [_unquote(word) for word in re.findall(_WORD, text)]
 
 
 _QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?=\s|$)"
-_WORD = re.compile(rf"[^\s'\"=]*=?{_QUOTED}|\S+")
+_WORD = rf"[^\s'\"=]*=?{_QUOTED}|\S+"
 
 
 def _quoted_like_a_shell(text: str) -> bool:

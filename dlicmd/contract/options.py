@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class Kind(Enum):
@@ -46,8 +46,7 @@ class Group(Enum):
     OUTPUT = "Output and waiting"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option or command. `name` is the canonical spelling, `aliases` are other exact spellings."""
 
     name: str

@@ -1,0 +1,209 @@
+"""A small server that keeps to the recorded contract and remembers every request as bytes.
+
+It stands in for "another WMLA server": without `extensions` it offers nothing beyond the contract.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+BASE = "/platform/rest/deeplearning/v1"
+TOKEN = "fake-token-1"
+
+
+@dataclass
+class Seen:
+    """A request as it came: `target` undecoded, header names in lower case."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.target).path
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.target).query, keep_blank_values=True)
+
+
+@dataclass
+class Reply:
+    """An answer that a test dictates."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def exec_object(exec_id: str, **more: Any) -> dict[str, Any]:
+    """An exec as recorded servers show it."""
+    return {
+        "id": exec_id, "args": "--exec-start PyTorch --model-main main.py ", "submissionId": exec_id,
+        "creator": "alice", "state": "RUNNING", "appId": exec_id, "schedulerUrl": "https://wmla-mss:9080",
+        "modelFileOwnerName": "wmla", "workDir": f"/gpfs/alice/batchworkdir/{exec_id}/_submitted_code",
+        "appName": "SingleNodePytorchTrain", "createTime": "2023-10-27T16:27:29Z", "elastic": False,
+        "nameSpace": "cpd", "numWorker": 1, "framework": "PyTorch",
+    } | more
+
+
+PARALLEL_JOB = {
+    "metadata": {"uid": "u-1", "namespace": "cpd", "creationTimestamp": "2023-10-27T16:27:30Z", "labels": {}},
+    "status": {"jobStatus": "Running", "jobStartTime": "2023-10-27T16:27:35Z"},
+    "spec": {"taskGroups": [{
+        "metadata": {"name": "task12n", "annotations": {"lsf.ibm.com/gpu": ""}},
+        "spec": {"replica": 6, "template": {"spec": {"containers": [
+            {"name": "msdtask", "resources": {"requests": {"memory": "8192.000000Mi", "cpu": "1"},
+                                              "limits": {"memory": "8192.000000Mi"}}},
+        ]}}},
+    }]},
+}
+
+
+class FakeServer:
+    """Use as a context manager. `execs`, `logs`, `results`, `conf` may be changed at any time; `replies` maps
+    `(method, path)` to an answer, or to a function of the request, that is given instead of the usual one."""
+
+    def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None) -> None:
+        self.seen: list[Seen] = []
+        self.execs: dict[str, dict[str, Any]] = {}
+        self.logs: dict[str, str] = {}
+        self.results: dict[str, Reply] = {}
+        self.conf: dict[str, str] = {"MSD_ENABLED": "true", "DLI_DATA_FS": "/gpfs/mydatafs"}
+        if extensions:
+            self.conf["DLICMD_EXTENSIONS"] = extensions
+        self.replies: dict[tuple[str, str], Reply | Callable[[Seen], Reply]] = {}
+        #: What a follow call answers, in turn; the last one again and again.
+        self.news: list[dict[str, Any]] = []
+        #: Tokens that are let in; the empty set lets everybody in.
+        self.tokens = {TOKEN}
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http.daemon_threads = True
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+        self._scheme = "http" if tls is None else "https"
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    def __enter__(self) -> FakeServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    @property
+    def port(self) -> int:
+        return int(self._http.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.port}"
+
+    def requests(self, method: str, path: str = "") -> list[Seen]:
+        """What came with this method whose path ends in `path`."""
+        return [seen for seen in list(self.seen) if seen.method == method and seen.path.endswith(path)]
+
+    def answer(self, seen: Seen) -> Reply:
+        """The reply to a request."""
+        chosen = self.replies.get((seen.method, seen.path))
+        if chosen is not None:
+            return chosen(seen) if callable(chosen) else chosen
+        if seen.path == "/auth/v1/logon":
+            return _json({"accessToken": TOKEN, "username": "alice"})
+        token = seen.headers.get("authorization", "").removeprefix("Bearer ")
+        if self.tokens and token not in self.tokens:
+            return Reply(401, b"Error 401: Authentication failed.\n")
+        return self._authorised(seen)
+
+    def _authorised(self, seen: Seen) -> Reply:
+        if seen.path == "/auth/v1/logoff":
+            return Reply(200, b"bye")
+        path = seen.path.removeprefix(BASE).rstrip("/")
+        simple: dict[tuple[str, str], Any] = {
+            ("GET", "/conf"): self.conf, ("GET", "/status"): {"status": "OK"},
+            ("GET", "/execs"): list(self.execs.values()),
+            ("GET", "/execs/frameworks"): [
+                {"name": "PyTorch", "desc": ["first line", "second line"], "frameworkVersion": "2.1"}],
+        }
+        if (seen.method, path) in simple:
+            return _json(simple[seen.method, path])
+        if (seen.method, path) == ("POST", "/execs"):
+            exec_id = f"wmla-{len(self.execs) + 1}"
+            self.execs[exec_id] = exec_object(exec_id, state="SUBMITTED")
+            return _json(self.execs[exec_id])
+        if (seen.method, path) == ("DELETE", "/execs"):
+            self.execs.clear()
+            return Reply(204)
+        if path.startswith("/execs/"):
+            return self._one(seen, *path.removeprefix("/execs/").split("/"))
+        return self._scheduler(seen, path)
+
+    def _one(self, seen: Seen, raw_id: str, action: str = "") -> Reply:
+        exec_id = unquote(raw_id)
+        if exec_id not in self.execs:
+            return Reply(400, f"Error 400: Exec {exec_id} is not found.\n".encode())
+        if action == "log":
+            return Reply(200, self.logs.get(exec_id, "").encode(), {"Content-Type": "text/plain"})
+        if action == "result":
+            return self.results.get(exec_id, Reply(400, b"Error 400: No result.\n"))
+        if action == "follow":
+            return _json(self.news.pop(0) if len(self.news) > 1 else self.news[0])
+        if action == "stop":
+            self.execs[exec_id]["state"] = "KILLED"
+            return Reply(204)
+        if seen.method == "DELETE":
+            del self.execs[exec_id]
+            return Reply(204)
+        return _json(self.execs[exec_id])
+
+    def _scheduler(self, seen: Seen, path: str) -> Reply:
+        if path == "/scheduler/kubernetesobjects":
+            return _json(PARALLEL_JOB)
+        if path == "/scheduler/applications":
+            return _json([{"task0": {"name": "task0"}, "task12n": [{}, {}]}])
+        if "/logs/" in path:
+            return Reply(200, ("/".join(path.split("/")[4:]) + "\n").encode(), {"Content-Type": "text/plain"})
+        return Reply(404, b"Error 404: There is no such path.\n")
+
+
+def _json(value: Any) -> Reply:
+    return Reply(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+
+def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def _serve(self) -> None:
+            length = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(length) if length else b""
+            if len(body) < length:
+                return
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            seen = Seen(self.command, self.path, headers, body)
+            server.seen.append(seen)
+            reply = server.answer(seen)
+            self.send_response(reply.status)
+            announced = {"Content-Length": str(len(reply.body))} | reply.headers
+            for name, value in announced.items() if reply.status != 204 else ():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        do_GET = do_POST = do_DELETE = do_PUT = _serve
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
