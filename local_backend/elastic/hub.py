@@ -295,13 +295,14 @@ def _commit(state: State) -> Outcome:
 
 
 def _at_boundary(state: State, event: AtBoundary) -> Outcome:
-    assert state.plan is not None
     if state.phase is not Phase.TRAINING or event.epoch != state.epoch:
         return _unexpected(state, event)
     state = replace(state, idle=state.idle | {event.worker})
-    # A worker reports its steps before it comes to the boundary: with all here, the epoch is committed.
     if len(state.idle) < len(state.course.workers):
         return state, ()
+    # A worker reports its steps before it comes to the boundary: with all here, the epoch is committed.
+    if state.plan is None or state.committed != (state.epoch + 1) * state.plan.steps_per_epoch:
+        return _unexpected(state, event)
     return _assign(replace(state, phase=Phase.BOUNDARY, todo=_tasks(state), tested=()))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from local_backend.elastic.errors import EngineError
+from local_backend.elastic.errors import EngineError, HubGone
 
 #: Descriptor of the stream socket to the runner, in the environment of the driver.
 RUNNER_FD = "DLI_RUNNER_FD"
@@ -106,7 +106,7 @@ class InProcessLauncher:
         """The worker is this very thread: it ends when its connection closes."""
 
     def attend(self, serve: Callable[[], None]) -> None:
-        """Raises what the worker raises, before what `serve` raises."""
+        """Raises what the worker raises; or what ended `serve` and so cut the worker off."""
         assert self._started is not None and self._on_exit is not None
         failures: list[BaseException] = []
 
@@ -118,13 +118,17 @@ class InProcessLauncher:
 
         beside = threading.Thread(target=hub, name="hub")
         beside.start()
+        cut_off = None
         try:
             self._run(*self._started)
+        except HubGone as error:
+            cut_off = error
         finally:
             self._on_exit(self._started[0], "stopped")
             beside.join()
-        if failures:
-            raise failures[0]
+        for error in (*failures, cut_off):
+            if error is not None:
+                raise error
 
     def progress(self, **values: Any) -> None:
         """Nobody asks."""

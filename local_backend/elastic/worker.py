@@ -11,6 +11,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from local_backend.elastic import artifacts
@@ -254,12 +255,14 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
     except HubGone:
         raise
     except GroupBroken:
-        link.send({"op": "broken"})
-        link.receive(ORDERS_SECONDS)
+        with suppress(HubGone):
+            link.send({"op": "broken"})
+            link.receive(ORDERS_SECONDS)
         raise
     except (Exception, SystemExit) as error:
         summary, text, pickled = describe_exception(error)
-        link.send({"op": "failed", "summary": summary, "traceback": text}, pickled)
+        with suppress(HubGone):
+            link.send({"op": "failed", "summary": summary, "traceback": text}, pickled)
         raise
     finally:
         link.close()

@@ -1,0 +1,154 @@
+"""Stands in for the backend's runner: runs a script as the driver and starts real worker processes at its request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import PATIENCE
+
+
+@dataclass
+class Outcome:
+    """How a driver ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    #: Messages of the driver, by op.
+    messages: list[dict] = field(default_factory=list)
+    #: Worker → what it wrote.
+    worker_stdout: dict[int, str] = field(default_factory=dict)
+    worker_stderr: dict[int, str] = field(default_factory=dict)
+
+    def of(self, op: str) -> list[dict]:
+        """Messages of one kind."""
+        return [message for message in self.messages if message["op"] == op]
+
+
+class FakeRunner:
+    """Serves one driver. `slots` slots are allocated; `on_message` sees each message after it was carried out."""
+
+    def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
+        self.tmp = tmp
+        self.slots = slots
+        self.max_workers = slots if max_workers is None else max_workers
+        self.workers: dict[int, subprocess.Popen] = {}
+        self.messages: list[dict] = []
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """What driver and workers share."""
+        return {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("DLI_", "FABRIC_"))},
+            "RESULT_DIR": str(self.tmp / "result"),
+            "LOG_DIR": str(self.tmp / "log"),
+            "FABRIC_BACKEND": "pytorch",
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            **extra,
+        }
+
+    def run(self, script: Path, *arguments: str, **extra: str) -> Outcome:
+        """Run the script to its end, and see that its workers end too."""
+        ours, theirs = socket.socketpair()
+        environment = self.environment(DLI_RUNNER_FD=str(theirs.fileno()), **extra)
+        driver = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            env=environment,
+            cwd=script.parent,
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        theirs.close()
+        self._channel = ours
+        self._extra = extra
+        serving = threading.Thread(target=self._serve)
+        serving.start()
+        try:
+            stdout, stderr = driver.communicate(timeout=PATIENCE)
+        finally:
+            driver.kill()
+            for worker in self.workers.values():
+                worker.kill()
+            serving.join(PATIENCE)
+            ours.close()
+        return Outcome(
+            driver.returncode,
+            stdout,
+            stderr,
+            self.messages,
+            {number: self._written(number, "stdout") for number in self.workers},
+            {number: self._written(number, "stderr") for number in self.workers},
+        )
+
+    def on_message(self, message: dict) -> None:
+        """For tests to overwrite."""
+
+    def _written(self, worker: int, stream: str) -> str:
+        return (self.tmp / f"worker-{worker}.{stream}").read_text()
+
+    def _serve(self) -> None:
+        with self._channel.makefile("r") as lines:
+            for line in lines:
+                message = json.loads(line)
+                self.messages.append(message)
+                self._obey(message)
+                self.on_message(message)
+
+    def _obey(self, message: dict) -> None:
+        if message["op"] == "hello":
+            slots = [{"id": f"cpu-{i}", "kind": "cpu"} for i in range(self.slots)]
+            self._tell({"event": "allocation", "slots": slots, "max_workers": self.max_workers})
+        elif message["op"] == "spawn":
+            self._spawn(message)
+        elif message["op"] == "kill":
+            self.workers[message["worker"]].kill()
+
+    def _spawn(self, message: dict) -> None:
+        number = message["worker"]
+        environment = self.environment(
+            DLI_HUB_ADDRESS=message["address"],
+            DLI_HUB_KEY=message["key"],
+            DLI_WORKER_NUMBER=str(number),
+            **self._extra,
+        )
+        with (
+            open(self.tmp / f"worker-{number}.stdout", "a") as out,
+            open(self.tmp / f"worker-{number}.stderr", "a") as err,
+        ):
+            self.workers[number] = subprocess.Popen(
+                [sys.executable, "-m", "local_backend.elastic.worker"],
+                env=environment,
+                cwd=self.tmp,
+                stdout=out,
+                stderr=err,
+            )
+        threading.Thread(target=self._watch, args=(number,)).start()
+
+    def _watch(self, number: int) -> None:
+        worker = self.workers[number]
+        code = worker.wait()
+        killed = -code if code < 0 else None
+        self._tell({
+            "event": "exited",
+            "worker": number,
+            "pid": worker.pid,
+            "exit_code": None if killed else code,
+            "signal": killed,
+            "reason": signal.Signals(killed).name if killed else None,
+        })
+
+    def _tell(self, message: dict) -> None:
+        try:
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            return

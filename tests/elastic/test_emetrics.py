@@ -1,0 +1,74 @@
+"""The files that EMetrics writes, as tools read them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from emetrics import EMetrics
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOG_DIR", str(tmp_path / "log"))
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path))
+    monkeypatch.delenv("TRAINING_ID", raising=False)
+    return tmp_path
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_one_object_per_record(folders):
+    with EMetrics.open() as metrics:
+        metrics.record(EMetrics.TRAIN_GROUP, 7, {"loss": 0.25, "count": 3, "name": "x"})
+        metrics.record(EMetrics.TEST_GROUP, 8, {"accuracy": np.float32(0.5), "loss": torch.tensor(2.0)})
+    first, second = lines(folders / "log" / "evaluation-metrics.txt")
+    assert first["grouplabel"] == "train"
+    assert first["meta"]["training_id"] == ""
+    assert first["meta"]["rindex"] == 1
+    assert first["meta"]["time"] > 1_600_000_000_000
+    assert "subid" not in first["meta"]
+    assert first["etimes"]["iteration"] == {"type": 2, "value": "7"}
+    assert first["etimes"]["time_stamp"]["value"]
+    assert first["values"] == {
+        "loss": {"type": 3, "value": "0.25"},
+        "count": {"type": 2, "value": "3"},
+        "name": {"value": "x"},
+    }
+    assert second["grouplabel"] == "test"
+    assert second["meta"]["rindex"] == 2
+    assert second["values"] == {"accuracy": {"type": 3, "value": "0.5"}, "loss": {"type": 3, "value": "2.0"}}
+    assert not (folders / "val_dict_list.json").exists()
+
+
+def test_appends_and_counts_from_one_per_open(folders, monkeypatch):
+    monkeypatch.setenv("TRAINING_ID", "training-1")
+    for _ in range(2):
+        metrics = EMetrics.open()
+        metrics.record("test", 1, {"loss": 1.0})
+        metrics.close()
+        metrics.close()
+    found = lines(folders / "log" / "evaluation-metrics.txt")
+    assert [line["meta"]["rindex"] for line in found] == [1, 1]
+    assert found[0]["meta"]["training_id"] == "training-1"
+
+
+def test_with_a_sub_id_test_values_reach_the_list(folders):
+    with EMetrics.open("3") as metrics:
+        metrics.record(EMetrics.TRAIN_GROUP, 1, {"loss": 9.0})
+        metrics.record(EMetrics.TEST_GROUP, 1, {"loss": 0.5, "accuracy": 0.25})
+        metrics.record(EMetrics.TEST_GROUP, 2, {"loss": 0.25, "accuracy": 0.5})
+    assert [line["meta"]["subid"] for line in lines(folders / "log" / "3" / "evaluation-metrics.txt")] == ["3"] * 3
+    assert json.loads((folders / "val_dict_list.json").read_text()) == [
+        {"steps": 1, "loss": 0.5, "accuracy": 0.25},
+        {"steps": 2, "loss": 0.25, "accuracy": 0.5},
+    ]
+
+
+def test_the_log_directory_falls_back(folders, monkeypatch):
+    monkeypatch.delenv("LOG_DIR")
+    monkeypatch.setenv("JOB_STATE_DIR", str(folders / "state"))
+    EMetrics.open().close()
+    assert (folders / "state" / "logs" / "evaluation-metrics.txt").exists()

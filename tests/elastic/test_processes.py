@@ -1,0 +1,320 @@
+"""Real worker processes: the same bits for every number of workers, and what users see when something goes wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fake_runner import FakeRunner
+from support import PATIENCE
+
+#: Dropout, BatchNorm, augmentation, a schedule, metrics; classes and functions of the main script; a module beside it.
+SCRIPT = '''
+import argparse, hashlib, json, os, random, sys
+import numpy as np, torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+from callbacks import Callback, LoggerCallback
+from fabric_model import FabricModel
+import beside
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--optimizer")
+parser.add_argument("--shards", type=int)
+parser.add_argument("--threads", type=int, default=0)
+args = parser.parse_args()
+result = os.environ["RESULT_DIR"]
+big = np.arange(20000, dtype=np.float32)
+
+
+class Noisy(Dataset):
+    """Random augmentation from all three generators; notes who was asked for what."""
+
+    def __init__(self, size, note):
+        g = torch.Generator().manual_seed(size)
+        self.x, self.y, self.note = torch.randn(size, 1, 6, 6, generator=g), torch.arange(size) % 4, note
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        if self.note:
+            with open(os.path.join(result, f"seen-{os.getpid()}"), "a") as file:
+                file.write(f"{i}\\n")
+        noise = torch.randn(1, 6, 6) + random.random() + np.random.rand()
+        return self.x[i] + 0.1 * noise.float() + big[0], self.y[i]
+
+
+class Warmup(Callback):
+    def on_epoch_begin(self, epoch):
+        for group in self.params["optimizer"].param_groups:
+            group["lr"] = 0.01 / (epoch + 1)
+
+
+class Logger(LoggerCallback):
+    def __init__(self):
+        self.rows = []
+
+    def log_train_metrics(self, metrics, iteration, epoch, workers):
+        self.rows.append(["train", metrics, iteration, epoch])
+
+    def log_test_metrics(self, metrics, iteration, epoch):
+        self.rows.append(["test", metrics, iteration, epoch])
+
+
+def datasets():
+    assert "DLI_HUB_KEY" in os.environ or os.environ.get("PLAIN"), "the driver must not load data"
+    return Noisy(70, True), Noisy(23, False)
+
+
+def spread(outputs, labels):
+    return outputs.std()
+
+
+torch.manual_seed(1)
+model = nn.Sequential(
+    nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(), nn.Linear(128, 16),
+    nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 4),
+)
+optimizer = {
+    "sgd": lambda: torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda: torch.optim.AdamW(model.parameters(), lr=0.01),
+}[args.optimizer]()
+logger = Logger()
+fabric = FabricModel(model, datasets, beside.loss, optimizer, metrics=[spread], driver_logger=logger,
+                     user_callback=[Warmup()])
+fabric.train(3, 4, args.shards, num_dataloader_threads=args.threads, validation_freq=2)
+state = [*model.state_dict().values()]
+for per_parameter in optimizer.state_dict()["state"].values():
+    state += [value for value in per_parameter.values() if value is not None]
+digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in state)).hexdigest()
+logger.rows = [row for row in logger.rows]
+with open(os.path.join(result, "outcome.json"), "w") as file:
+    json.dump({"digest": digest, "rows": logger.rows}, file)
+print("after training, once")
+'''
+
+BESIDE = """
+from torch.nn import functional as F
+
+
+def loss(outputs, labels):
+    return F.cross_entropy(outputs, labels)
+"""
+
+
+def lay_out(tmp: Path, script: str) -> Path:
+    """A code directory with the script and a module beside it, and a result directory."""
+    code = tmp / "code"
+    code.mkdir(parents=True)
+    (tmp / "result").mkdir()
+    (tmp / "log").mkdir()
+    (code / "beside.py").write_text(BESIDE)
+    (code / "train.py").write_text(textwrap.dedent(script))
+    return code / "train.py"
+
+
+def outcome(tmp: Path) -> dict:
+    """What SCRIPT left, with the samples that were loaded for training."""
+    found = json.loads((tmp / "result" / "outcome.json").read_text())
+    seen = Counter()
+    for path in (tmp / "result").glob("seen-*"):
+        seen.update(int(line) for line in path.read_text().split())
+    return {**found, "seen": seen}
+
+
+def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """`python train.py`, without any backend."""
+    return subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env=FakeRunner(tmp, 1).environment(PLAIN="1"),
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), ("adam", 3)])
+def test_same_bits_for_one_two_three_workers_and_without_a_backend(tmp_path, optimizer, shards):
+    arguments = ("--optimizer", optimizer, "--shards", str(shards))
+    alone = plain(tmp_path / "plain", lay_out(tmp_path / "plain", SCRIPT), *arguments)
+    assert alone.returncode == 0, alone.stderr
+    expected = outcome(tmp_path / "plain")
+    assert expected["seen"] == Counter(dict.fromkeys(range(70), 3)), "every sample once per epoch"
+    for workers in (1, 2, 3):
+        folder = tmp_path / str(workers)
+        threads = ("--threads", "1") if workers == 2 else ()
+        ended = FakeRunner(folder, workers).run(lay_out(folder, SCRIPT), *arguments, *threads)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.count("after training, once") == 1
+        assert len(ended.worker_stderr) == workers
+        assert outcome(folder) == expected
+
+
+def test_what_driver_and_workers_say(tmp_path):
+    script = lay_out(tmp_path, SCRIPT)
+    ended = FakeRunner(tmp_path, 2).run(script, "--optimizer", "sgd", "--shards", "2")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert lines[:4] == [
+        f"<> RESULT_DIR {tmp_path / 'result'}",
+        f"<> LOG_DIR {tmp_path / 'log'}",
+        "Using pytorch backend.",
+        "Using dlicmd scheduler.",
+    ]
+    last = ended.of("progress")[-1]
+    steps = 3 * 9  # 70 samples, 8 a step
+    assert {key: last[key] for key in ("epoch", "epochs", "step", "steps", "workers")} == {
+        "epoch": 3,
+        "epochs": 3,
+        "step": steps,
+        "steps": steps,
+        "workers": 2,
+    }
+    assert 0 <= last["accuracy"] <= 1
+    assert last["secondsLeft"] == 0
+    assert "workers 1, 2" in ended.of("history")[0]["text"]
+    first = ended.worker_stderr[1]
+    for words in (
+        " - root - INFO - ! dataset size 70, batch size 4",
+        "<=== Epoch 0 Begin ==> ",
+        "<=== Epoch 2 End ==> ",
+        f"save model under: {tmp_path / 'result' / 'model' / 'train'}",
+        "save models for epoch 3 ",
+        "epoch=1 validation_accuracy: 0.",
+    ):
+        assert words in first, words
+    assert "save models" not in ended.worker_stderr[2]
+    assert "--------END TRAINING: completed " in ended.worker_stdout[2]
+    assert "tag train_loss, simple_value" in ended.worker_stdout[2]
+
+
+@pytest.mark.parametrize(("slots", "submitted", "engines", "expected"), [(3, 2, 4, 2), (2, 2, 1, 1)])
+def test_no_more_workers_than_slots_submission_and_script_allow(tmp_path, slots, submitted, engines, expected):
+    script = lay_out(tmp_path, SCRIPT)
+    ended = FakeRunner(tmp_path, slots, submitted).run(script, "--optimizer", "sgd", "--shards", str(engines))
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.of("spawn")) == expected
+
+
+SIMPLE = """
+import os, signal, sys, threading
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+from fabric_model import FabricModel
+
+class OwnError(Exception):
+    def __init__(self, code, text):
+        super().__init__(f"{text} ({code})")
+
+def datasets():
+    x = torch.randn(64, 4)
+    DATASETS
+    return TensorDataset(x, torch.arange(64) % 3), TensorDataset(x, torch.arange(64) % 3)
+
+def loss(outputs, labels):
+    LOSS
+    return F.cross_entropy(outputs, labels)
+
+model = nn.Sequential(nn.Linear(4, 3))
+BEFORE
+FabricModel(model, datasets, loss, torch.optim.SGD(model.parameters(), 0.1), driver_logger=object()).train(50, 8, 2)
+print("not reached")
+"""
+
+
+def simple(tmp: Path, datasets="pass", loss="pass", before="pass") -> Path:
+    return lay_out(tmp, SIMPLE.replace("DATASETS", datasets).replace("LOSS", loss).replace("BEFORE", before))
+
+
+IN_WORKER_2 = "if os.environ['DLI_WORKER_NUMBER'] == '2': "
+
+
+@pytest.mark.parametrize(
+    ("where", "statement", "last_line"),
+    [
+        ("datasets", "raise ValueError('boom')", "ValueError: boom"),
+        ("loss", IN_WORKER_2 + "raise ValueError('boom')", "ValueError: boom"),
+        ("loss", IN_WORKER_2 + "raise OwnError(3, 'odd')", "OwnError: odd (3)"),
+        ("loss", IN_WORKER_2 + "sys.exit(0)", "SystemExit: 0"),
+    ],
+)
+def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, statement, last_line):
+    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, **{where: statement}))
+    assert ended.returncode == 1
+    assert ended.stderr.rstrip().splitlines()[-1] == last_line
+    assert f"in {where}" in ended.stderr, "the worker's own traceback is shown"
+    assert "not reached" not in ended.stdout
+
+
+def test_a_worker_that_is_killed_ends_the_script_with_one_clear_line(tmp_path):
+    statement = IN_WORKER_2 + "os.kill(os.getpid(), signal.SIGKILL)"
+    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, loss=statement))
+    assert ended.returncode == 1
+    assert "worker 2 was killed by signal 9: SIGKILL; training stopped after step 0" in ended.stderr.splitlines()[-1]
+    assert any("failed" in message["text"] for message in ended.of("history"))
+
+
+def test_a_worker_that_leaves_by_itself_is_no_success(tmp_path):
+    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, loss=IN_WORKER_2 + "os._exit(0)"))
+    assert ended.returncode == 1
+    assert "worker 2 ended with exit code 0 before the training was done" in ended.stderr.splitlines()[-1]
+
+
+def test_workers_end_when_the_driver_is_killed(tmp_path):
+    class Murderer(FakeRunner):
+        def on_message(self, message):
+            if message["op"] == "progress":
+                os.kill(int((self.tmp / "result" / "pid").read_text()), signal.SIGKILL)
+
+    before = "open(os.environ['RESULT_DIR'] + '/pid', 'w').write(str(os.getpid()))"
+    script = simple(tmp_path, before=before, loss="import time; time.sleep(0.01)")
+    runner = Murderer(tmp_path, 2)
+    ended = runner.run(script)
+    assert ended.returncode == -signal.SIGKILL
+    for worker in runner.workers.values():
+        assert worker.wait(PATIENCE) is not None
+
+
+def test_what_cannot_be_pickled_is_named(tmp_path):
+    script = simple(tmp_path, before="model.lock = threading.Lock()")
+    ended = FakeRunner(tmp_path, 1).run(script)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert "cannot send model.lock" in last
+    assert "cannot pickle '_thread.lock' object" in last
+    assert ended.of("spawn") == []
+
+
+def test_a_stranger_without_the_key_is_not_let_in(tmp_path):
+    import socket
+
+    from local_backend.elastic.frames import receive_frame, send_frame
+    from local_backend.elastic.hub_io import HubServer
+
+    server = HubServer((1,), {"op": "welcome"}, b"payload")
+    host, port = server.address.split(":")
+    try:
+        assert host == "127.0.0.1"
+        for hello in ({"op": "hello", "worker": 1, "key": "00"}, {"op": "hello", "worker": 7, "key": server.key}):
+            with socket.create_connection((host, int(port))) as stranger:
+                send_frame(stranger, hello)
+                assert receive_frame(stranger) is None
+        with socket.create_connection((host, int(port))) as talker:
+            talker.sendall(b"\xff" * 12 + b"x" * 100)
+            assert receive_frame(talker) is None
+        with socket.create_connection((host, int(port))) as worker:
+            send_frame(worker, {"op": "hello", "worker": 1, "key": server.key})
+            assert receive_frame(worker) == ({"op": "welcome"}, b"payload")
+    finally:
+        server.close()
