@@ -49,8 +49,8 @@ def serve(embedded: bool, **flags: Any) -> None:
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
-        run(Settings.from_environment(**flags))
-    except (ServerError, ValueError) as problem:
+        run(_settings(**flags))
+    except ServerError as problem:
         _fail(str(problem))
 
 
@@ -60,7 +60,10 @@ def status() -> None:
     found = _running()
     if found is None:
         _fail(f"no server runs on {home_contract.home()}")
-    shown = _call(found, "GET", wire.STATUS)
+    try:
+        shown = _call(found, "GET", wire.STATUS)
+    except OSError as problem:
+        _fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
     click.echo(json.dumps({"url": found[home_contract.URL], "pid": found[home_contract.PID], **shown}, indent=2))
 
 
@@ -72,9 +75,14 @@ def stop(jobs: bool) -> None:
     if found is None:
         click.echo(f"no server runs on {home_contract.home()}")
         return
-    active = [item[wire.ID] for item in _call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
-    if jobs and active:
-        _stop_jobs(found, active)
+    try:
+        active = [item[wire.ID] for item in _call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
+        if jobs and active:
+            _stop_jobs(found, active)
+    except OSError as problem:
+        if jobs:
+            _fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
+        active = []
     os.kill(found[home_contract.PID], signal.SIGTERM)
     _wait(lambda: _running() is None, "the server did not end")
     click.echo("the server is stopped")
@@ -99,12 +107,20 @@ def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
 
 
 def _running() -> dict[str, Any] | None:
-    """What backend.json says, when the server that wrote it holds the lock of this home."""
-    from local_backend.server import is_locked
+    """What backend.json says, when the process that wrote it holds the lock of this home."""
+    from local_backend.server import holder
 
-    settings = Settings.from_environment()
+    settings = _settings()
     found = read_json(settings.home / home_contract.BACKEND_FILE)
-    return found if isinstance(found, dict) and is_locked(settings) else None
+    pid = holder(settings)
+    return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
+
+
+def _settings(**flags: Any) -> Settings:
+    try:
+        return Settings.from_environment(**flags)
+    except ValueError as problem:
+        _fail(str(problem))
 
 
 def _call(found: dict[str, Any], method: str, path: str) -> Any:

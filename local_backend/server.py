@@ -12,7 +12,6 @@ import secrets
 import signal
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from logging.handlers import RotatingFileHandler
 from types import FrameType
@@ -101,24 +100,31 @@ def _locked(settings: Settings) -> Iterator[None]:
             f"another server runs on {settings.home} (local-backend status shows it; local-backend stop ends it)"
         ) from None
     try:
+        # What a killed server left says nothing about this one.
+        (settings.home / home_contract.BACKEND_FILE).unlink(missing_ok=True)
+        os.truncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
         yield
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
     finally:
         os.close(fd)
 
 
-def is_locked(settings: Settings) -> bool:
-    """Whether a server runs on this home."""
+def holder(settings: Settings) -> int | None:
+    """Process id of the server that runs on this home."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return True
+        text = os.read(fd, 20)
+        return int(text) if text.isdigit() else None
     finally:
         os.close(fd)
-    return False
+    return None
 
 
 @contextlib.contextmanager
@@ -228,7 +234,7 @@ def _run(settings: Settings, database: Database, sock: socket.socket) -> None:
     server = make_server(guard, settings)
     supervisor.start()
     try:
-        with _announced(settings, sock, token):
+        with server.heeding_signals(), _announced(settings, sock, token):
             server.run(sockets=[sock])
     finally:
         supervisor.close()
@@ -265,7 +271,7 @@ def url_of(settings: Settings, sock: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Ends on SIGTERM and SIGINT, and leaves the rest to its caller, which has more to put away."""
+    """Ends on a signal (see `heeding_signals`), and leaves the rest to its caller, which has more to put away."""
 
     def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
         super().__init__(config)
@@ -273,10 +279,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Unlike the base class, not to raise the signal again afterwards: that would end the process at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+        """Nothing: the base class would raise the signal again afterwards, and so end the process at once."""
+        yield
+
+    @contextlib.contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """End on a signal, from before the server is announced."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield

@@ -45,6 +45,7 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
 
 @router.get(wire.EXECS)
 def list_execs(
+    *,
     request: Request,
     backend: TheBackend,
     user: TheUser,
@@ -64,6 +65,7 @@ def list_execs(
 
 @router.post(wire.EXECS)
 async def submit(
+    *,
     request: Request,
     backend: TheBackend,
     user: TheUser,

@@ -59,7 +59,7 @@ class Cursor:
 
 @router.get(wire.EXECS + "/{exec_id}/follow")
 async def follow(
-    request: Request, backend: TheBackend, user: TheUser, exec_id: str, cursor: str = "", wait: str = "0"
+    *, request: Request, backend: TheBackend, user: TheUser, exec_id: str, cursor: str = "", wait: str = "0"
 ) -> dict[str, Any]:
     """The exec, output after `cursor` and the next cursor; waits up to `wait` seconds for news. Over, and all of its
     output delivered, when the exec is terminal and `lines` is empty."""

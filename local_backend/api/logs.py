@@ -36,7 +36,7 @@ def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str
 
 @router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}")
 def driver_log(
-    request: Request, backend: TheBackend, user: TheUser, app_id: str, log: str, lastlines: str | None = None
+    *, request: Request, backend: TheBackend, user: TheUser, app_id: str, log: str, lastlines: str | None = None
 ) -> Response:
     """A log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have a driver's output."""
     row = backend.exec_row(app_id, user)
@@ -47,6 +47,7 @@ def driver_log(
 
 @router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
 def executor_log(
+    *,
     request: Request,
     backend: TheBackend,
     user: TheUser,

@@ -24,6 +24,7 @@ _FILTERS = {"applicationid": "id", "driverid": "id", "applicationname": "app_nam
 
 @router.get(wire.ENGINE_APPLICATIONS)
 def applications(
+    *,
     backend: TheBackend,
     user: TheUser,
     start: str = "0",

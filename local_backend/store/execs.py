@@ -84,7 +84,7 @@ def last_number(connection: Connection) -> int:
     return connection.execute(select(sequences.c.last).where(sequences.c.name == "exec")).scalar() or 0
 
 
-def create(
+def create(  # noqa: PLR0917
     connection: Connection, number: int, spec: JobSpec, args: str, data_source: list[Any] | None, work_dir: str
 ) -> ExecRow:
     """Insert a submission in state SUBMITTED. Once this commits, the submission is acknowledged and never lost."""

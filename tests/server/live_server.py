@@ -89,6 +89,7 @@ class Live:
         path: str,
         body: bytes = b"",
         headers: dict[str, str] | None = None,
+        *,
         token: str | None = TOKEN,
         base: str = wire.BASE,
     ) -> Answer:

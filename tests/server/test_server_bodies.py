@@ -49,7 +49,8 @@ def test_single_file_under_any_part_name(live: Live, part: str) -> None:
 
 def test_extra_files_lie_beside_the_model(live: Live) -> None:
     body, kind = multipart([
-        ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"), ("file", "p.tar.bz2", b"x"),
+        ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"),
+        ("file", "p.tar.bz2", b"x"),
     ])
     args = quoted("--exec-start PyTorch --model-dir m --model-main main.py --conda-env-yaml env.yaml")
     answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
@@ -122,7 +123,8 @@ def test_where_the_main_file_is_found(live: Live, args: str, files, main: str, m
 BAD_ARGS = [
     "", " ", "--exec-get local-1", "--exec-start Nothing --model-main main.py", "--exec-start pytorch", "word",
     "--exec-start tensorflow --model-main main.py", "--exec-start edtTensorflow --model-main main.py",
-    "--exec-start PyTorch --pbmodel-name VGG16", "--exec-start PyTorch --user-cmd", "--exec-start PyTorch --user-cmd --",
+    "--exec-start PyTorch --pbmodel-name VGG16", "--exec-start PyTorch --user-cmd",
+    "--exec-start PyTorch --user-cmd --",
     f"{SINGLE} --numWorker 2", f"{SINGLE} --appName ''", f"{SINGLE} --msd-env NOVALUE", f"{SINGLE} --msd-env 1X=2",
     f"{SINGLE} --msd-attr x", f"{SINGLE} --conda-env-name nowhere", f"{SINGLE} --conda-env-name /nowhere/at/all",
     f"{SINGLE} --cs-datastore-meta type=s3", f"{SINGLE} --cs-datastore-meta type=fs,data_path=none",
@@ -174,7 +176,8 @@ def test_hardware_spec_that_makes_no_sense(live: Live, spec: object) -> None:
         "{", "[]", "3", "null x", "[" * 100_000, '{"argv": "x"}', '{"argv": [1]}', '{"args": 3}', '{"dataSource": 3}',
         '{"dataSource": [3]}', '{"dataSource": [{}]}', '{"dataSource": [{"type": "connection"}]}',
         '{"dataSource": [{"type": "fs", "location": 3}]}', '{"hardwareSpec": {"num_nodes": NaN}}',
-        '{"dataSource": [{"type": "fs", "location": {"paths": [1]}}]}', '{"argv": ["\\u0000"]}', '{"argv": ["\\ud800"]}',
+        '{"dataSource": [{"type": "fs", "location": {"paths": [1]}}]}', '{"argv": ["\\u0000"]}',
+        '{"argv": ["\\ud800"]}',
         '{"dataSource": [{"type": "fs", "location": {"volume": "../x"}}]}',
         '{"dataSource": [{"type": "fs", "location": {"volume": "absent"}}]}',
         '{"dataSource": [{"type": "fs", "location": {"paths": "../../etc"}}]}',
@@ -213,8 +216,9 @@ def test_bodies_that_make_no_sense(live: Live, kind: str, body: bytes) -> None:
 
 def test_missing_upload_and_missing_main(live: Live) -> None:
     assert "nothing was uploaded" in live.submit(SINGLE).text
-    assert "no file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", {"a.modelDir.tar": tar({"d/y.py": b""})}).text
-    assert "no files in it" in live.submit("--exec-start PyTorch --model-dir d", {"a.modelDir.tar": tar({"d/": b""})}).text
+    other, empty = {"a.modelDir.tar": tar({"d/y.py": b""})}, {"a.modelDir.tar": tar({"d/": b""})}
+    assert "no file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", other).text
+    assert "no files in it" in live.submit("--exec-start PyTorch --model-dir d", empty).text
     assert live.nothing_left()
 
 
@@ -253,7 +257,8 @@ def test_a_large_upload_is_stored_exactly(live: Live) -> None:
 def test_secrets_are_used_but_not_shown(live: Live) -> None:
     args = (
         "--exec-start PyTorch --msd-env USER_ACCESS_TOKEN=abc.def --msd-env 'DB_PASSWORD=a b' --msd-env PLAIN=abc.def "
-        "--msd-env=API_KEY=k=1 --cs-url-bearer s3cr3t --jwt-token=tok --password pw --model-main main.py -- --key visible"
+        "--msd-env=API_KEY=k=1 --cs-url-bearer s3cr3t --jwt-token=tok --password pw --model-main main.py "
+        "-- --key visible"
     )
     exec_id = live.submitted(args)
     row = live.row(exec_id)
@@ -266,7 +271,8 @@ def test_secrets_are_used_but_not_shown(live: Live) -> None:
 def test_elastic_defaults_and_edt_options(live: Live) -> None:
     spec = live.row(live.submitted("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=4")).job
     assert spec.elastic and spec.num_worker == 4 and spec.program_args == ()
-    assert live.submit("--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=0", {"main.py": b""}).status == 400
+    none = "--exec-start edtPyTorch --model-main main.py --edt-options maxWorkers=0"
+    assert live.submit(none, {"main.py": b""}).status == 400
 
 
 def test_data_places(live: Live, tmp_path) -> None:

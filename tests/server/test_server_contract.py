@@ -99,7 +99,7 @@ def test_point_9_log_is_text_or_one_json_string(live: Live) -> None:
 
 
 def test_point_10_only_three_states_end_an_exec() -> None:
-    assert states.TERMINAL == {"FINISHED", "KILLED", "ERROR"}
+    assert sorted(states.TERMINAL) == ["ERROR", "FINISHED", "KILLED"]
 
 
 def test_exec_object_has_the_recorded_keys_in_order_and_no_null(live: Live) -> None:

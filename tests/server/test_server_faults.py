@@ -85,21 +85,38 @@ def test_every_write_may_fail(live: Live, monkeypatch: pytest.MonkeyPatch, error
 
 
 def test_every_write_to_the_database_may_fail(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = Database.write, [0]
+    real, left = Database.write, [0]
 
     def failing(self: Database, work: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == failing_at:
+        left[0] -= 1
+        if left[0] == 0:
             raise OperationalError("INSERT", {}, Exception("database or disk is full"))
         return real(self, work)
 
     monkeypatch.setattr(Database, "write", failing)
-    for failing_at in (1, 2):
-        calls[0] = 0
+    for n in (1, 2):
+        left[0] = n
         answer = live.submit(ARGS, CONTENT)
         assert answer.status == 507 and "disk is full" in answer.text and live.nothing_left()
-    failing_at = 0
     assert live.submit(ARGS, CONTENT).status == 200
+
+
+def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:
+    """Make the n-th call that writes fail; how many calls are left until then is in the list."""
+    left = [n]
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(error, "injected")
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in ("write", "mkdir", "fsync"):
+        patch.setattr(os, name, failing(getattr(os, name)))
+    return left
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
@@ -114,17 +131,9 @@ def test_the_extractor_tells_a_full_disk_from_a_bad_archive(
         target = tmp_path / str(n)
         target.mkdir()
         with monkeypatch.context() as patch:
-            count = [0]
-            for name in ("write", "mkdir", "fsync"):
-                def call(*args: Any, real: Any = getattr(os, name), **kwargs: Any) -> Any:
-                    count[0] += 1
-                    if count[0] == n:
-                        raise OSError(error, "injected")
-                    return real(*args, **kwargs)
-
-                patch.setattr(os, name, call)
+            left = failing_os(patch, n, error)
             results.append(unpacker.run(str(archive), str(target), limits))
-        if count[0] < n:
+        if left[0] > 0:
             break
     assert results[-1][0] == unpacker.DONE and len(results) > 6
     assert all(result == (unpacker.STORAGE, str(error)) for result in results[:-1])
@@ -223,6 +232,6 @@ def test_two_backends_that_share_the_results_folder_keep_apart(start: Callable[.
 
 def test_a_full_home_at_the_start_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
-    with pytest.raises(ServerError, match="cannot use .*home.*DLICMD_HOME"):
+    with pytest.raises(ServerError, match=r"cannot use .*home.*DLICMD_HOME"):
         make_home(settings_for(tmp_path / "home"))
     shutil.rmtree(tmp_path, ignore_errors=True)

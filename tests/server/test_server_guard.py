@@ -149,7 +149,8 @@ def test_a_shared_server_answers_to_its_own_name_only(start, monkeypatch: pytest
     named = start(embedded=False, host="box.example")
     anywhere = start(embedded=False, host="0.0.0.0")
     for host, by_name, by_any in (
-        ("box.example:9", 200, 403), ("gpu.example", 200, 200), ("192.168.7.7:8443", 403, 200), ("evil.example", 403, 403),
+        ("box.example:9", 200, 403), ("gpu.example", 200, 200), ("192.168.7.7:8443", 403, 200),
+        ("evil.example", 403, 403),
     ):
         assert named.call("GET", "/conf", headers={"Host": host}).status == by_name, host
         assert anywhere.call("GET", "/conf", headers={"Host": host}).status == by_any, host

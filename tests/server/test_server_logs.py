@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_last_lines_are_those_of_a_split(text: bytes, lines: int, chunk: int) ->
 def test_json_string_and_prefix_do_not_depend_on_chunks(text: str, cuts: list[int]) -> None:
     data = text.encode("utf-8", "replace")
     at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    chunks = [data[a:b] for a, b in zip(at, at[1:], strict=False)]
+    chunks = [data[a:b] for a, b in pairwise(at)]
     assert json.loads(b"".join(json_string(chunks))) == data.decode()
     whole = b"".join(b"> " + line for line in data.split(b"\n") for line in [line + b"\n"])[:-1]
     expected = whole.removesuffix(b"> ") if data.endswith(b"\n") or not data else whole

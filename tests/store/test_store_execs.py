@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ def new_exec(database: Database, user: str = "alice") -> str:
     number = database.write(execs.next_number)
     spec = JobSpec(execs.exec_id(number), "PyTorch", user, "name", 1, user_cmd=("ls",), env={"A": "ü"})
     return database.write(lambda c: execs.create(c, number, spec, "args ", [{"type": "fs"}], "/work")).id
+
+
+def move(database: Database, exec_id: str, to: str) -> bool:
+    return database.write(lambda c: execs.transition(c, exec_id, to))
 
 
 def test_numbers_are_never_used_twice(database: Database) -> None:
@@ -83,11 +88,9 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -
     for _ in range(20):
         exec_id = new_exec(database)
         for state in (states.PENDING, states.RUNNING):
-            database.write(lambda c, s=state: execs.transition(c, exec_id, s))
+            move(database, exec_id, state)
         with ThreadPoolExecutor(3) as pool:
-            won = list(pool.map(
-                lambda s: database.write(lambda c: execs.transition(c, exec_id, s)), sorted(states.TERMINAL)
-            ))
+            won = list(pool.map(partial(move, database, exec_id), sorted(states.TERMINAL)))
         assert sum(won) == 1
 
 

@@ -1,0 +1,77 @@
+"""Calls that turned the jobs of others into a way in are not in this code; nor is anything that imports torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+BANNED_CALLS = {
+    "eval", "exec", "compile", "os.system", "os.popen", "pickle.load", "pickle.loads", "pickle.Unpickler",
+    "cloudpickle.load", "cloudpickle.loads", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
+    "marshal.loads", "shelve.open", "tempfile.mktemp", "runpy.run_path", "importlib.import_module", "__import__",
+}
+BANNED_METHODS = {"extractall"}
+#: What runs in a job's own processes, on the job's own data, may do what the user's program may do.
+IN_THE_JOB = ("local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py")
+
+
+def name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def offences(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    origins = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is None:
+            found.append(f"{path}:{node.lineno}: bare except")
+        if not isinstance(node, ast.Call):
+            continue
+        name = name_of(node.func)
+        name = origins.get(name, name)
+        if name in BANNED_CALLS or name.rpartition(".")[2] in BANNED_METHODS:
+            found.append(f"{path}:{node.lineno}: {name}")
+        if any(word.arg == "shell" and not (isinstance(word.value, ast.Constant) and not word.value.value)
+               for word in node.keywords):
+            found.append(f"{path}:{node.lineno}: shell=")
+    return found
+
+
+def sources() -> list[Path]:
+    found = [path for top in ("dlicmd", "local_backend") for path in (ROOT / top).rglob("*.py")]
+    return [path for path in found if not str(path.relative_to(ROOT)).startswith(IN_THE_JOB)]
+
+
+def test_no_banned_call() -> None:
+    assert len(sources()) > 40
+    assert [offence for path in sources() for offence in offences(path)] == []
+
+
+@pytest.mark.parametrize("code", [
+    "import pickle\npickle.loads(b'')", "from pickle import loads as f\nf(b'')", "import os\nos.system('x')",
+    "import subprocess\nsubprocess.run('x', shell=True)", "eval('1')", "t.extractall()",
+    "try:\n  pass\nexcept:\n  pass",
+])
+def test_the_ban_sees_what_it_should(tmp_path: Path, code: str) -> None:
+    (tmp_path / "x.py").write_text(code)
+    assert offences(tmp_path / "x.py")
+
+
+def test_the_idle_server_imports_no_engine() -> None:
+    program = (
+        "import sys, local_backend.server, local_backend.api.app, local_backend.runtime.supervisor\n"
+        "print(sorted({'torch', 'numpy', 'cloudpickle', 'alembic', 'requests', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

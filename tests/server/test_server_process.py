@@ -1,0 +1,223 @@
+"""The server as a process, by its command line: start, refuse, status, stop."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from support import PATIENCE, eventually
+
+from dlicmd.contract import wire
+
+Run = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
+    return {**kept, "DLICMD_HOME": str(tmp_path / "home"), "DLI_SLOTS": "2"}
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Iterator[Run]:
+    """Starts `local-backend` with arguments; what still runs at the end is stopped."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*args: str, **more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "local_backend.cli", *args], env={**environment, **more}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+
+
+def serving(process: subprocess.Popen[str]) -> str:
+    """Wait for the line that says that the server is ready; the address in it."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("local-backend: serving at http"), line + process.communicate(timeout=PATIENCE)[1]
+    return line.split()[3].rstrip(",")
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def backend_file(environment: dict[str, str]) -> dict[str, Any]:
+    return json.loads((Path(environment["DLICMD_HOME"]) / "backend.json").read_text())
+
+
+def get(url: str, path: str, token: str, context: ssl.SSLContext | None = None) -> Any:
+    request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=PATIENCE, context=context) as answer:
+        return json.loads(answer.read())
+
+
+def test_serve_status_stop(run: Run, environment: dict[str, str]) -> None:
+    server = run("serve")
+    url = serving(server)
+    found, home = backend_file(environment), Path(environment["DLICMD_HOME"])
+    assert found["url"] == url and found["pid"] == server.pid and len(found["token"]) >= 40
+    assert (home / "backend.json").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
+    assert (home / "backend.db").stat().st_mode & 0o777 == 0o600
+    assert get(url, wire.CONF, found["token"])["MSD_ENABLED"] == "true"
+    code, out, _ = ended(run("status"))
+    assert code == 0 and json.loads(out)["url"] == url and found["token"] not in out
+    assert ended(run("stop"))[:2] == (0, "the server is stopped\n")
+    assert ended(server)[0] == 0 and not (home / "backend.json").exists()
+    assert "Traceback" not in (home / "backend.log").read_text()
+    assert found["token"] not in (home / "backend.log").read_text()
+    assert ended(run("status"))[0] == 1
+    assert "no server runs" in ended(run("stop"))[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_clean_stop(run: Run, environment: dict[str, str], number: signal.Signals) -> None:
+    server = run("serve")
+    serving(server)
+    server.send_signal(number)
+    code, _, err = ended(server)
+    assert (code, err) == (0, "") and not (Path(environment["DLICMD_HOME"]) / "backend.json").exists()
+
+
+def test_the_second_server_on_one_home_refuses(run: Run, environment: dict[str, str]) -> None:
+    first = run("serve")
+    url = serving(first)
+    for _ in range(5):
+        code, out, err = ended(run("serve"))
+        assert code == 1 and out == "" and err.count("\n") == 1 and "another server runs on" in err
+    assert backend_file(environment)["url"] == url
+    first.kill()
+    first.wait()
+    assert serving(run("serve")) and backend_file(environment)["pid"] != first.pid
+
+
+def test_of_servers_started_at_once_one_serves(run: Run) -> None:
+    racers = [run("serve") for _ in range(4)]
+    codes = eventually(
+        lambda: (ready := [racer.poll() for racer in racers]).count(None) == 1 and ready, "all but one have refused"
+    )
+    assert sorted(code for code in codes if code is not None) == [1, 1, 1]
+    serving(racers[codes.index(None)])
+
+
+def test_a_taken_port_is_one_line(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, out, err = ended(run("serve", "--port", str(taken.getsockname()[1])))
+    assert code == 1 and out == "" and err.count("\n") == 1 and "is taken by another program" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["--host", "0.0.0.0"], "needs TLS: add --tls-cert FILE --tls-key FILE"),
+        (["--host", "192.0.2.1", "--embedded"], "--embedded listens on the loopback only"),
+        (["--tls-cert", "x.pem"], "belong together"),
+        (["--tls-cert", "absent.pem", "--tls-key", "absent.pem"], "absent.pem"),
+        (["--host", "no such host", "--tls-cert", "a", "--tls-key", "b"], ""),
+    ],
+)
+def test_network_settings_that_are_refused(run: Run, args: list[str], word: str) -> None:
+    code, out, err = ended(run("serve", *args))
+    assert code == 1 and out == "" and word in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("args", "more"), [
+    (["--port", "x"], {}), (["--port", "65536"], {}), (["--slots", "0"], {}), (["--slots", "-1"], {}), (["extra"], {}),
+    ([], {"DLI_SLOTS": "many"}), ([], {"DLI_MAX_UPLOAD_BYTES": "-1"}), ([], {"DLI_STOP_GRACE": "1.5"}),
+])
+def test_settings_that_make_no_sense(run: Run, args: list[str], more: dict[str, str]) -> None:
+    code, out, err = ended(run("serve", *args, **more))
+    assert code in {1, 2} and out == "" and err and "Traceback" not in err
+
+
+def test_a_home_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for home in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, _, err = ended(run("serve", DLICMD_HOME=str(home)))
+        assert code == 1 and str(tmp_path / "file") in err and err.count("\n") == 1
+
+
+def test_a_damaged_database_is_one_line(run: Run, environment: dict[str, str]) -> None:
+    home = Path(environment["DLICMD_HOME"])
+    home.mkdir()
+    (home / "backend.db").write_bytes(b"this is no database " * 1000)
+    code, _, err = ended(run("serve"))
+    assert code == 1 and str(home / "backend.db") in err and err.count("\n") == 1
+
+
+def test_a_server_with_tls_on_another_home(run: Run, environment: dict[str, str], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for part in certificate.cert_chain_pems:
+        part.write_to_path(tmp_path / "cert.pem", append=True)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
+    url = serving(run("serve", "--host", "0.0.0.0", *tls))
+    assert url.startswith("https://127.0.0.1:")
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    conf = get(url, wire.CONF, backend_file(environment)["token"], context)
+    assert conf["DLICMD_EXTENSIONS"] == "argv,follow"
+    code, out, _ = ended(run("status"))
+    assert code == 0 and json.loads(out)["embedded"] is False
+    assert ended(run("stop"))[0] == 0
+
+
+def test_the_password_for_logon_is_kept_from_jobs(run: Run, environment: dict[str, str]) -> None:
+    import base64
+    import getpass
+
+    server = run("serve", DLI_PASSWORD="pa:ss")
+    url = serving(server)
+    credentials = base64.b64encode(f"{getpass.getuser()}:pa:ss".encode()).decode()
+    request = urllib.request.Request(url + wire.LOGON, headers={"Authorization": f"Basic {credentials}"})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        token = json.loads(answer.read())["accessToken"]
+    assert get(url, wire.EXECS, token) == []
+
+
+def test_a_stale_backend_file_is_no_running_server(run: Run, environment: dict[str, str]) -> None:
+    home = Path(environment["DLICMD_HOME"])
+    home.mkdir()
+    (home / "backend.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "x"}))
+    assert ended(run("status"))[0] == 1
+    assert "no server runs" in ended(run("stop"))[1]
+    with (home / "backend.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert ended(run("status"))[0] == 1, "the lock is held by another process than the file names"
+        lock.write(str(os.getpid()))
+        lock.flush()
+        code, _, err = ended(run("status"))
+        assert code == 1 and "does not answer" in err and err.count("\n") == 1
+
+
+def test_a_killed_server_leaves_a_file_that_the_next_one_replaces(run: Run, environment: dict[str, str]) -> None:
+    server = run("serve")
+    serving(server)
+    server.kill()
+    server.wait()
+    assert backend_file(environment)["pid"] == server.pid
+    assert ended(run("status"))[0] == 1
+    following = run("serve")
+    serving(following)
+    assert backend_file(environment)["pid"] == following.pid
