@@ -25,6 +25,8 @@ SUBMIT_TIMEOUT = 900.0
 #: Lines of a scheduler log that are asked for; without a number servers give a few.
 ALL_LINES = 1_000_000
 JSON, TEXT = "application/json", "text/plain"
+#: How servers answer about an exec that they do not know.
+_UNKNOWN = (400, 404)
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
@@ -184,11 +186,11 @@ class Client:
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
         answer = self._send(method, target, {"Accept": accept}, timeout=timeout)
-        if answer.status in (400, 404) and (
-            not (action or method != "GET")
-            or self._send("GET", wire.exec_path(exec_id)).status in (400, 404)
-        ):
-            raise NoSuchExec(exec_id, answer.status)
+        if answer.status in _UNKNOWN:
+            answer.hold()
+            plain = not action and method == "GET"
+            if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
+                raise NoSuchExec(exec_id, answer.status)
         return _checked(answer, action or method)
 
 

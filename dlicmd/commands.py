@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from dlicmd.console import info
@@ -136,10 +135,9 @@ def _train_logs(log_type: str) -> Callable[[Session], int]:
 
 
 def _exec_trainresult(session: Session) -> int:
-    from dlicmd.results import save
+    from dlicmd.results import check_folder, save
 
-    named = session.line.text("--to")
-    folder = Path(named) if named is not None else Path()
+    folder = check_folder(session.line.text("--to"))
     saved = save(session.client.result(session.operand), session.operand, folder, session.line.flag("--force"))
     emit(f"Train result is saved to {saved}")
     return Exit.DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import secrets
@@ -162,7 +163,8 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
         size = file.tell()
         file.seek(0)
     except BaseException as problem:
-        file.close()
+        with contextlib.suppress(OSError):  # a full disk again, when what is buffered is written
+            file.close()
         if isinstance(problem, OSError):
             raise PackageError(f"cannot write the archive to {tempfile.gettempdir()}: {problem.strerror}") from None
         raise

@@ -21,8 +21,6 @@ def save(answer: Answer, exec_id: str, folder: Path, force: bool) -> Path:
 
     It is written beside its place as `.part` file and moved there when it is whole. Raises ResultError.
     """
-    if not folder.is_dir():
-        raise UsageProblem(f"--to: '{folder}' is not a folder")
     target = folder / file_name(answer.headers.get("content-disposition", ""), exec_id)
     if os.path.lexists(target) and (not force or not target.is_file() or target.is_symlink()):
         cure = "is in the way; move it" if force else "exists already; overwrite it with --force, or choose --to DIR"
@@ -47,6 +45,14 @@ def save(answer: Answer, exec_id: str, folder: Path, force: bool) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return target
+
+
+def check_folder(text: str | None) -> Path:
+    """The folder that `--to` names, or the current one. Raises UsageProblem when it is none."""
+    folder = Path() if text is None else Path(text)
+    if not folder.is_dir():
+        raise UsageProblem(f"--to: '{text}' is not a folder")
+    return folder
 
 
 def _place(part: Path, target: Path, force: bool) -> None:

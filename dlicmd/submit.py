@@ -75,9 +75,9 @@ def _check(line: CommandLine) -> None:
     if line.flag("--user-cmd"):
         if not line.after_dashes or not line.after_dashes[0].strip():
             raise UsageProblem("--user-cmd: give the command after --, as in: --user-cmd -- torchrun train.py")
-    elif not any(line.text(name) for name in ("--model-main", "--model-dir", "--pbmodel-name")):
+    elif not any(line.text(name) is not None for name in ("--model-main", "--model-dir", "--pbmodel-name")):
         raise UsageProblem("what is to be run? give --model-main FILE, with --model-dir DIR for a whole folder")
-    for name in ("--model-main", "--model-dir"):
+    for name in ("--model-main", "--model-dir", "--pbmodel-name"):
         if line.text(name) == "":
             raise UsageProblem(f"{name}: the name is empty")
 

@@ -59,6 +59,10 @@ class Answer:
                 raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
         return bytes(data)
 
+    def hold(self) -> None:
+        """Read the body now, so that another request can be sent before it is looked at."""
+        self._chunks = iter([self.body()])
+
     def text(self) -> str:
         """The whole body as text; what is not UTF-8 is replaced."""
         return self.body().decode("utf-8", "replace")

@@ -2,85 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from client_desk import Desk  # noqa: E402
 from fake_server import TOKEN, FakeServer  # noqa: E402
-
-DEADLINE = 90
-
-
-@dataclass
-class Done:
-    """A finished command; text undecoded."""
-
-    code: int
-    raw_out: bytes
-    raw_err: bytes
-
-    @property
-    def out(self) -> str:
-        return self.raw_out.decode()
-
-    @property
-    def err(self) -> str:
-        return self.raw_err.decode()
-
-
-class Desk:
-    """Runs dlicmd as a process with an environment of its own; `server` is where it finds its local backend."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "desk"
-        self.home = folder / "home"
-        self.state = folder / "state"
-        for path in (self.folder, self.home, self.state):
-            path.mkdir()
-        self.environment = {
-            name: value for name, value in os.environ.items()
-            if not name.startswith(("DLI", "REQUESTS_", "CURL_")) and not name.lower().endswith("_proxy")
-        } | {"HOME": str(self.home), "DLICMD_HOME": str(self.state), "COLUMNS": "100"}
-
-    def embed(self, server: FakeServer) -> None:
-        """Make `server` the local backend of this user."""
-        (self.state / "backend.json").write_text(json.dumps({"url": server.url, "pid": os.getpid(), "token": TOKEN}))
-
-    def start(self, *words: str | bytes, **more: object) -> subprocess.Popen[bytes]:
-        """Start dlicmd."""
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
-        # As a shell does for what it starts in the foreground; a test runner in the background may ignore SIGINT.
-        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
-               "from dlicmd.cli import main; sys.exit(main())"
-        return subprocess.Popen([sys.executable, "-c", call, *words], cwd=self.folder, env=self.environment, **options)
-
-    def run(self, *words: str | bytes, given: bytes | None = None) -> Done:
-        """Run dlicmd to its end; `given` is its standard input."""
-        more = {} if given is None else {"stdin": subprocess.PIPE}
-        with self.start(*words, **more) as process:
-            try:
-                out, err = process.communicate(given, timeout=DEADLINE)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                raise
-        return Done(process.returncode, out, err)
-
-    def model(self, name: str = "model", **files: str) -> Path:
-        """A model folder with these files (`train` means train.py)."""
-        folder = self.folder / name
-        folder.mkdir(parents=True)
-        for stem, text in (files or {"train": "print(1)\n"}).items():
-            (folder / f"{stem}.py").write_text(text, encoding="utf-8")
-        return folder
 
 
 @pytest.fixture

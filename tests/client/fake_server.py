@@ -172,7 +172,7 @@ class FakeServer:
         if path == "/scheduler/applications":
             return _json([{"task0": {"name": "task0"}, "task12n": [{}, {}]}])
         if "/logs/" in path:
-            return Reply(200, ("/".join(path.split("/")[4:]) + "\n").encode(), {"Content-Type": "text/plain"})
+            return Reply(200, ("/".join(path.split("/")[3:]) + "\n").encode(), {"Content-Type": "text/plain"})
         return Reply(404, b"Error 404: There is no such path.\n")
 
 

@@ -1,0 +1,108 @@
+"""The grammar: whatever is typed, there is a command line or one clear sentence."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args, with_model_dir
+from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Kind, Travel
+from dlicmd.contract.sizes import parse_size
+
+WORDS = st.one_of(
+    st.sampled_from(sorted(BY_NAME)),
+    st.sampled_from(sorted(BY_NAME)).flatmap(lambda name: st.text(max_size=8).map(lambda text: f"{name}={text}")),
+    st.sampled_from(["--", "-", "", " ", "-x", "--num", "--out", "0", "-1", "8g", "1e9", "NaN", "１", "cpu", "PyTorch"]),
+    st.text(max_size=12),
+    st.integers().map(str),
+)
+
+
+@settings(max_examples=5000, deadline=None)
+@given(st.lists(WORDS, max_size=8))
+def test_any_words_give_a_command_line_or_a_sentence(words: list[str]) -> None:
+    try:
+        line = parse_argv(words)
+    except ArgvError as problem:
+        assert str(problem).strip()
+        return
+    assert isinstance(line, CommandLine)
+    assert len(line.sent) <= len(words)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)))
+def test_joined_words_come_apart_as_they_were(words: list[str]) -> None:
+    assert split_args(join_args(words)) == words
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_comes_apart(text: str) -> None:
+    assert isinstance(split_args(text), list)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=8).filter(lambda word: word.split("=")[0] not in BY_NAME), max_size=5),
+       st.lists(st.text(max_size=8), max_size=5))
+def test_the_programs_words_are_not_touched(before: list[str], after: list[str]) -> None:
+    before = [word for word in before if word != "--"]
+    line = parse_argv(["--exec-start", "PyTorch", *before, "--", *after])
+    assert line.program == [*before, *after]
+    assert line.sent == ["--exec-start", "PyTorch", *before, "--", *after]
+
+
+@pytest.mark.parametrize("option", [*COMMANDS, *OPTIONS], ids=lambda option: option.name)
+def test_every_option_is_parsed_in_both_spellings_and_travels_where_it_says(option) -> None:
+    value = {
+        Kind.FLAG: None, Kind.TEXT: option.choices[0] if option.choices else "x y", Kind.SIZE: "8g",
+    }.get(option.kind, "7")
+    for spelling in (option.name, *option.aliases):
+        forms = [[spelling]] if value is None else [[spelling, value], [f"{spelling}={value}"]]
+        for form in forms:
+            if option in COMMANDS:
+                line = parse_argv(form)
+                assert line.command == option.name and line.operand == (value if option.metavar else None)
+                continue
+            line = parse_argv(["--exec-start", "PyTorch", *form])
+            assert line.program == [] and option.name in line.values
+            assert line.sent[2:] == (form if option.travel is Travel.ARGS else [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--model", "X"], ["--user", "x"], ["--num", "3"], ["--log", "x"], ["--worker", "x"], ["--debug"],
+        ["--out", "D"], ["--cons", "x"], ["--rest", "x"], ["--epochs=3"], ["-opt"],
+    ],
+)
+def test_no_abbreviations(words: list[str]) -> None:
+    assert parse_argv(["--exec-start", "PyTorch", *words]).program == words
+
+
+@pytest.mark.parametrize("number", ["-1", "0", "1000000001", "NaN", "1.5", "１", "1e3", "0x10", " 1", "+1", "9" * 30, ""])
+def test_numbers_that_are_none(number: str) -> None:
+    with pytest.raises(ArgvError, match="--numWorker"):
+        parse_argv(["--exec-start", "PyTorch", "--numWorker", number])
+
+
+@pytest.mark.parametrize("size", ["-1", "0", "NaN", "1.5.5g", "１g", "9" * 20, "g", "8x", "", "1e9", "inf"])
+def test_sizes_that_are_none(size: str) -> None:
+    with pytest.raises(ValueError):
+        parse_size(size)
+
+
+def test_only_the_base_name_of_the_folder_travels() -> None:
+    words = ["--model-dir", "/a/b c/", "--x", "--model-dir=q", "--", "--model-dir", "z"]
+    assert with_model_dir(words, "b c") == ["--model-dir", "b c", "--x", "--model-dir=b c", "--", "--model-dir", "z"]
+
+
+def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
+    recorded = "--exec-start PyTorch --cs-datastore-meta type=fs                      --workerDeviceNum 1 \\\n  --epochs 1 "
+    assert split_args(recorded) == shlex.split("--exec-start PyTorch --cs-datastore-meta type=fs --workerDeviceNum 1 "
+                                               "--epochs 1")
+    assert split_args("""--appName "DDP Tutorial" --j {"a":"b'c"}""") == [
+        "--appName", "DDP Tutorial", "--j", """{"a":"b'c"}"""]

@@ -1,0 +1,272 @@
+"""Every command against a server, and the table of exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import pytest
+import yaml
+from client_desk import Desk
+from fake_server import BASE, TOKEN, FakeServer, Reply, exec_object
+
+HELP_WORDS = (["--help"], ["-h"], ["--exec-start", "--help"], ["--exec-get", "x", "--nonsense", "--help"])
+
+
+def test_exec_get_adds_what_the_scheduler_knows(desk: Desk, local: FakeServer) -> None:
+    local.execs["cpd-111"] = exec_object("cpd-111", numWorker=6)
+    shown = json.loads(desk.run("--exec-get", "cpd-111").out)
+    duration = shown.pop("runningDuration")
+    info = shown.pop("parallelJobInfo")
+    assert shown == local.execs["cpd-111"] and list(shown) == list(local.execs["cpd-111"])
+    assert re.fullmatch(r"\d+d(\d+h)?", duration)
+    memory = {"memory": "8192.000000Mi"}
+    assert info == {"status": {"jobStatus": "Running"}, "spec": [{"taskGroups": {
+        "metadata": {"name": "task12n", "annotations": {"lsf.ibm.com/gpu": ""}},
+        "spec": {"replica": 6, "template": {"spec": {"containers": {"resources": {
+            "requests": memory, "limits": memory}}}}},
+    }}]}
+    assert [seen.target for seen in local.seen] == [
+        f"{BASE}/execs/cpd-111", f"{BASE}/scheduler/kubernetesobjects?type=paralleljob&name=cpd-111"]
+
+
+def test_exec_get_of_one_that_waits(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1", state="PENDING_CRD_SCHEDULER")
+    local.replies["GET", f"{BASE}/scheduler/kubernetesobjects"] = Reply(200, json.dumps({
+        "status": {"jobStatus": "Pending", "jobPendingReason": "no GPU", "creationTimestamp": "2023-10-27T16:27:30.12Z"},
+    }).encode())
+    shown = json.loads(desk.run("--exec-get", "w-1", "-o", "json").out)
+    assert "pendingDuration" in shown and "runningDuration" not in shown
+    assert shown["parallelJobInfo"] == {"status": {"jobStatus": "Pending", "jobPendingReason": "no GPU"}, "spec": []}
+
+
+def test_exec_get_of_one_that_has_ended(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object(
+        "w-1", state="FINISHED", startTime="2023-10-27T16:27:40Z", endTime="2023-10-27T16:29:45Z")
+    shown = json.loads(desk.run("--exec-get", "w-1", "-o=json").out)
+    assert shown == local.execs["w-1"] | {"runningDuration": "2m5s"}
+    assert len(local.seen) == 1
+
+
+def test_a_server_without_cluster_objects(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    local.replies["GET", f"{BASE}/scheduler/kubernetesobjects"] = Reply(500, b"Error 500: no cluster.\n")
+    done = desk.run("--exec-get", "w-1")
+    assert done.code == 0 and json.loads(done.out) == local.execs["w-1"] and done.err == ""
+
+
+def test_the_table(desk: Desk, local: FakeServer) -> None:
+    assert desk.run("--exec-get-all").out == "No result found\n"
+    local.execs["w-1"] = exec_object("w-1", appName="a\x1b[31mb\nc")
+    local.execs["w-2"] = exec_object("w-2", state="PENDING_CRD_SCHEDULER", elastic=True, createTime="soon")
+    done = desk.run("--exec-get-all", "--query-args", "limit=10&state=FINISHED&sort_by=id:desc")
+    rows = [re.split(r"  +", line) for line in done.out.splitlines()]
+    assert rows[0] == ["id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age"]
+    assert rows[1][:8] == ["w-1", "alice", "ab c", "PyTorch", "PARALLEL", "RUNNING", "1", "10-27 16:27"]
+    assert rows[2] == ["w-2", "alice", "SingleNodePytorchTrain", "PyTorch", "ELASTIC", "PENDING_PJ", "1", "n/a", "n/a"]
+    assert local.seen[-1].target == f"{BASE}/execs/?limit=10&state=FINISHED&sort_by=id:desc"
+
+
+def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    assert json.loads(desk.run("--exec-get-all", "-o", "json").out) == [local.execs["w-1"]]
+    assert yaml.safe_load(desk.run("--exec-get-all", "--output=yaml").out) == [local.execs["w-1"]]
+    chosen = desk.run("--exec-get-all", "-o", "custom-columns=id,app_id,workDir,nonsense,elastic").out.splitlines()
+    assert chosen[0].split() == ["id", "app_id", "workDir", "nonsense", "elastic"]
+    assert chosen[1].split() == ["w-1", "w-1", local.execs["w-1"]["workDir"], "n/a", "false"]
+    for bad in ("xml", "custom-columns=", "custom-columns=a,,b", ""):
+        done = desk.run("--exec-get-all", "-o", bad)
+        assert done.code == 2 and len(done.err.splitlines()) == 1
+
+
+def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
+    local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
+    assert desk.run("--exec-stop", "w-1").out == "Stop exec w-1 succeed. HTTP:204\n"
+    assert desk.run("--exec-delete", "w-1").out == "Delete exec w-1 succeed. HTTP:204\n"
+    assert desk.run("--exec-delete-all").out == "Execs are deleted\n"
+    assert [(seen.method, seen.path) for seen in local.seen] == [
+        ("POST", f"{BASE}/execs/w-1/stop"), ("DELETE", f"{BASE}/execs/w-1"), ("DELETE", f"{BASE}/execs")]
+    assert local.seen[0].headers["content-length"] == "0"
+
+
+@pytest.mark.parametrize("exec_id", [".", "..", "./", "a/../..", "frameworks/../x", "%2e%2e", "\x1b[31m", "ä b", "?x=1"])
+@pytest.mark.parametrize("command", ["--exec-delete", "--exec-get", "--exec-stop"])
+def test_ids_never_reach_another_path(desk: Desk, local: FakeServer, command: str, exec_id: str) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    done = desk.run(command, exec_id)
+    assert done.code == 6 and "\x1b" not in done.err
+    assert list(local.execs) == ["w-1"]
+    for seen in local.seen:
+        assert seen.path.startswith(f"{BASE}/execs/") and seen.path.removeprefix(f"{BASE}/execs/").strip("./")
+
+
+def test_frameworks_and_status(desk: Desk, local: FakeServer) -> None:
+    assert desk.run("--dl-frameworks").out == "Name: PyTorch\nVersion: 2.1\nDesc: first line\n      second line\n"
+    assert json.loads(desk.run("--dl-frameworks", "-o", "json").out)[0]["name"] == "PyTorch"
+    assert json.loads(desk.run("--status").out) == {"status": "OK"}
+
+
+def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    line = "=" * 80
+    for command, log in (("--exec-outlogs", "stdout"), ("--exec-errlogs", "stderr"), ("--exec-launcherlogs", "launcherlog")):
+        done = desk.run(command, "w-1")
+        tasks = (("Driver", "driver"), ("Executor 1", "executor/1"), ("Executor 2", "executor/2"))
+        assert done.out == "".join(f"{line}\n{name} {log}\nw-1/{path}/logs/{log}\n" for name, path in tasks)
+    local.replies["GET", f"{BASE}/scheduler/applications/w-1/executor/1/logs/stdout"] = Reply(500, b"gone")
+    done = desk.run("--exec-outlogs", "w-1")
+    assert done.code == 1 and "Executor 1" in done.err and "Executor 2 stdout\nw-1" in done.out
+    local.execs["w-1"]["appId"] = local.execs["w-1"]["submissionId"] = ""
+    done = desk.run("--exec-outlogs", "w-1")
+    assert done.code == 1 and "no logs" in done.err
+
+
+def test_train_logs_are_byte_for_byte(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    raw = b"\x1b[31mr\xc3\xbcd\x00\xff\r\nno newline"
+    local.replies["GET", f"{BASE}/execs/w-1/log"] = Reply(200, raw)
+    for command, kind in (("--exec-trainlogs", "outerrlog"), ("--exec-trainoutlogs", "outlog"),
+                          ("--exec-trainerrlogs", "errlog")):
+        done = desk.run(command, "w-1")
+        assert done.raw_out == raw + b"\n"
+        assert local.seen[-1].target.endswith(f"/log?logType={kind}")
+        assert local.seen[-1].headers["accept"] == "text/plain"
+
+
+def test_help_and_version(desk: Desk) -> None:
+    for words in HELP_WORDS:
+        done = desk.run(*words)
+        assert done.code == 0 and done.out.startswith("Usage: dlicmd") and "--exec-trainresult ID" in done.out
+    nothing = desk.run()
+    assert nothing.code == 2 and nothing.out.startswith("Usage: dlicmd")
+    assert desk.run("--version").out.startswith("dlicmd ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--exec-gett", "x"], "did you mean --exec-get"),
+        (["--exec-get"], "--exec-get ID"),
+        (["--exec-get", ""], "--exec-get"),
+        (["--exec-get", "a", "b"], "unexpected word 'b'"),
+        (["--exec-get", "a", "--exec-stop", "b"], "one command at a time"),
+        (["--follow"], "--follow needs the id"),
+        (["--wait", "-o", "json"], "--wait needs the id"),
+        (["--rest-host", "h"], "no command"),
+        (["--exec-get-all", "--rest-port", "99999", "--rest-host", "h"], "--rest-port"),
+        (["--exec-get-all", "--insecure"], "--insecure needs a server"),
+        (["--exec-get-all", "--rest-host", "a b"], "not the name"),
+        (["--exec-get-all", "--rest-host", "http://h"], "--http"),
+        (["--exec-get-all", "--rest-host", "ftp://h"], "not the name"),
+        (["--exec-get-all", "--rest-host", "h@evil"], "not the name"),
+        (["--logon"], "needs no logon"),
+        (["--demo", "--rest-host", "h"], "--demo runs on the local backend"),
+        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to"),
+        (["--debug-level", "loud", "--version"], "--debug-level"),
+    ],
+)
+def test_usage_errors(desk: Desk, local: FakeServer, words: list[str], said: str) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    done = desk.run(*words)
+    assert done.code == 2 and done.out == "", done
+    assert len(done.err.splitlines()) == 1 and said in done.err and done.err.endswith("Try 'dlicmd --help'.\n")
+
+
+def test_bytes_that_are_no_text(desk: Desk, local: FakeServer) -> None:
+    done = desk.run(b"--exec-get", b"\xff\xfe")
+    assert done.code == 2 and "UTF-8" in done.err
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "said"),
+    [
+        (Reply(401, b'{"message": "token expired"}'), 9, "token expired"),
+        (Reply(403, b"Error 403: Not yours.\n"), 9, "Not yours"),
+        (Reply(404, b"Error 404: Not found.\n"), 6, "no exec 'w-1'"),
+        (Reply(400, b"Error 400: Exec w-1 is not found.\n"), 6, "no exec 'w-1'"),
+        (Reply(500, b'{"errors": [{"message": "disk \x1b[31mfull"}]}'), 1, "disk full"),
+        (Reply(500, b""), 1, "HTTP 500"),
+        (Reply(302, b"", {"Location": "https://elsewhere/"}), 1, "elsewhere"),
+        (Reply(200, b"<html>"), 1, "not JSON"),
+        (Reply(200, b"[" * 100_000), 1, "not JSON"),
+        (Reply(200, b"[]"), 1, "not a JSON object"),
+    ],
+)
+def test_exit_codes_of_answers(desk: Desk, local: FakeServer, reply: Reply, code: int, said: str) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    local.replies["GET", f"{BASE}/execs/w-1"] = reply
+    done = desk.run("--exec-get", "w-1")
+    assert (done.code, done.out) == (code, "") and said in done.err, done
+    assert len(done.err.splitlines()) == 1 and "\x1b" not in done.err
+
+
+def test_what_a_server_cannot_do_is_not_an_unknown_id(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    local.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 is already stopped.\n")
+    done = desk.run("--exec-stop", "w-1")
+    assert done.code == 1 and "already stopped" in done.err and done.out == ""
+    for command in ("--exec-stop", "--exec-delete", "--exec-trainlogs", "--exec-trainresult", "--exec-outlogs",
+                    "--follow", "--wait"):
+        assert desk.run(command, "nobody-1").code == 6, command
+
+
+def test_nobody_answers(desk: Desk) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = str(unused.getsockname()[1])
+        for more in (["--http"], []):
+            done = desk.run("--exec-get-all", "--rest-host", "localhost", "--rest-port", port, "--jwt-token", "t", *more)
+            assert done.code == 8 and len(done.err.splitlines()) == 1 and "cannot reach" in done.err
+
+
+def test_what_answers_is_no_web_server(desk: Desk) -> None:
+    import threading
+
+    def chat(listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=chat, args=(listener,), daemon=True).start()
+        port = str(listener.getsockname()[1])
+        done = desk.run("--exec-get-all", "--rest-host", "127.0.0.1", "--rest-port", port, "--jwt-token", "t", "--http")
+        listener.shutdown(socket.SHUT_RDWR)
+    assert done.code == 8 and len(done.err.splitlines()) == 1
+
+
+def test_reads_are_repeated_when_the_connection_breaks(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1", state="FINISHED")
+    failures = iter([True, False])
+
+    def flaky(_seen: object) -> Reply:
+        if next(failures):
+            raise ConnectionResetError
+        return Reply(200, json.dumps(local.execs["w-1"]).encode())
+
+    local.replies["GET", f"{BASE}/execs/w-1"] = flaky
+    done = desk.run("--exec-get", "w-1")
+    assert done.code == 0 and done.err == ""
+
+
+def test_debugging_output_is_apart_and_without_secrets(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    done = desk.run("--exec-get", "w-1", "--debug-level", "debug")
+    assert json.loads(done.out)["id"] == "w-1" and "[Debug]: GET" in done.err and TOKEN not in done.err
+    failed = desk.run("--exec-get", "w-2", "--debug-level", "debug")
+    assert failed.code == 6 and "Traceback" in failed.err and TOKEN not in failed.err
+
+
+def test_a_reader_that_goes_away(desk: Desk, local: FakeServer) -> None:
+    local.execs.update({f"w-{n}": exec_object(f"w-{n}") for n in range(3000)})
+    with desk.start("--exec-get-all", "-o", "json") as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1

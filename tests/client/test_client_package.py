@@ -1,0 +1,198 @@
+"""What of a folder is packed, and how."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from dlicmd import package
+from dlicmd.errors import PackageError, UsageProblem
+
+
+def names(folder: Path) -> list[str]:
+    """Names in the archive of `folder`, below its top."""
+    part = package.pack(folder)
+    with part.file, tarfile.open(fileobj=part.file, mode="r:gz") as archive:
+        members = archive.getmembers()
+    assert all(member.isreg() or member.isdir() for member in members)
+    assert members[0].name == folder.name and members[0].isdir()
+    return [member.name.removeprefix(f"{folder.name}/") for member in members[1:]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "späte \"Ernte\""
+    (path / "sub").mkdir(parents=True)
+    (path / "train.py").write_text("print(1)\n")
+    (path / "sub" / "data.bin").write_bytes(bytes(range(256)) * 500)
+    return path
+
+
+def test_content_mode_and_order(folder: Path) -> None:
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o775)
+    part = package.pack(folder)
+    with part.file:
+        raw = part.file.read()
+    assert part.size == len(raw)
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(raw)), mode="r:") as archive:
+        assert [name.removeprefix(folder.name).lstrip("/") for name in archive.getnames()] == [
+            "", "run.sh", "sub", "sub/data.bin", "train.py"]
+        assert archive.extractfile(f"{folder.name}/sub/data.bin").read() == bytes(range(256)) * 500
+        assert {member.name.split("/")[-1]: member.mode for member in archive}["run.sh"] == 0o755
+        assert {(member.uid, member.gid, member.uname, member.gname) for member in archive} == {(0, 0, "", "")}
+    again = package.pack(folder)
+    with again.file:
+        assert again.file.read() == raw
+
+
+def test_defaults_and_the_ignore_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (".git/config", "__pycache__/a.pyc", "env/pyvenv.cfg", "env/lib/x.py", ".venv/x", ".DS_Store",
+                 "._train.py", "sub/x.pyc", "runs/1.log", "keep.log", "sub/__pycache__/q", "node_modules/m.js"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert names(folder) == ["keep.log", "runs", "runs/1.log", "sub", "sub/data.bin", "train.py"]
+    (folder / ".dlicmdignore").write_text("# comment\n*.log\n!keep.log\n/sub/\n!._train.py\n")
+    assert names(folder) == ["._train.py", "keep.log", "runs", "train.py"]
+    assert capsys.readouterr().err == ""
+
+
+def test_links(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / f"{folder.name}-not").mkdir()
+    (folder / "inside.py").symlink_to("train.py")
+    (folder / "folder").symlink_to("sub")
+    (folder / "out").symlink_to("../secret")
+    (folder / "twin").symlink_to(f"../{folder.name}-not")
+    (folder / "etc").symlink_to("/etc")
+    (folder / "gone").symlink_to("nothing")
+    (folder / "self").symlink_to("self")
+    (folder / "sub" / "up").symlink_to("..")
+    os.link(folder / "train.py", folder / "twice.py")
+    assert names(folder) == ["folder", "folder/data.bin", "inside.py", "sub", "sub/data.bin", "train.py", "twice.py"]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == package.NAMED + 1 and "2 more" in said[-1], said
+    assert "skipping etc (a link that leads outside the folder)" in said[0]
+
+
+def test_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert names(link) == ["sub", "sub/data.bin", "train.py"]
+
+
+def test_what_is_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        at = os.getcwd()
+        os.chdir(folder)  # names of sockets are short
+        try:
+            listener.bind("sock")
+        finally:
+            os.chdir(at)
+        assert names(folder) == ["sub", "sub/data.bin", "train.py"]
+    assert capsys.readouterr().err.count("neither a file nor a folder") == 2
+
+
+def test_bytes_in_names_and_deep_folders(folder: Path) -> None:
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x")
+    deep = folder / "/".join(["d" * 50] * 8)
+    deep.mkdir(parents=True)
+    (deep / "leaf").write_text("x")
+    assert len(names(folder)) == 3 + 1 + 8 + 1
+
+
+def test_huge_files_are_mentioned(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(package, "HUGE", 1000)
+    names(folder)
+    assert capsys.readouterr().err == (
+        "dlicmd: sub/data.bin is large (125.0K); a line in .dlicmdignore leaves it out\n")
+
+
+def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:
+    import tracemalloc
+
+    with open(folder / "big.bin", "wb") as file:
+        file.truncate(200 * 2**20)
+    tracemalloc.start()
+    try:
+        package.pack(folder).file.close()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("name", ["train.py", "sub"])
+def test_what_may_not_be_read(folder: Path, name: str) -> None:
+    (folder / name).chmod(0)
+    try:
+        with pytest.raises(PackageError, match="cannot read"):
+            package.pack(folder)
+    finally:
+        (folder / name).chmod(0o700)
+
+
+def test_a_file_that_goes_away_or_shrinks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = package.walk(folder)
+    monkeypatch.setattr(package, "walk", lambda _folder: entries)
+    whole = os.fstat
+
+    def longer(fd: int) -> os.stat_result:
+        found = whole(fd)
+        return os.stat_result((*found[:6], found.st_size + 1, *found[7:]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(package.os, "fstat", longer)
+        with pytest.raises(PackageError, match="became shorter"):
+            package.pack(folder)
+    (folder / "train.py").unlink()
+    with pytest.raises(PackageError, match="cannot read .*train.py"):
+        package.pack(folder)
+
+
+def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))
+    with pytest.raises(PackageError, match="No space left"):
+        package.pack(folder)
+
+
+def test_nothing_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(package.tempfile, "tempdir", str(place))
+    part = package.pack(folder)
+    assert os.listdir(place) == []
+    part.file.close()
+    monkeypatch.setattr(package.tempfile, "tempdir", str(place / "missing"))
+    with pytest.raises(PackageError, match="TMPDIR"):
+        package.pack(folder)
+
+
+def test_the_main_program_must_be_packed(folder: Path) -> None:
+    (folder / ".dlicmdignore").write_text("train.py\n")
+    with pytest.raises(UsageProblem, match="left out"):
+        package.pack(folder, "./train.py")
+    (folder / ".dlicmdignore").write_text("*\n")
+    with pytest.raises(UsageProblem, match="nothing to upload"):
+        package.pack(folder)
+    (folder / ".dlicmdignore").write_bytes(b"\xff\xfe")
+    with pytest.raises(PackageError, match="dlicmdignore"):
+        package.pack(folder)
+
+
+def test_base_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert package.base_name(Path()) == tmp_path.name
+    assert package.base_name(Path("a/b/")) == "b"
+    assert package.base_name(Path("a/..")) == tmp_path.name

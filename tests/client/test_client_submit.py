@@ -1,0 +1,227 @@
+"""What a submission puts on the wire, byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from email import message_from_bytes
+from urllib.parse import parse_qs
+
+import pytest
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply, Seen
+
+
+def parts(seen: Seen) -> dict[str, list[tuple[str | None, bytes]]]:
+    """Parts of a multipart body: name → [(file name, bytes)], parsed by the standard library."""
+    message = message_from_bytes(
+        b"Content-Type: " + seen.headers["content-type"].encode() + b"\r\n\r\n" + seen.body
+    )
+    assert message.is_multipart()
+    found: dict[str, list[tuple[str | None, bytes]]] = {}
+    for part in message.get_payload():
+        name = part.get_param("name", header="content-disposition")
+        found.setdefault(str(name), []).append((part.get_filename(), part.get_payload(decode=True)))
+    return found
+
+
+def post(server: FakeServer) -> Seen:
+    [seen] = server.requests("POST", "/execs/")
+    return seen
+
+
+def args(seen: Seen) -> str:
+    [value] = seen.query["args"]
+    return value
+
+
+def test_a_folder_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    folder = desk.model("my model", train="print('ü')\n")
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", f"{folder}/", "--model-main", "train.py", *remote,
+                    "-o", "json", "--debug-level", "info", "--lr", "0.1", "--", "--name", "DDP Tutorial", "-o", "x#&+%")
+    assert done.code == 0, done
+    assert json.loads(done.out) == {"execId": "wmla-1", "appId": "wmla-1"}
+    assert "Copying files and directories ..." in done.err
+    seen = post(fake)
+    assert seen.target.startswith(f"{BASE}/execs/?args=--exec-start%20PyTorch%20--model-dir%20%27my%20model%27%20")
+    assert args(seen) == ("--exec-start PyTorch --model-dir 'my model' --model-main train.py --debug-level info --lr 0.1 "
+                          "-- --name 'DDP Tutorial' -o 'x#&+%'")
+    assert seen.headers["content-length"] == str(len(seen.body))
+    assert seen.headers["authorization"] == "Bearer fake-token-1"
+    assert "transfer-encoding" not in seen.headers
+    found = parts(seen)
+    assert set(found) == {"file"}
+    [(name, content)] = found["file"]
+    assert re.fullmatch(r"tmp\w+\.modelDir\.tar", name)
+    assert content[:2] == b"\x1f\x8b"
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content)), mode="r:") as archive:
+        assert archive.getnames() == ["my model", "my model/train.py"]
+        assert archive.extractfile("my model/train.py").read() == "print('ü')\n".encode()
+
+
+def test_the_lines_of_the_contract(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    desk.model()
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", *remote)
+    lines = done.out.splitlines()
+    assert lines[0] == "Copying files and directories ..."
+    assert re.fullmatch(r"Content size: [0-9.]+[BKMG]", lines[1])
+    assert "\n".join(lines[2:]) == '{\n  "execId": "wmla-1",\n  "appId": "wmla-1"\n}'
+    assert done.err == ""
+
+
+def test_words_survive_where_the_server_takes_them(desk: Desk, local: FakeServer) -> None:
+    desk.model()
+    words = ["--q", "it's \"so\"", "a  b", "", "ü"]
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", "./model", "--model-main=train.py", *words)
+    assert done.code == 0, done
+    found = parts(post(local))
+    [(name, data)] = found["data"]
+    assert name is None
+    assert json.loads(data) == {
+        "argv": ["--exec-start", "PyTorch", "--model-dir", "model", "--model-main=train.py", *words]}
+
+
+def test_a_single_file_and_extra_files(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    (desk.folder / "sub").mkdir()
+    (desk.folder / "sub" / 'ma"in.py').write_bytes(b"print(1)\r\n")
+    (desk.folder / "env.yaml").write_text("name: x\n")
+    done = desk.run("--exec-start", "PyTorch", "--model-main", 'sub/ma"in.py', "--conda-env-yaml", "env.yaml", *remote)
+    assert done.code == 0, done
+    seen = post(fake)
+    assert "--model-main 'sub/ma\"in.py'" in args(seen)
+    assert b'filename="ma%22in.py"' in seen.body
+    assert [content for _, content in parts(seen)["file"]] == [b"print(1)\r\n", b"name: x\n"]
+
+
+def test_nothing_to_upload(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", *remote, "--", "echo", "a b")
+    assert done.code == 0, done
+    seen = post(fake)
+    assert seen.body == b"" and seen.headers["content-length"] == "0" and "content-type" not in seen.headers
+    assert args(seen) == "--exec-start PyTorch --user-cmd -- echo 'a b'"
+    assert "Content size" not in done.out
+
+
+def test_data_sources_alone(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    first, second = '[{"type":"fs","location":{"paths":"mnist"}}]', '[{"type":"fs","location":{"volume":"v"}}]'
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", first, f"--data-source={second}",
+                    *remote, "--", "true")
+    assert done.code == 0, done
+    seen = post(fake)
+    assert seen.headers["content-type"] == "application/x-www-form-urlencoded"
+    [data] = parse_qs(seen.body.decode())["data"]
+    assert json.loads(data) == {"dataSource": json.loads(first) + json.loads(second)}
+    assert args(seen) == "--exec-start PyTorch --user-cmd -- true"
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"type": "fs"}', "[" * 10_000, ""])
+def test_data_sources_that_are_none(desk: Desk, local: FakeServer, text: str) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", text, "--", "true")
+    assert done.code == 2 and len(done.err.splitlines()) == 1 and "--data-source" in done.err
+    assert not local.seen
+
+
+def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
+    (desk.folder / "data").mkdir()
+    source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]}},{"x":1}]'
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data",
+                    "--data-source", source, "--", "x", "--cs-datastore-meta", "data_path=./data")
+    assert done.code == 0, done
+    data = json.loads(parse_qs(post(local).body.decode())["data"][0])
+    absolute = str(desk.folder / "data")
+    assert data["argv"][3:5] == ["--cs-datastore-meta", f"type=fs,data_path={absolute}"]
+    assert data["argv"][-1] == "data_path=./data", "the words of the program are the program's"
+    assert data["dataSource"] == [
+        {"type": "fs", "location": {"paths": absolute}},
+        {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}}, {"x": 1},
+    ]
+
+
+def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
+             "--", "x")
+    assert "data_path=./data" in args(post(fake))
+
+
+def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta=type=fs,data_path=/no/such", "--", "x")
+    assert done.code == 2 and "/no/such" in done.err
+    assert not local.requests("POST")
+
+
+def test_secrets_of_the_client_do_not_travel_in_args(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    desk.run("--exec-start", "PyTorch", "--user-cmd", f"--password={'s3cret'}", "--username", "bob",
+             f"--jwt-token={remote[-1]}", *remote[:-2], "--", "x")
+    assert "s3cret" not in post(fake).target and remote[-1] not in post(fake).target
+
+
+def test_what_the_local_backend_ignores_is_said_once(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--msd-priority", "5", "--consumer=/a", "--", "x")
+    assert done.code == 0
+    assert done.err == "dlicmd: the local backend ignores --consumer, --msd-priority\n"
+
+
+def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote: list[str]) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--pbmodel-name", "VGG16", "--pbmodel-cmd", "train")
+    assert done.code == 1 and "prebuilt" in done.err and not local.requests("POST")
+    assert desk.run("--exec-start", "PyTorch", "--pbmodel-name", "VGG16", *remote).code == 0
+    assert args(post(fake)).endswith("--pbmodel-name VGG16")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--model-main"),
+        (["--user-cmd"], "after --"),
+        (["--user-cmd", "--"], "after --"),
+        (["--model-dir", "missing"], "'missing' does not exist"),
+        (["--model-dir", "file"], "'file' is not a folder"),
+        (["--model-dir", "empty"], "nothing to upload"),
+        (["--model-dir", "model", "--model-main", "other.py"], "no file 'other.py'"),
+        (["--model-dir", "model", "--model-main", "model/train.py"], "within that folder"),
+        (["--model-dir", ""], "empty"),
+        (["--model-dir", "/"], "no name"),
+        (["--model-main", "nothing.py"], "'nothing.py' does not exist"),
+        (["--model-main", "model"], "is not a file"),
+        (["--model-main", "file", "--conda-package", "gone"], "--conda-package: 'gone' does not exist"),
+        (["--model-main", "file", "--numWorker", "0"], "--numWorker"),
+        (["--model-main", "file", "--workerMemory", "lots"], "--workerMemory"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_sent(
+    desk: Desk, local: FakeServer, words: list[str], said: str
+) -> None:
+    desk.model()
+    (desk.folder / "file").write_text("x")
+    (desk.folder / "empty" / "__pycache__").mkdir(parents=True)
+    done = desk.run("--exec-start", "PyTorch", *words)
+    assert done.code == 2, done
+    assert done.out == "" and len(done.err.splitlines()) == 1 and said in done.err
+    assert not local.requests("POST")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id": "x"}', b"<html>", b"\xff", b'{"id": 1, "appId": 2}'])
+def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> None:
+    local.replies["POST", f"{BASE}/execs/"] = Reply(200, body)
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
+    assert done.code == 1 and len(done.err.splitlines()) == 1 and "Traceback" not in done.err
+
+
+def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:
+    local.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: Framework x is not known.\n")
+    done = desk.run("--exec-start", "x", "--user-cmd", "--", "x")
+    assert done.code == 1 and "Error 400: Framework x is not known." in done.err
+
+
+def test_a_server_that_hangs_up_during_the_upload(desk: Desk, local: FakeServer) -> None:
+    def hang_up(_seen: Seen) -> Reply:
+        raise ConnectionResetError
+
+    local.replies["POST", f"{BASE}/execs/"] = hang_up
+    desk.model()
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py")
+    assert done.code == 8 and "--exec-get-all" in done.err
+    assert len(local.requests("POST")) == 1, "a submission is never repeated"
