@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from local_backend.elastic import hub
+from local_backend.elastic import events, hub
 from local_backend.elastic.errors import WorkerLost
 from local_backend.elastic.group import StoreHost
 from local_backend.elastic.hub_io import HubServer
@@ -16,7 +16,7 @@ from local_backend.elastic.job import Job, revive
 from local_backend.elastic.launcher import Allocation, InProcessLauncher, Launcher, runner
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.reporting import Reporter
-from local_backend.elastic.surroundings import choose_device
+from local_backend.elastic.surroundings import choose_device, thread_count
 from local_backend.elastic.worker import serve
 
 #: Seconds that workers have to end by themselves when the job is done, before they are killed.
@@ -91,7 +91,8 @@ class _Driver:
         self._reporter = Reporter(driver_logger, launcher.progress, len(course.workers))
         payload = b"" if launcher.in_process else job.dumps()
         path = [entry for entry in sys.path if isinstance(entry, str)]
-        self._server = HubServer(course.workers, {"op": "welcome", "path": path}, payload)
+        welcome = {"op": "welcome", "path": path, "threads": thread_count()}
+        self._server = HubServer(course.workers, welcome, payload)
         self._gone: set[int] = set()
 
     def run(self) -> None:
@@ -116,36 +117,36 @@ class _Driver:
         self._launcher.history(f"training is done after {self._state.committed} steps")
         self._reporter.end()
 
-    def _next_event(self, seconds: float | None) -> hub.Event:
+    def _next_event(self, seconds: float | None) -> events.Event:
         event = self._server.inbox.get(timeout=seconds)
         if isinstance(event, BaseException):
             raise event
-        if isinstance(event, hub.Gone):
+        if isinstance(event, events.Gone):
             self._gone.add(event.worker)
         return event
 
-    def _step(self, event: hub.Event) -> None:
+    def _step(self, event: events.Event) -> None:
         self._state, actions = hub.step(self._state, event)
         for action in actions:
             self._do(action)
 
-    def _do(self, action: hub.Action) -> None:
+    def _do(self, action: events.Action) -> None:
         match action:
-            case hub.Send():
+            case events.Send():
                 self._server.send(action.worker, dict(action.message))
-            case hub.Begin():
+            case events.Begin():
                 self._begin(action)
-            case hub.Commit():
+            case events.Commit():
                 self._reporter.commit(action)
-            case hub.Validated():
+            case events.Validated():
                 self._reporter.validated(action)
-            case hub.End():
+            case events.End():
                 if not self._launcher.in_process:
                     self._job.load_state(action.state)
-            case hub.Fail():
+            case events.Fail():
                 self._fail(action)
 
-    def _begin(self, action: hub.Begin) -> None:
+    def _begin(self, action: events.Begin) -> None:
         plan = action.plan
         self._launcher.history(
             f"generation {self._state.generation}: workers {', '.join(map(str, self._workers))}; "
@@ -154,7 +155,7 @@ class _Driver:
         )
         self._reporter.begin(plan)
 
-    def _fail(self, action: hub.Fail) -> None:
+    def _fail(self, action: events.Fail) -> None:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
         if action.cause is not None:
             raise revive(action.cause.summary, action.cause.traceback, action.cause.exception)

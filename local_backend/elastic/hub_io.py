@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.frames import HELLO_LIMIT, Message, receive_frame, send_frame
-from local_backend.elastic.hub import (
+from local_backend.elastic.events import (
     AtBoundary,
     BatchResult,
     Broken,
@@ -28,6 +27,7 @@ from local_backend.elastic.hub import (
     Stepped,
     TaskDone,
 )
+from local_backend.elastic.frames import HELLO_LIMIT, Message, receive_frame, send_frame
 
 #: Seconds that a new connection may take to show the key.
 HELLO_SECONDS = 10.0
@@ -86,14 +86,15 @@ class HubServer:
 
     def close(self) -> None:
         """Close all connections; workers that still live end then."""
-        self._listener.close()
         with self._lock:
-            connections = list(self._connections.values())
+            connections = [self._listener, *self._connections.values()]
+        # Shutting down wakes the threads that wait; closing alone would not.
         for connection in connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue
+        self._listener.close()
 
     def _accept(self) -> None:
         while True:

@@ -126,9 +126,9 @@ class InProcessLauncher:
         finally:
             self._on_exit(self._started[0], "stopped")
             beside.join()
-        for error in (*failures, cut_off):
-            if error is not None:
-                raise error
+        for failure in (*failures, cut_off):
+            if failure is not None:
+                raise failure
 
     def progress(self, **values: Any) -> None:
         """Nobody asks."""
@@ -211,6 +211,8 @@ class RunnerLauncher:
 def how_it_ended(message: dict[str, Any]) -> str:
     """Words for a runner's `exited` message, to follow "worker 3"."""
     reason = f": {message['reason']}" if message.get("reason") else ""
+    if message.get("pid") is None:
+        return f"could not be started{reason}"
     if message.get("signal"):
         return f"was killed by signal {message['signal']}{reason}"
     return f"ended with exit code {message.get('exit_code')} before the training was done{reason}"

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from local_backend.elastic.events import BatchResult, Commit, Validated, accuracy, mean_loss, mean_metrics
 from local_backend.elastic.hooks import LoggerHooks, Values
-from local_backend.elastic.hub import BatchResult, Commit, Validated, accuracy, mean_loss, mean_metrics
 from local_backend.elastic.plan import Plan
 
 #: Seconds between two progress reports.

@@ -26,8 +26,9 @@ def thread_count() -> int:
 
 
 @contextmanager
-def reproducible() -> Iterator[None]:
-    """Within: fixed threads and deterministic algorithms (a warning where an operation has none).
+def reproducible(count: int) -> Iterator[None]:
+    """Within: `count` threads (the same number in every worker, on every machine: the driver's) and deterministic
+    algorithms (a warning where an operation has none).
 
     Afterwards settings and random number generators are as they were: the caller may be the user's own process.
     """
@@ -37,7 +38,7 @@ def reproducible() -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
     try:
-        torch.set_num_threads(thread_count())
+        torch.set_num_threads(count)
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.benchmark = False
         with warnings.catch_warnings():

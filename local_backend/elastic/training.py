@@ -9,8 +9,8 @@ import torch
 
 from local_backend.elastic.data import VALIDATION, Loader, count_correct, keys_of, seed_everything, to_device, unpack
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.events import BatchResult
 from local_backend.elastic.group import Group
-from local_backend.elastic.hub import BatchResult
 from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan, batches, derive_seed, split
 from local_backend.elastic.reduce import Layout, new_fold, reduce

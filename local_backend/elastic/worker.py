@@ -17,10 +17,10 @@ from typing import Any
 from local_backend.elastic import artifacts
 from local_backend.elastic.data import VALIDATION, Loader, load_datasets, seed_everything, to_device, unpack
 from local_backend.elastic.errors import EngineError, GroupBroken, HubGone
+from local_backend.elastic.events import BatchResult
 from local_backend.elastic.frames import Message, receive_frame, send_frame
 from local_backend.elastic.group import Group, Meeting
 from local_backend.elastic.hooks import LoggerHooks, Values, call
-from local_backend.elastic.hub import BatchResult
 from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job, describe_exception
 from local_backend.elastic.plan import Plan, batches, derive_seed
@@ -233,9 +233,8 @@ class Worker:
         artifacts.save_checkpoint(job.model, job.optimizer, "final" if final else str(epoch))
         self._journal.say(f"save models for epoch {epoch} ")
         if final and job.save_to_onnx:
-            batch = next(self._test_loader.load([[(VALIDATION, 0)]])) if len(self._test_set) else None
-            example = None if batch is None else to_device(unpack(batch)[0], self._device)
-            trouble = artifacts.export_onnx(job.model, example)
+            (batch,) = Loader(self._train_set, self._plan.seed, job.fn_batch_collate).load([[(VALIDATION, 0)]])
+            trouble = artifacts.export_onnx(job.model, to_device(unpack(batch)[0], self._device))
             if trouble:
                 print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
 
@@ -249,7 +248,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
     try:
         message, payload = link.receive()
         _find_modules(message["path"])
-        with reproducible():
+        with reproducible(message["threads"]):
             job = own or Job.loads(payload)
             Worker(number, link, job, quiet=own is not None).run()
     except HubGone:

@@ -8,7 +8,7 @@ class ELog:
     """One line per report; the separators are what parsers go by."""
 
     def __init__(self, path):
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     @staticmethod
     def open(subId=None):

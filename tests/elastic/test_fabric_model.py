@@ -1,6 +1,7 @@
 """FabricModel in one process, as a plain script uses it: arguments, hooks, user functions, files."""
 
 import os
+import threading
 import zipfile
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from callbacks import Callback, LoggerCallback
 from fabric_model import FabricModel
 from pyedt.fabric_model import FabricModel as PyedtFabricModel
+from support import eventually
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -505,12 +507,12 @@ def test_a_loss_module_with_parameters_and_a_partly_frozen_model_train():
 
 
 def test_no_thread_and_no_descriptor_is_left():
-    import threading
-
     fabric(driver_logger=object())[0].train(1, 8)
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for _ in range(3):
         fabric(driver_logger=object())[0].train(1, 8)
     after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert after <= before + 1
-    assert not [thread for thread in threading.enumerate() if thread.name == "hub"]
+    eventually(
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("hub")], "threads have ended"
+    )

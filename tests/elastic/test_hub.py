@@ -6,27 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_backend.elastic import hub
-from local_backend.elastic.hub import (
+from local_backend.elastic import events, hub
+from local_backend.elastic.events import (
     AtBoundary,
     BatchResult,
     Begin,
     Broken,
     Commit,
-    Course,
     End,
     Fail,
     Failed,
     Finished,
     Gone,
-    Phase,
     Ready,
     Send,
-    State,
     Stepped,
     TaskDone,
     Validated,
 )
+from local_backend.elastic.hub import Course, Phase, State
 from local_backend.elastic.plan import Plan, split
 
 
@@ -121,7 +119,7 @@ class Simulation:
     seed=st.integers(0, 10**6),
 )
 @settings(max_examples=300, deadline=None)
-def test_every_order_of_events_leads_to_the_same_end(
+def test_every_order_of_events_leads_to_the_same_end(  # noqa: PLR0917
     workers, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, seed
 ):
     what = course(
@@ -220,10 +218,10 @@ def test_what_makes_no_sense_ends_the_job_instead_of_corrupting_it(event):
 
 def test_means_are_over_samples():
     results = (BatchResult(0, 30, 1.0, 30, {"f": 2.0}), BatchResult(1, 10, 5.0, 0, {"f": 6.0}))
-    assert hub.mean_loss(results) == 2.0
-    assert hub.accuracy(results) == 0.75
-    assert hub.mean_metrics(results) == {"f": 3.0}
-    assert hub.accuracy((BatchResult(0, 1, 0.5, None),)) is None
+    assert events.mean_loss(results) == 2.0
+    assert events.accuracy(results) == 0.75
+    assert events.mean_metrics(results) == {"f": 3.0}
+    assert events.accuracy((BatchResult(0, 1, 0.5, None),)) is None
 
 
 def test_a_state_is_never_changed_in_place():

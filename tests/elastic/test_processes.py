@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 from fake_runner import FakeRunner
 from support import PATIENCE
+
+from local_backend.elastic.frames import receive_frame, send_frame
+from local_backend.elastic.hub_io import HubServer
 
 #: Dropout, BatchNorm, augmentation, a schedule, metrics; classes and functions of the main script; a module beside it.
 SCRIPT = '''
@@ -94,7 +98,6 @@ state = [*model.state_dict().values()]
 for per_parameter in optimizer.state_dict()["state"].values():
     state += [value for value in per_parameter.values() if value is not None]
 digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in state)).hexdigest()
-logger.rows = [row for row in logger.rows]
 with open(os.path.join(result, "outcome.json"), "w") as file:
     json.dump({"digest": digest, "rows": logger.rows}, file)
 print("after training, once")
@@ -149,7 +152,7 @@ def test_same_bits_for_one_two_three_workers_and_without_a_backend(tmp_path, opt
     assert alone.returncode == 0, alone.stderr
     expected = outcome(tmp_path / "plain")
     assert expected["seen"] == Counter(dict.fromkeys(range(70), 3)), "every sample once per epoch"
-    for workers in (1, 2, 3):
+    for workers in (1, 2, 3) if shards == 5 else (2, 3):
         folder = tmp_path / str(workers)
         threads = ("--threads", "1") if workers == 2 else ()
         ended = FakeRunner(folder, workers).run(lay_out(folder, SCRIPT), *arguments, *threads)
@@ -296,12 +299,7 @@ def test_what_cannot_be_pickled_is_named(tmp_path):
     assert ended.of("spawn") == []
 
 
-def test_a_stranger_without_the_key_is_not_let_in(tmp_path):
-    import socket
-
-    from local_backend.elastic.frames import receive_frame, send_frame
-    from local_backend.elastic.hub_io import HubServer
-
+def test_a_stranger_without_the_key_is_not_let_in():
     server = HubServer((1,), {"op": "welcome"}, b"payload")
     host, port = server.address.split(":")
     try:

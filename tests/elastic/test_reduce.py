@@ -4,12 +4,12 @@ import threading
 
 import pytest
 import torch
+from support import PATIENCE
 from torch import nn
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import split
 from local_backend.elastic.reduce import Layout, new_fold, reduce
-from support import PATIENCE
 
 
 class ThreadGroup:
@@ -69,7 +69,7 @@ def train(workers, shards, steps=3, active=None):
             group = ThreadGroup(rank, workers, board, barrier) if workers > 1 else None
             ranges = split(shards, workers)
             for step in range(steps):
-                one_step(model, layout, group, ranges, rank, step, active or shards)
+                one_step(model, layout, group, ranges, step, active or shards)
         except BaseException as error:
             failures.append(error)
             barrier.abort()
@@ -84,8 +84,8 @@ def train(workers, shards, steps=3, active=None):
     return models
 
 
-def one_step(model, layout, group, ranges, rank, step, active):
-    first, last = ranges[rank]
+def one_step(model, layout, group, ranges, step, active):  # noqa: PLR0917
+    first, last = ranges[group.rank if group else 0]
     fold = new_fold(active)
     for shard in range(first, min(last, active)):
         layout.begin_shard()
@@ -96,7 +96,7 @@ def one_step(model, layout, group, ranges, rank, step, active):
     with torch.no_grad():
         for parameter in layout.parameters:
             if parameter.grad is not None:
-                parameter -= 0.1 * parameter.grad
+                parameter.sub_(0.1 * parameter.grad)
 
 
 def fingerprint(model):

@@ -1,0 +1,112 @@
+"""FABRIC_HOME: the zip that scripts put on sys.path holds a whole engine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_runner import FakeRunner
+from support import PATIENCE
+
+from local_backend.elastic import bundle
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DIGITS = REPOSITORY / "samples" / "digits"
+
+
+@pytest.fixture
+def fabric_home(tmp_path):
+    bundle.build(tmp_path / "fabric")
+    return tmp_path / "fabric"
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "FABRIC_BACKEND": "pytorch", **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_every_module_comes_from_the_zip(fabric_home):
+    path = str(fabric_home / "libs" / "fabric.zip")
+    code = f"""
+import sys
+sys.path.insert(0, {path!r})
+import fabric_model, callbacks, emetrics, pyedt.fabric_model, local_backend.elastic.worker as worker
+for module in (fabric_model, callbacks, emetrics, pyedt.fabric_model, worker, sys.modules["local_backend"]):
+    assert module.__file__.startswith({path!r}), module.__file__
+assert fabric_model.FabricModel is pyedt.fabric_model.FabricModel
+assert callbacks.LoggerCallback and callbacks.Callback and emetrics.EMetrics.TEST_GROUP == "test"
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_emetrics_is_beside_the_tools(fabric_home):
+    tools = fabric_home / "tools" / "dli_utils"
+    code = f"import sys; sys.path.insert(0, {str(tools)!r}); import emetrics; print(emetrics.__file__)"
+    done = run(code)
+    assert done.stdout.strip() == str(tools / "emetrics.py")
+
+
+def test_building_again_changes_nothing_and_repairs_what_is_broken(fabric_home):
+    archive = fabric_home / "libs" / "fabric.zip"
+    before = archive.stat()
+    bundle.build(fabric_home)
+    assert archive.stat().st_mtime_ns == before.st_mtime_ns
+    good = archive.read_bytes()
+    archive.write_bytes(good[:100])
+    bundle.build(fabric_home)
+    assert archive.read_bytes() == good
+    assert sorted(path.name for path in archive.parent.iterdir()) == ["fabric.zip"]
+
+
+def test_building_needs_no_torch():
+    code = "import sys; import local_backend.elastic.bundle; assert 'torch' not in sys.modules"
+    assert run(code).returncode == 0
+
+
+def test_the_announcement_warns_about_a_guess_and_refuses_nonsense():
+    code = "import torch, fabric_model"
+    guessed = run(code, FABRIC_BACKEND="")
+    assert "Using pytorch backend." in guessed.stdout
+    assert guessed.stderr.count("WARNING: FABRIC_BACKEND is not set") == 1
+    forced = run(code, FABRIC_BACKEND="pytorch")
+    assert forced.stderr == ""
+    wrong = run(code, FABRIC_BACKEND="abacus")
+    assert wrong.returncode != 0
+    assert wrong.stderr.splitlines()[-1].endswith("must be pytorch, tensorflow, keras, not 'abacus'")
+
+
+def test_the_digits_sample_with_the_zip_on_two_workers(fabric_home, tmp_path):
+    for folder in ("result", "log"):
+        (tmp_path / folder).mkdir()
+    environment = {"FABRIC_HOME": str(fabric_home), "DATA_DIR": str(DIGITS / "data")}
+    ended = FakeRunner(tmp_path, 2).run(DIGITS / "train.py", "--epochs", "10", **environment)
+    assert ended.returncode == 0, ended.stderr
+    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("Test accuracy: ")]
+    assert float(line.split()[-1]) >= 0.97
+    weights = tmp_path / "result" / "model" / "train" / "model_epoch_final.pth"
+    scored = subprocess.run(
+        [sys.executable, str(DIGITS / "evaluate.py"), str(weights), "--data", str(DIGITS / "data")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert scored.stdout.strip() == line
+    log = (tmp_path / "log" / "stdout").read_text().splitlines()
+    train = [entry for entry in log if "] Train,\t" in entry]
+    assert len(train) == 450
+    # What notebooks do with these lines: turn ':' into ',' and take columns.
+    columns = train[0].replace(":", ",").split(",")
+    values = [float(columns[i]) for i in (4, 6, 8, 10, 12)]
+    assert values[1:3] == [1, 2]
+    assert values[3] > 0
+    assert 0 <= values[4] <= 1
+    assert (tmp_path / "log" / "evaluation-metrics.txt").exists()
