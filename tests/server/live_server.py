@@ -8,8 +8,10 @@ import io
 import json
 import socket
 import tarfile
+import tempfile
 import threading
 from dataclasses import dataclass, field, replace
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.server import Server, make_home, make_server, open_database
 from local_backend.settings import Limits, Settings
 from local_backend.store import execs
+from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 
 TOKEN = "t0ken-of-this-test"
@@ -67,6 +70,8 @@ class Live:
 
     def __post_init__(self) -> None:
         make_home(self.settings)
+        if not self.settings.paths.database.exists():
+            self.settings.paths.database.write_bytes(_empty_database())
         self.database = open_database(self.settings)
         self.guard = create_app(self.settings, self.database, self.supervisor, self.token, PASSWORD)
         self.server: Server = make_server(self.guard, self.settings)
@@ -144,6 +149,16 @@ class Live:
         left = [*self.settings.paths.incoming.iterdir(), *self.settings.paths.jobs.iterdir()]
         left += list(jobs.iterdir()) if jobs.exists() else []
         return not left and not self.database.read(execs.all_ids)
+
+
+@cache
+def _empty_database() -> bytes:
+    """A database as the migrations make it; made once for all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(Path(folder) / "x.db")
+        database.open()
+        database.close()
+        return database.path.read_bytes()
 
 
 def settings_for(home: Path, **more: Any) -> Settings:

@@ -17,7 +17,7 @@ from local_backend.submit.errors import BadSubmission, StorageFailed
 from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
-LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=50_000, unpack_seconds=10, unpack_memory=384 << 20)
+LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
 FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
 
 
