@@ -1,0 +1,72 @@
+"""An attempt that is starting or running, as the supervisor knows it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+from local_backend.runtime import processes
+from local_backend.runtime.launch import ProcessId
+from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.policy import Slot
+
+
+@dataclass
+class Active:
+    """One attempt. It is starting while `ready` is open, running while `watch` is, and over when `gone`."""
+
+    paths: ExecPaths
+    attempt: int
+    slots: tuple[Slot, ...]
+    #: Reading end of the runner's ready pipe.
+    ready: int | None = None
+    #: What the runner said about its beginning, once `ready` is closed; None when it ended without a word.
+    said: dict[str, object] | None = None
+    #: Its beginning is in the database.
+    recorded: bool = False
+    runner: ProcessId | None = None
+    #: Readable when the runner has ended.
+    watch: int | None = None
+    gone: bool = False
+    #: A stop was passed on to the runner; it is killed at this moment (monotonic) if it still lives.
+    kill_at: float | None = None
+    killed: bool = False
+
+    @property
+    def exec_id(self) -> str:
+        return self.paths.exec_id
+
+    def begin(self, runner: ProcessId) -> None:
+        """The runner has begun: watch it."""
+        self.runner = runner
+        self.watch = processes.watch(runner)
+        self.gone = self.watch is None
+
+    def read_ready(self) -> None:
+        """Read what the runner says about its beginning, and watch it if it has begun. Closes the pipe."""
+        assert self.ready is not None
+        with open(self.ready, "rb") as pipe:
+            self.ready = None
+            line = pipe.readline(65536)
+        try:
+            said = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(said, dict):
+            self.said = said
+            match said:
+                case {"pid": int(pid), "start_time": float(began)}:
+                    self.begin(ProcessId(pid, began))
+
+    def ended(self) -> None:
+        """The runner is gone."""
+        self.gone = True
+        self.close()
+
+    def close(self) -> None:
+        """Close what is watched; the runner goes on."""
+        for fd in (self.ready, self.watch):
+            if fd is not None:
+                os.close(fd)
+        self.ready = self.watch = None

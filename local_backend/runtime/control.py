@@ -1,0 +1,308 @@
+"""One turn of the supervisor: compare rows, allocation and processes, and do what is due."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import PENDING, SUBMITTED
+from local_backend.runtime import adoption, environment, launcher_log, processes, tree
+from local_backend.runtime.active import Active
+from local_backend.runtime.launch import (
+    Launch,
+    read_identity,
+    read_outcome,
+    requeues,
+    try_lock,
+    write_attempt,
+)
+from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.queueing import Queue
+from local_backend.runtime.records import Records
+from local_backend.runtime.removal import Remover
+from local_backend.runtime.starter import Starter
+from local_backend.scheduler.policy import Slot, decide
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+
+#: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
+_RUNNER_GRACE = 5.0
+#: An exec that cannot be started now (disk full, no more processes) is tried again after this many seconds.
+_PUT_OFF = 5.0
+#: The same, when somebody else just holds its lock.
+_PUT_OFF_SHORT = 0.1
+_START_TRIES = 3
+_MOST_REQUEUES = 1
+
+
+class Control:
+    """The state of the supervisor and its steps. Used by one thread, but for the counts."""
+
+    def __init__(self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...]) -> None:
+        self.total = total
+        self._settings = settings
+        self._database = database
+        self._starter = starter
+        self._records = Records(database)
+        self._queue = Queue(total)
+        self._remover = Remover(database)
+        self._active: dict[str, Active] = {}
+        self._failed_starts: dict[str, int] = {}
+
+    # --- what the loop needs to know
+
+    @property
+    def held(self) -> set[str]:
+        """Ids of the slots in use."""
+        return {slot.id for active in list(self._active.values()) for slot in active.slots}
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        return len(self._active)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Readable when something has happened to a runner."""
+        return [fd for active in self._active.values() for fd in (active.ready, active.watch) if fd is not None]
+
+    @property
+    def timers(self) -> list[float]:
+        """Moments on the monotonic clock at which a turn is due."""
+        kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
+        return [*self._queue.timers, *kills]
+
+    def close(self) -> None:
+        """Let go of all runners."""
+        for active in self._active.values():
+            active.close()
+        self._remover.close()
+
+    # --- a turn
+
+    def turn(self) -> None:
+        """Do everything that is due. Raises what database and disk raise; a later turn does the rest."""
+        for active in list(self._active.values()):
+            if active.ready is None and not active.recorded:
+                self._begun(active)
+            if active.gone:
+                self._conclude(active)
+            elif active.kill_at is not None and time.monotonic() >= active.kill_at:
+                self._kill(active)
+        rows = self._database.read(execs.unfinished)
+        for row in rows:
+            self._attend(row)
+        self._schedule([
+            row for row in rows
+            if row.id not in self._active and row.state in (SUBMITTED, PENDING)
+            and not (row.stop_requested or row.deleted)
+        ])
+
+    def on_ready(self, ready: set[int]) -> None:
+        """Take note of runners that have begun or ended; `ready` are readable descriptors."""
+        for active in list(self._active.values()):
+            if active.ready in ready:
+                active.read_ready()
+            elif active.watch in ready:
+                active.ended()
+
+    def _attend(self, row: ExecRow) -> None:
+        """Move one exec on as far as that takes no slots."""
+        active, paths = self._active.get(row.id), self._paths(row)
+        if active is not None:
+            if row.stop_requested or row.deleted:
+                self._stop(active)
+        elif row.terminal:
+            self._remover.remove(paths)
+        elif row.stop_requested or row.deleted:
+            self._records.killed(paths)
+            if row.deleted:
+                self._remover.remove(paths)
+        elif row.state == SUBMITTED:
+            self._records.pending(paths)
+
+    def _schedule(self, waiting: list[ExecRow]) -> None:
+        rows = {row.id: row for row in waiting}
+        held = self.held
+        free = [slot for slot in self.total if slot.id not in held]
+        decision = decide(self._queue.requests(waiting), free, self.total, time.monotonic())
+        for exec_id, sentence in decision.impossible.items():
+            self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
+        for exec_id, sentence in decision.expired.items():
+            self._records.error(self._paths(rows[exec_id]), wire.PENDING_TIMEOUT, sentence)
+        self._records.waiting(rows, decision.waiting)
+        for exec_id, slots in decision.start.items():
+            self._start(rows[exec_id], slots)
+
+    # --- the beginning of an attempt
+
+    def _start(self, row: ExecRow, slots: tuple[Slot, ...]) -> None:
+        """Begin a new attempt; when it cannot be begun now, the exec goes on waiting and its message says why."""
+        paths = self._paths(row)
+        try:
+            lock = try_lock(paths)
+            if lock is None:
+                self._queue.put_off(row.id, _PUT_OFF_SHORT)
+                return
+            try:
+                launch = self._prepare(row, paths, slots)
+            finally:
+                os.close(lock)
+            tries = self._failed_starts.get(row.id, 0)
+            ready = self._starter.start(launch, warm=tries == 0)
+        except OSError as problem:
+            self._later(row.id, f"cannot be started now, trying again: {problem}")
+            return
+        self._active[row.id] = Active(paths, launch.attempt, slots, ready=ready)
+
+    def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
+        """Count the attempt and write down what its runner needs; the last write is what allows it to run."""
+        spec, before = row.job, read_identity(paths)
+        again = before is not None and before.attempt == row.attempt
+        attempt = self._database.write(lambda c: execs.begin_attempt(c, row.id, [slot.id for slot in slots]))
+        settings = self._settings
+        launch = Launch(
+            spec=spec, attempt=attempt, home=settings.paths, slots=slots,
+            machine_slots=sum(slot.kind == slots[0].kind for slot in self.total),
+            environment=environment.inherited(os.environ), stop_grace=settings.stop_grace,
+            die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
+            requeues=requeues(paths) + again,
+        )
+        launch.write()
+        write_attempt(paths, attempt)
+        if remark := self._queue.remark(spec):
+            launcher_log.note(paths.launcher_log, "supervisor", remark)
+        return launch
+
+    def _begun(self, active: Active) -> None:
+        """The ready pipe is closed: the runner has begun, or says why it cannot, or has ended without a word."""
+        if active.runner is not None:
+            self._records.running(active.paths, active.attempt)
+            active.recorded = True
+            self._failed_starts.pop(active.exec_id, None)
+        elif active.said is not None:
+            self._later(active.exec_id, str(active.said.get("error")))
+            del self._active[active.exec_id]
+        else:
+            failures = self._failed_starts.get(active.exec_id, 0) + 1
+            if failures >= _START_TRIES:
+                self._records.error(active.paths, wire.LOST, f"its runner could not be started, {failures} times; "
+                                                             "the log of the backend may say why")
+            self._failed_starts[active.exec_id] = failures
+            del self._active[active.exec_id]
+
+    def _later(self, exec_id: str, message: str) -> None:
+        self._queue.put_off(exec_id, _PUT_OFF)
+        self._database.write(lambda c: execs.note(c, exec_id, message=launcher_log.one_line(message)))
+
+    # --- the end of an attempt
+
+    def _stop(self, active: Active) -> None:
+        """Pass a stop on to the runner, once; one that has not begun is fenced off."""
+        if active.runner is None:
+            self._call_off(active)
+        elif active.kill_at is None:
+            active.kill_at = time.monotonic() + self._settings.stop_grace + _RUNNER_GRACE
+            launcher_log.note(active.paths.launcher_log, "supervisor", "stop requested")
+            processes.send_signal(active.runner, signal.SIGTERM)
+
+    def _call_off(self, active: Active) -> None:
+        """Stop an attempt that has not begun. When its runner holds the lock it is about to say that it has."""
+        lock = try_lock(active.paths)
+        if lock is None:
+            return
+        try:
+            runner = read_identity(active.paths)
+            if runner is not None and runner.attempt == active.attempt:
+                return  # it has begun, and ended: the news of both is under way
+            write_attempt(active.paths, 0)
+        finally:
+            os.close(lock)
+        self._records.killed(active.paths)
+        active.close()
+        del self._active[active.exec_id]
+
+    def _kill(self, active: Active) -> None:
+        """A runner that does not stop is killed; what it ran is swept when it is gone."""
+        assert active.runner is not None
+        active.killed, active.kill_at = True, time.monotonic() + _RUNNER_GRACE
+        launcher_log.note(active.paths.launcher_log, "supervisor", "the runner does not stop; killing it", "ERROR")
+        processes.send_signal(active.runner, signal.SIGKILL)
+
+    def _conclude(self, active: Active) -> None:
+        """Record the end of an attempt whose runner is gone, and give its slots back."""
+        outcome = read_outcome(active.paths, active.attempt)
+        if outcome is not None:
+            self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
+            self._records.outcome(active.paths, outcome)
+        else:
+            self._sweep(active.paths)
+            if active.killed:
+                self._records.killed(active.paths)
+            else:
+                self._records.error(active.paths, wire.LOST, "its runner was killed; nothing of the job is left")
+        del self._active[active.exec_id]
+
+    def _sweep(self, paths: ExecPaths) -> None:
+        count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
+        if count:
+            launcher_log.note(paths.launcher_log, "supervisor", f"{count} leftover processes killed")
+
+    # --- what an earlier server left
+
+    def adopt(self) -> None:
+        """Find out what became of every exec that was handed to a runner. Raises what database and disk raise."""
+        for row in self._database.read(execs.unfinished):
+            if not row.terminal and row.attempt > 0:
+                self._adopt(row, self._paths(row))
+
+    def _adopt(self, row: ExecRow, paths: ExecPaths) -> None:
+        try:
+            fate = adoption.examine(paths, row.attempt)
+        except OSError as problem:
+            self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
+            return
+        match fate:
+            case adoption.Ended(outcome):
+                self._records.running(paths, row.attempt)
+                self._records.outcome(paths, outcome)
+            case adoption.Alive(runner):
+                self._records.running(paths, row.attempt)
+                active = Active(paths, row.attempt, self._slots(row.slots), recorded=True)
+                active.begin(runner.process)
+                self._active[row.id] = active
+                launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
+            case adoption.Lost(_, rebooted):
+                self._lost(row, paths, rebooted)
+            case adoption.NeverBegan():
+                self._records.pending(paths)
+
+    def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
+        """An attempt that had begun is gone without an end."""
+        self._sweep(paths)
+        self._records.running(paths, row.attempt)
+        if row.stop_requested or row.deleted:
+            self._records.killed(paths)
+        elif rebooted and requeues(paths) < _MOST_REQUEUES:
+            self._records.pending(paths, "queued again: the machine was restarted while it ran")
+        else:
+            why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"
+            self._records.error(paths, wire.LOST, f"{why}; nothing of the job is left")
+
+    def _slots(self, ids: str | None) -> tuple[Slot, ...]:
+        """The slots of a row, as far as the machine still has them."""
+        wanted: Iterable[str] = json.loads(ids) if ids else ()
+        known = {slot.id: slot for slot in self.total}
+        return tuple(known[name] for name in wanted if name in known)
+
+    def _paths(self, row: ExecRow) -> ExecPaths:
+        return self._settings.paths.job(row.id, row.creator)

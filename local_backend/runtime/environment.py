@@ -1,0 +1,137 @@
+"""The environment of every process of a job. Pure: functions of the launch and of what the server inherited."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.paths import DRIVER
+from local_backend.runtime.processes import MARK, mark_of
+from local_backend.scheduler.policy import GPU, Slot
+
+#: Of the server alone: secrets, and how it was told what is now told to the job.
+PRIVATE = frozenset({
+    "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS", "DLI_HUB_KEY",
+    "DLI_WORKER_NUMBER", MARK,
+})
+#: Variables with these beginnings act only when an interpreter or a library starts.
+_AT_START = (
+    "PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_",
+    "VECLIB_", "NPY_", "NUMPY_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH", "PYTORCH_", "LANG", "LC_", "TZ",
+)
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+@dataclass(frozen=True)
+class TaskId:
+    """One process of a job: the driver (number 0) or a worker (1, 2, ...)."""
+
+    name: str
+    number: int
+    slots: tuple[Slot, ...] = ()
+
+    @property
+    def is_driver(self) -> bool:
+        return self.name == DRIVER
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """What jobs get of the server's own environment: all but its secrets."""
+    return {name: value for name, value in environ.items() if name not in PRIVATE}
+
+
+def acts_at_start(names: Iterable[str]) -> bool:
+    """Whether a process with these variables needs an interpreter of its own: a forked one would not see them."""
+    return any(name.startswith(_AT_START) for name in names)
+
+
+def needs_own_interpreter(spec: JobSpec) -> bool:
+    """Whether the program cannot run in a process forked from the nursery."""
+    return spec.conda_env is not None or spec.user_cmd is not None or acts_at_start(spec.env)
+
+
+def interpreter(spec: JobSpec) -> str:
+    """The Python that runs the program."""
+    return os.path.join(spec.conda_env, "bin", "python") if spec.conda_env else sys.executable
+
+
+def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> dict[str, str]:
+    """The whole environment of one process; --msd-env comes last and wins."""
+    env = dict(launch.environment)
+    env |= _job(launch) | _task(launch, task)
+    env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
+    if not launch.spec.elastic:
+        env |= _peers(launch, task, master_port)
+        env.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
+    env |= launch.spec.env
+    env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
+    return env | {MARK: mark_of(launch.paths.state)}
+
+
+def search_path(launch: Launch, rest: str) -> list[str]:
+    """PYTHONPATH: the code first, then what the platform ships, then `rest`, the value given or inherited."""
+    fabric = launch.home.fabric_home
+    ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", launch.home.result_fs / launch.spec.user]
+    given = [entry for entry in rest.split(os.pathsep) if entry]
+    own = [str(path) for path in ours]
+    words = [*given, *own] if "PYTHONPATH" in launch.spec.env else [*own, *given]
+    return list(dict.fromkeys([str(launch.paths.code(launch.spec)), *words]))
+
+
+def threads(launch: Launch, task: TaskId, cores: int) -> int:
+    """A process's share of `cores`: as many parts of them as it has slots; the driver only coordinates."""
+    if task.is_driver:
+        return 1
+    return max(1, cores * len(task.slots) // max(1, launch.machine_slots))
+
+
+def _job(launch: Launch) -> dict[str, str]:
+    """What all processes of a job share (contract, sections 5.2 and 10)."""
+    spec, paths = launch.spec, launch.paths
+    code, job = str(paths.code(spec)), spec.exec_id
+    env = {
+        "DATA_DIR": spec.data_dir, "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
+        "CHECKPOINT_DIR": str(paths.checkpoint), "DLI_DATA_FS": str(launch.home.data_fs),
+        "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_FILE_LOCATION": str(paths.submitted),
+        "DLI_EXECID": job, "APP_ID": job, "JOB_ID": job, "TASK_JOB_ID": job, "DLI_OBJECT_ID": job,
+        "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.user, "DLI_CS_DATASTORE_META": spec.datastore_meta,
+        "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.framework,
+        "DLI_IS_ELASTIC": "true" if spec.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
+        "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x", "PYTHONUSERBASE": str(launch.home.result_fs / spec.user),
+        "WMLA_NWORKER": str(spec.num_worker), "WMLA_WORKER_NDEVICE": str(spec.device_num),
+    }
+    if spec.elastic:
+        env["FABRIC_BACKEND"] = "pytorch"
+    if spec.conda_env:
+        env |= {"CONDA_PREFIX": spec.conda_env, "CONDA_DEFAULT_ENV": os.path.basename(spec.conda_env)}
+        env["DLI_CONDA_ENV_NAME"] = env["CONDA_DEFAULT_ENV"]
+    return env
+
+
+def _task(launch: Launch, task: TaskId) -> dict[str, str]:
+    """What belongs to one process."""
+    log_dir = launch.paths.log_dir(task.name)
+    devices = ",".join(slot.device for slot in task.slots if slot.device)
+    kind = "ngpus" if any(slot.kind == GPU for slot in launch.slots) else "cpu"
+    env = {
+        "LOG_DIR": str(log_dir), "TASK_ID": str(task.number), "DLI_TASK_ID": str(max(0, task.number - 1)),
+        "IS_TASK0": "true" if task.is_driver else "", "TASK12N_DEVICE_TYPE": kind, "CUDA_VISIBLE_DEVICES": devices,
+        "NVIDIA_VISIBLE_DEVICES": devices, "MSD_POD_GPU_DEVICES": devices, "MSD_POD_IP": "127.0.0.1",
+        "MSD_POD_HOST_IP": "127.0.0.1", "MSD_POD_NAME": log_dir.name.removeprefix("app."),
+    }
+    if task.is_driver:
+        env["DLI_IS_DRIVER"] = "true"
+    return env
+
+
+def _peers(launch: Launch, task: TaskId, master_port: int) -> dict[str, str]:
+    """How the workers of a fixed-size job find each other; a single process is told no rank."""
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master_port), "NODE_RANK": str(task.number - 1)}
+    if launch.spec.framework.startswith("dist"):
+        env |= {"WORLD_SIZE": str(launch.spec.num_worker), "RANK": str(task.number - 1)}
+    return env

@@ -1,0 +1,235 @@
+"""The event loop of a runner: processes, signals, memory, the runner channel, and the one verdict."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlicmd.contract import wire
+from dlicmd.contract.sizes import show_size
+from dlicmd.contract.states import ERROR, FINISHED, KILLED
+from local_backend.runtime import launcher_log, processes, tasks, tree
+from local_backend.runtime.channel import Channel
+from local_backend.runtime.engine import Engine
+from local_backend.runtime.launch import Launch, Outcome
+from local_backend.runtime.memory import over_limit
+from local_backend.runtime.progress import Progress
+from local_backend.runtime.tasks import Plan, Planner
+from local_backend.runtime.verdict import describe, signal_name
+
+_MEMORY_EVERY = 0.1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the job ends; the first one stands."""
+
+    state: str
+    message: str | None = None
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+class Job:
+    """One attempt of an exec, run to its end by `run`."""
+
+    def __init__(self, launch: Launch, signals: int) -> None:
+        self.launch = launch
+        self._signals = signals
+        self._running: dict[int, Plan] = {}
+        self._verdict: Verdict | None = None
+        self._kill_at: float | None = None
+        self._check_memory_at = time.monotonic()
+        self._killed_because: dict[int, str] = {}
+        self._server: int | None = None
+        self._engine: Engine | None = None
+        self._progress = Progress(launch.paths.progress)
+
+    def run(self, planner: Planner) -> Outcome:
+        """Start everything, wait for the end, and leave nothing behind. A forked child leaves by `Become`."""
+        self._note(f"attempt {self.launch.attempt} on {', '.join(slot.id for slot in self.launch.slots)}; "
+                   f"code in {self.launch.paths.code(self.launch.spec)}")
+        self._watch_server()
+        if self._verdict is None:
+            self._start_all(planner)
+        while self._running and not self._driver_is_gone():
+            self._wait()
+        self.clear()
+        self._progress.flush(now=True)
+        return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
+
+    def clear(self) -> None:
+        """Kill whatever the job has started, again and again until nothing of it is left."""
+        while True:
+            self._reap()
+            left = tree.descendants(os.getpid())
+            if not left:
+                break
+            tree.kill(left)
+            select.select([self._signals], [], [], 0.02)
+            _drain(self._signals)
+        self._running.clear()
+
+    def outcome_of_fault(self, problem: Exception) -> Outcome:
+        """The outcome when the runner itself failed."""
+        return self._outcome(Verdict(ERROR, f"the runner failed: {launcher_log.one_line(str(problem))}", wire.LOST))
+
+    # --- beginning
+
+    def _start_all(self, planner: Planner) -> None:
+        channel = None
+        if self.launch.spec.elastic:
+            ours, driver = socket.socketpair()
+            channel = driver.detach()
+            self._engine = Engine(
+                self.launch, Channel(ours.detach()), planner, start=self.start, progress=self._progress,
+                note=self._note,
+            )
+        for plan in planner.first(channel):
+            try:
+                self.start(plan)
+            except OSError as problem:
+                self._decide(Verdict(ERROR, f"cannot start {plan.task.name}: {problem}", wire.LOST))
+                break
+        if channel is not None:
+            os.close(channel)
+        self._progress.update({wire.WORKERS: self._workers()})
+
+    def start(self, plan: Plan) -> int:
+        """Start a process and watch over it; its pid. Raises OSError."""
+        pid = tasks.start(plan)
+        self._running[pid] = plan
+        self._note(f"{plan.task.name} started, pid {pid}" + ("" if plan.step else f": {plan.argv[0]}"))
+        return pid
+
+    def _watch_server(self) -> None:
+        if self.launch.die_with is None:
+            return
+        self._server = processes.watch(self.launch.die_with)
+        if self._server is None:
+            self._server_is_gone()
+
+    # --- the loop
+
+    def _wait(self) -> None:
+        """Wait for the next event and deal with it."""
+        poll = select.poll()
+        for fd, _, events in self._sources():
+            poll.register(fd, events)
+        ready = {fd for fd, _ in poll.poll(self._timeout())}
+        for fd, handler, _ in self._sources():
+            if fd in ready:
+                handler()
+        self._reap()
+        self._timers()
+
+    def _sources(self) -> list[tuple[int, Callable[[], None], int]]:
+        found: list[tuple[int, Callable[[], None], int]] = [(self._signals, self._on_signal, select.POLLIN)]
+        if self._server is not None:
+            found.append((self._server, self._server_is_gone, select.POLLIN))
+        if self._engine is not None and self._engine.channel.open:
+            writing = select.POLLOUT if self._engine.channel.wants_to_write else 0
+            found.append((self._engine.channel.fd, self._engine.on_ready, select.POLLIN | writing))
+        return found
+
+    def _timeout(self) -> float | None:
+        """Milliseconds until the next timer, None when there is none."""
+        times = [self._kill_at, self._progress.due]
+        if self.launch.spec.memory is not None:
+            times.append(self._check_memory_at)
+        due = [moment for moment in times if moment is not None]
+        return max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
+
+    def _timers(self) -> None:
+        now = time.monotonic()
+        self._progress.flush()
+        if self.launch.spec.memory is not None and now >= self._check_memory_at:
+            self._check_memory(self.launch.spec.memory)
+            self._check_memory_at = time.monotonic() + _MEMORY_EVERY
+        if self._kill_at is not None and now >= self._kill_at:
+            self._note("still there after the grace period; killing")
+            tree.kill(tree.descendants(os.getpid()))
+            self._kill_at = now + 1
+
+    def _on_signal(self) -> None:
+        if signal.SIGTERM in _drain(self._signals):
+            self._decide(Verdict(KILLED, "stopped on request", wire.STOPPED))
+
+    def _server_is_gone(self) -> None:
+        self._server = None
+        self._decide(Verdict(KILLED, "killed together with the server (--die-with-server)", wire.STOPPED))
+        tree.kill(tree.descendants(os.getpid()))
+
+    def _reap(self) -> None:
+        """Collect the processes that have ended, adopted orphans included."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            plan = self._running.pop(pid, None)
+            if plan is not None:
+                self._ended(pid, plan, os.waitstatus_to_exitcode(status))
+
+    # --- ends
+
+    def _ended(self, pid: int, plan: Plan, status: int) -> None:
+        because = self._killed_because.pop(pid, None)
+        what = f"exit code {status}" if status >= 0 else f"signal {signal_name(-status)}"
+        self._note(f"{plan.task.name} (pid {pid}) ended: {because or what}")
+        if self._engine is not None and not plan.task.is_driver:
+            self._engine.worker_ended(plan.task.number, pid, status, because)
+            self._progress.update({wire.WORKERS: self._workers()})
+        elif status != 0 and because is None:
+            code = status if status > 0 else 128 - status
+            name = signal_name(-status) if status < 0 else None
+            self._decide(Verdict(ERROR, describe(status, plan.stderr), wire.PROGRAM_FAILED, code, name))
+
+    def _decide(self, verdict: Verdict) -> None:
+        """Settle how the job ends, unless that is settled, and ask everything that runs to go."""
+        if self._verdict is not None:
+            return
+        self._verdict = verdict
+        self._note(f"ending as {verdict.state}: {verdict.message}")
+        for pid in self._running:
+            tree.terminate_group(pid)
+        self._kill_at = time.monotonic() + self.launch.stop_grace
+
+    def _check_memory(self, limit: int) -> None:
+        for pid, plan in list(self._running.items()):
+            if plan.task.is_driver or pid in self._killed_because or (used := over_limit(pid, limit)) is None:
+                continue
+            message = (f"out of memory: worker {plan.task.number} used {show_size(used)} of {show_size(limit)} "
+                       "(--workerMemory)")
+            self._killed_because[pid] = "out of memory"
+            tree.kill(list(tree.group_and_tree(pid)))
+            self._decide(Verdict(ERROR, message, wire.OUT_OF_MEMORY, 128 + signal.SIGKILL, "SIGKILL"))
+
+    def _driver_is_gone(self) -> bool:
+        return self._engine is not None and not any(plan.task.is_driver for plan in self._running.values())
+
+    def _workers(self) -> int:
+        return sum(not plan.task.is_driver for plan in self._running.values())
+
+    def _outcome(self, verdict: Verdict) -> Outcome:
+        self._note(f"ended {verdict.state}" + (f": {verdict.message}" if verdict.message else ""))
+        return Outcome(self.launch.attempt, verdict.state, time.time(), verdict.exit_code, verdict.signal,
+                       verdict.message, verdict.reason)
+
+    def _note(self, text: str) -> None:
+        launcher_log.note(self.launch.paths.launcher_log, "runner", text)
+
+
+def _drain(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except BlockingIOError:
+        return b""

@@ -1,0 +1,154 @@
+"""The files through which supervisor and runner talk: job.json, attempt, runner.json, exit.json.
+
+Each has one writer, is replaced whole, and carries the number of the attempt it belongs to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from local_backend.files import read_json, write_atomic, write_json
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.paths import ExecPaths, HomePaths
+from local_backend.scheduler.policy import Slot
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """One process, without the ambiguity of a number that is used again."""
+
+    pid: int
+    #: Start time in clock ticks since boot, as the system counts it.
+    start_time: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that a runner needs to know; job.json (0600: it holds the environment, secrets included)."""
+
+    spec: JobSpec
+    attempt: int
+    home: HomePaths
+    slots: tuple[Slot, ...]
+    #: Number of slots of the machine of the kind of `slots`, for a fair share of the cores.
+    machine_slots: int
+    #: Environment that the job inherits, without the server's secrets.
+    environment: dict[str, str]
+    stop_grace: float
+    #: Kill the job when this process ends; None to let it run on.
+    die_with: ProcessId | None = None
+    #: How often the exec was queued again after the machine had rebooted under it.
+    requeues: int = 0
+
+    @property
+    def paths(self) -> ExecPaths:
+        """Files of the exec."""
+        return self.home.job(self.spec.exec_id, self.spec.user)
+
+    def write(self) -> None:
+        """Write job.json, durably. Raises OSError."""
+        value = asdict(self) | {"spec": self.spec.to_json(), "home": [str(path) for path in asdict(self.home).values()]}
+        write_json(self.paths.spec, value)
+
+    @classmethod
+    def read(cls, path: Path) -> Launch:
+        """Read job.json. Raises OSError, ValueError, KeyError or TypeError when there is no usable one."""
+        value = json.loads(path.read_bytes())
+        return cls(**value | {
+            "spec": JobSpec.from_json(value["spec"]),
+            "home": HomePaths(*map(Path, value["home"])),
+            "slots": tuple(Slot(**slot) for slot in value["slots"]),
+            "die_with": ProcessId(**value["die_with"]) if value["die_with"] else None,
+        })
+
+
+def requeues(paths: ExecPaths) -> int:
+    """How often an exec was queued again, according to its last launch."""
+    value = read_json(paths.spec)
+    count = value.get("requeues", 0) if isinstance(value, dict) else 0
+    return count if isinstance(count, int) else 0
+
+
+@dataclass(frozen=True)
+class RunnerIdentity:
+    """Who runs an attempt; runner.json."""
+
+    pid: int
+    start_time: float
+    boot_id: str
+    attempt: int
+
+    @property
+    def process(self) -> ProcessId:
+        return ProcessId(self.pid, self.start_time)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended; exit.json."""
+
+    attempt: int
+    state: str
+    end_time: float
+    exit_code: int | None = None
+    #: Name of the signal that ended the first failing process.
+    signal: str | None = None
+    message: str | None = None
+    reason: str | None = None
+
+
+def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
+    """runner.json, None when no runner has ever begun."""
+    return _read(RunnerIdentity, paths.runner)
+
+
+def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
+    """exit.json of this attempt; None when it has not ended, or not in order."""
+    outcome = _read(Outcome, paths.exit)
+    return outcome if outcome is not None and outcome.attempt == attempt else None
+
+
+def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
+    """Write runner.json or exit.json, durably. Raises OSError."""
+    write_json(path, asdict(record))
+
+
+def _read(kind: type[Any], path: Path) -> Any:
+    value = read_json(path)
+    try:
+        return kind(**value) if isinstance(value, dict) else None
+    except TypeError:
+        return None
+
+
+def read_attempt(paths: ExecPaths) -> int:
+    """The attempt that may run; 0 when none may."""
+    value = read_json(paths.attempt)
+    return value if isinstance(value, int) else 0
+
+
+def write_attempt(paths: ExecPaths, attempt: int) -> None:
+    """Allow `attempt` to run, and no earlier one. The caller holds the lock. Raises OSError."""
+    write_atomic(paths.attempt, str(attempt).encode())
+
+
+def try_lock(paths: ExecPaths) -> int | None:
+    """A descriptor that holds runner.lock, None when someone else holds it. Raises OSError.
+
+    Closing it releases the lock, provided that no child has inherited it.
+    """
+    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -1,0 +1,30 @@
+"""launcher.log of an exec: what the platform did with the job, one line per fact."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def note(path: Path, who: str, text: str, level: str = "INFO") -> None:
+    """Append one line; several processes may do so at once. A log that cannot be written stops nobody."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    line = f"{stamp},{int(now % 1 * 1000):03d} {level} {who}: {one_line(text, 4000)}\n"
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        os.write(fd, line.encode(errors="replace"))
+    except OSError:
+        return  # the disk is full; the line is lost, the job is not
+    finally:
+        os.close(fd)
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """Text made fit for one line of a log or a table: no control characters, at most `limit` characters."""
+    clean = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

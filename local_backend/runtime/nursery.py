@@ -1,0 +1,87 @@
+"""The nursery: a process that has torch imported and forks a runner per request, so that a job starts in milliseconds.
+
+Single-threaded; it never runs a tensor operation and never initialises a GPU, for neither survives a fork. It ends
+when the server's end of its socket closes.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from local_backend.elastic import PRELOAD
+from local_backend.runtime import runner
+from local_backend.runtime.processes import return_memory, set_name
+from local_backend.runtime.program import Become, follow
+from local_backend.runtime.tasks import close_all_but, reset_signals
+
+READY = b"ready\n"
+
+
+def serve() -> None:
+    """Preload, say `READY`, then fork a runner per request: a JSON line with its ready pipe attached, see `run`."""
+    control = int(sys.argv[1])
+    close_all_but(control)
+    base_path = _base_path()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps what was forked: no zombies
+    set_name("dli-nursery")
+    _preload()
+    link = socket.socket(fileno=control)
+    try:
+        link.sendall(READY)
+        _answer(link, base_path)
+    except ConnectionError:
+        return  # the server is gone
+    finally:
+        link.detach()
+
+
+def _answer(link: socket.socket, base_path: tuple[str, ...]) -> None:
+    """Fork for every request until the other end closes."""
+    buffer, pipes = b"", []
+    while True:
+        data, attached, _, _ = socket.recv_fds(link, 65536, 16)
+        if not data:
+            return
+        buffer += data
+        pipes += attached
+        *lines, buffer = buffer.split(b"\n")
+        for line in lines:
+            _fork(line, pipes.pop(0), base_path)
+
+
+def _fork(line: bytes, ready: int, base_path: tuple[str, ...]) -> None:
+    request = json.loads(line)
+    if os.fork():
+        os.close(ready)
+        return
+    close_all_but(ready)
+    reset_signals()
+    raise Become(lambda: runner.run(Path(request["job"]), request["attempt"], ready, base_path, warm=True))
+
+
+def _preload() -> None:
+    """Import what workers need, then make the heap as small and as shareable as it gets."""
+    gc.disable()
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    for module in PRELOAD:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    return_memory()
+
+
+def _base_path() -> tuple[str, ...]:
+    """sys.path as a program finds it, without its first entry and without PYTHONPATH."""
+    given = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    return tuple(entry for entry in sys.path[1:] if entry not in given)
+
+
+if __name__ == "__main__":
+    follow(serve)

@@ -1,0 +1,173 @@
+"""What the runtime needs to know and do about processes, beyond the standard library: Linux first, else psutil."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+
+from local_backend.runtime.launch import ProcessId
+
+LINUX = sys.platform == "linux"
+#: Every process of an exec carries this variable, so that its leftovers can be found when its runner is gone.
+MARK = "DLI_RUN_MARK"
+MARK_LENGTH = 32
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_MADV_DONTNEED = 4
+
+
+def mark_of(state: Path) -> str:
+    """The value of MARK for the exec with this state directory."""
+    return hashlib.sha256(os.fsencode(state)).hexdigest()[:MARK_LENGTH]
+
+
+def boot_id() -> str:
+    """Changes with every boot of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return str(int(psutil.boot_time()))
+
+
+def start_time(pid: int) -> float | None:
+    """When the process began, on a clock that no one sets; None when there is no such process or only its zombie."""
+    if not LINUX:
+        try:
+            return psutil.Process(pid).create_time()
+        except psutil.Error:
+            return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else float(fields[19])
+
+
+def identify(pid: int) -> ProcessId:
+    """Identity of a living process. Raises ProcessLookupError."""
+    began = start_time(pid)
+    if began is None:
+        raise ProcessLookupError(pid)
+    return ProcessId(pid, began)
+
+
+def alive(process: ProcessId) -> bool:
+    """Whether exactly this process is there and no zombie."""
+    return start_time(process.pid) == process.start_time
+
+
+def watch(process: ProcessId) -> int | None:
+    """A descriptor that becomes readable when the process ends; None when it has ended already."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            fd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            return None
+        except OSError:
+            return _watch_by_thread(process)  # a kernel or sandbox without pidfds
+        if alive(process):
+            return fd
+        os.close(fd)
+        return None
+    return _watch_by_thread(process)
+
+
+def _watch_by_thread(process: ProcessId) -> int | None:
+    if not alive(process):
+        return None
+    reader, writer = os.pipe()
+
+    def wait() -> None:
+        try:
+            psutil.Process(process.pid).wait()
+        except psutil.Error:
+            pass
+        os.close(writer)
+
+    threading.Thread(target=wait, name=f"watch-{process.pid}", daemon=True).start()
+    return reader
+
+
+def send_signal(process: ProcessId, number: int) -> None:
+    """Signal this very process; nothing happens when it is gone."""
+    try:
+        if alive(process):
+            os.kill(process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def become_subreaper() -> None:
+    """Adopt every descendant whose parent dies."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the parent process ends; ends at once when it has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def set_name(name: str) -> None:
+    """Show `name` (15 characters of it) in `ps` and `top`."""
+    _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))
+
+
+def _prctl(option: int, argument: object) -> None:
+    if LINUX:
+        ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+
+
+def stamp_mark(mark: str) -> None:
+    """Write `mark` over the placeholder of MARK in the environment block that this process was started with.
+
+    A forked process shows its ancestor's block in /proc/<pid>/environ whatever it puts into os.environ; the memory
+    itself is its own.
+    """
+    if not LINUX:
+        return
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    begin, end = int(fields[47]), int(fields[48])
+    block = ctypes.string_at(begin, end - begin)
+    name = f"{MARK}=".encode()
+    at = block.find(b"\0" + name) + 1 if not block.startswith(name) else 0
+    if block[at : at + len(name)] == name and len(mark) == MARK_LENGTH:
+        ctypes.memmove(begin + at + len(name), mark.encode(), MARK_LENGTH)
+
+
+def return_memory() -> None:
+    """Give back what malloc keeps, and the pages of files that are mapped but were never written to.
+
+    The latter stay in the page cache; whoever needs them finds them there again, and no one counts them meanwhile.
+    """
+    if not LINUX:
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for begin, size in _clean_file_mappings():
+        libc.madvise(begin, size, _MADV_DONTNEED)
+
+
+def _clean_file_mappings() -> list[tuple[int, int]]:
+    """(address, size) of read-only file mappings without a single private page: dropping those loses nothing."""
+    found: list[tuple[int, int]] = []
+    span: tuple[int, int] | None = None
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            begin, end = (int(text, 16) for text in words[0].split("-"))
+            is_file = len(words) > 5 and words[5].startswith("/")
+            span = (begin, end - begin) if is_file and "w" not in words[1] else None
+        elif words[0] == "Anonymous:" and words[1] == "0" and span is not None:
+            found.append(span)
+    return found

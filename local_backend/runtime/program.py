@@ -1,0 +1,174 @@
+"""Turns a process forked from the nursery into a fresh interpreter that runs a program.
+
+What a plain `python main.py` would do and show is the measure: `__main__`, `sys.argv`, `sys.path`, tracebacks, exit
+codes, unbuffered output. The program runs on a shallow stack: a forked child leaves the frames of nursery and runner
+by raising `Become`, which `follow`, called at the top level of the process, catches.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import importlib
+import importlib.machinery
+import io
+import os
+import signal
+import site
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+#: What to do next in this process; returns when that is done.
+Step = Callable[[], None]
+
+
+class Become(BaseException):
+    """Raised in a forked child: leave everything behind and take this step instead."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.step = step
+
+
+def follow(step: Step) -> None:
+    """Take `step`, and whatever this process becomes in the course of it."""
+    following: Step | None = step
+    while following is not None:
+        now, following = following, None
+        try:
+            now()
+        except Become as become:
+            following = become.step
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What a fresh interpreter would find."""
+
+    environment: dict[str, str]
+    #: sys.path without its first entry and without PYTHONPATH.
+    base_path: tuple[str, ...]
+
+    def settle(self, first: str, argv: list[str]) -> dict[str, Any]:
+        """Make this process look as if just started with `argv`, `first` leading sys.path; the new `__main__`."""
+        os.environ.clear()
+        os.environ.update(self.environment)
+        given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        sys.path[:] = list(dict.fromkeys([first, *given, *self.base_path]))
+        sys.argv[:] = argv
+        sys.orig_argv[:] = [sys.executable, *argv]
+        _standard_streams()
+        _forget_the_nursery()
+        return _new_main()
+
+
+@dataclass(frozen=True)
+class Script:
+    """A step: run a Python file as `__main__`."""
+
+    interpreter: Interpreter
+    main: str
+    arguments: tuple[str, ...]
+
+    def __call__(self) -> None:
+        names = self.interpreter.settle(os.path.dirname(self.main), [self.main, *self.arguments])
+        names |= {"__file__": self.main, "__cached__": None}
+        names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", self.main)
+        code: types.CodeType | None = None
+        try:
+            code = _compile(self.main)
+            exec(code, names)
+        except SystemExit:
+            raise
+        except BaseException:
+            _show_from(code)
+            raise
+
+
+@dataclass(frozen=True)
+class Function:
+    """A step: call a function that returns an exit status or None, as `python -m module` would."""
+
+    interpreter: Interpreter
+    module: str
+    directory: str
+
+    def __call__(self) -> NoReturn:
+        self.interpreter.settle(self.directory, [self.module])
+        sys.exit(importlib.import_module(self.module).main())
+
+
+def _compile(main: str) -> types.CodeType:
+    try:
+        with open(main, "rb") as file:
+            source = file.read()
+    except OSError as problem:
+        print(f"{sys.executable}: can't open file {main!r}: [Errno {problem.errno}] {problem.strerror}",
+              file=sys.stderr)
+        raise SystemExit(2) from None
+    return compile(source, main, "exec", dont_inherit=True)
+
+
+def _show_from(code: types.CodeType | None) -> None:
+    """Let the interpreter report the exception that is on its way as if the frames before `code` were not there."""
+    show = sys.excepthook
+
+    def hook(kind: type[BaseException], problem: BaseException, trace: types.TracebackType | None) -> None:
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        show(kind, problem.with_traceback(trace), trace)
+
+    sys.excepthook = hook
+
+
+def _new_main() -> dict[str, Any]:
+    """Put a fresh `__main__` in place; the names in it. The old one is kept: its frames are still on the stack."""
+    fresh = types.ModuleType("__main__")
+    names = vars(fresh)
+    names |= {"__builtins__": builtins, "__annotations__": {}}
+    sys.modules[f"{__name__}.started_as"] = sys.modules["__main__"]
+    sys.modules["__main__"] = fresh
+    return names
+
+
+def _standard_streams() -> None:
+    """stdin, stdout and stderr as `python -u` makes them."""
+    for fd, name, errors in ((1, "stdout", None), (2, "stderr", "backslashreplace")):
+        raw = io.FileIO(fd, "w", closefd=False)
+        raw.name = f"<{name}>"
+        stream = io.TextIOWrapper(raw, None, errors, newline="\n", write_through=True)
+        stream.mode = "w"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, encoding=None, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+
+
+def _forget_the_nursery() -> None:
+    """Undo what was prepared for forking, and what must differ between processes."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGPIPE, signal.SIG_IGN)):
+        signal.signal(number, handler)
+    time.tzset()
+    tempfile.tempdir = None
+    importlib.invalidate_caches()
+    _user_site()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and threads.isdecimal() and int(threads) > 0:
+        sys.modules["torch"].set_num_threads(int(threads))
+    gc.enable()  # what the nursery froze stays so: modules never become garbage, and looking at them copies them
+
+
+def _user_site() -> None:
+    """Packages below PYTHONUSERBASE, as a fresh interpreter finds them."""
+    site.USER_BASE = site.USER_SITE = None
+    folder = site.getusersitepackages()
+    if site.ENABLE_USER_SITE and os.path.isdir(folder):
+        site.addsitedir(folder)

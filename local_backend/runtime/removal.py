@@ -1,0 +1,76 @@
+"""Removes the files of deleted execs, beside the supervisor's own work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from local_backend.runtime.paths import ExecPaths
+from local_backend.store import execs
+from local_backend.store.database import Database
+
+_log = logging.getLogger(__name__)
+
+
+class Remover:
+    """Removes files first and the row last, so that an interrupted removal is taken up again by the next server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="remover")
+        self._asked: set[str] = set()
+
+    def remove(self, paths: ExecPaths) -> None:
+        """Remove an exec that has ended. Asked again, nothing happens; one that cannot be removed is tried again by
+        the next server."""
+        if paths.exec_id not in self._asked:
+            self._asked.add(paths.exec_id)
+            self._pool.submit(self._remove, paths).add_done_callback(_report)
+
+    def close(self) -> None:
+        """Finish what is being removed now."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _remove(self, paths: ExecPaths) -> None:
+        for folder in (paths.root, paths.state):
+            remove_tree(folder)
+        self._database.write(lambda c: execs.remove(c, paths.exec_id))
+
+
+def _report(done: Future[None]) -> None:
+    if done.cancelled():
+        return
+    problem = done.exception()
+    if isinstance(problem, OSError | SQLAlchemyError):
+        _log.error("a deleted exec could not be removed, the next start tries again: %s", problem)
+    elif problem is not None:
+        raise problem
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, links not followed, permissions that a program took away given back.
+
+    Raises OSError when something cannot be removed; no error when there is no such folder.
+    """
+    def retry(remove: Callable[..., Any], path: str, _why: object) -> None:
+        if not os.path.lexists(path):
+            return
+        for locked in (os.path.dirname(path), path):
+            if not os.path.islink(locked):
+                os.chmod(locked, stat.S_IRWXU)
+        if remove in (os.unlink, os.rmdir):
+            remove(path)
+        else:
+            shutil.rmtree(path)
+
+    if folder.is_symlink():
+        raise OSError(f"{folder} is a link; it is left alone")
+    shutil.rmtree(folder, onerror=retry)

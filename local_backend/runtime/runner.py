@@ -1,0 +1,157 @@
+"""The runner: one process per exec that starts its tasks, watches over them, and says how it ended.
+
+It outlives the server, is single-threaded and runs no code of the user's and no tensor operation, so that workers can
+be forked from it. It uses plain descriptors and poll(2): a forked child closes them by number.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from local_backend.runtime import launcher_log, processes
+from local_backend.runtime.job import Job
+from local_backend.runtime.launch import (
+    Launch,
+    Outcome,
+    RunnerIdentity,
+    read_attempt,
+    read_identity,
+    try_lock,
+    write_record,
+)
+from local_backend.runtime.program import follow
+from local_backend.runtime.tasks import Planner, close_all_but
+from local_backend.scheduler.slots import usable_cores
+
+_LOCK_PATIENCE = 10.0
+_RETRY_WRITING = 1.0
+
+
+def run(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> NoReturn:
+    """Run one attempt to its end, and leave; without having done anything when it may not run (any more).
+
+    `ready` is a pipe to the supervisor: one JSON line with `pid` and `start_time` when the attempt has begun, or with
+    `error`; nothing when this runner was fenced off. With `warm`, tasks are forked from this process.
+    """
+    _attempt(spec_path, attempt, ready, base_path, warm=warm)
+    os._exit(0)  # nothing is left to clean up, and taking an interpreter with torch apart takes half a second
+
+
+def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> None:
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # started as the leader of a session
+    gc.enable()
+    signals = _signal_pipe()
+    processes.become_subreaper()
+    try:
+        launch = Launch.read(spec_path)
+        lock = _enter(launch, attempt)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        _tell(ready, {"error": f"the runner could not begin: {problem}"})
+        return
+    if lock is None:
+        return
+    processes.set_name(f"dli-{launch.spec.exec_id}")
+    me = processes.identify(os.getpid())
+    _tell(ready, {"pid": me.pid, "start_time": me.start_time})
+    os.close(ready)
+    _write_outcome(launch, _run(launch, signals, base_path, warm=warm))
+    os.close(lock)
+
+
+def _enter(launch: Launch, attempt: int) -> int | None:
+    """Take the lock and write runner.json; None when another runner or a newer attempt has this exec.
+
+    Raises OSError when the disk does not take it.
+    """
+    paths = launch.paths
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while (lock := try_lock(paths)) is None:
+        # Held for a moment by a fenced runner or by a server that is just looking; for long only by a live runner.
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.02)
+    before = read_identity(paths)
+    if read_attempt(paths) != attempt or launch.attempt != attempt or (before and before.attempt >= attempt):
+        os.close(lock)
+        return None
+    processes.stamp_mark(processes.mark_of(paths.state))
+    me = processes.identify(os.getpid())
+    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, processes.boot_id(), attempt))
+    paths.progress.unlink(missing_ok=True)
+    return lock
+
+
+def _run(launch: Launch, signals: int, base_path: Sequence[str], *, warm: bool) -> Outcome:
+    """The job from its first process to the death of its last; whatever goes wrong in here is an outcome too."""
+    job = Job(launch, signals)
+    try:
+        planner = Planner(launch, warm=warm, master_port=_free_port(), cores=usable_cores(), base_path=base_path)
+        return job.run(planner)
+    except Exception as problem:  # a fault of ours must not leave the exec without an end
+        launcher_log.note(launch.paths.launcher_log, "runner", traceback.format_exc(), "ERROR")
+        job.clear()
+        return job.outcome_of_fault(problem)
+
+
+def _write_outcome(launch: Launch, outcome: Outcome) -> None:
+    """Write exit.json. On a full disk: wait for room, the exec is not over before its end is recorded."""
+    told = False
+    while True:
+        try:
+            return write_record(launch.paths.exit, outcome)
+        except OSError as problem:
+            if not told:
+                print(f"{launch.spec.exec_id}: cannot record its end, trying again: {problem}", file=sys.stderr)
+            told = True
+            time.sleep(_RETRY_WRITING)
+
+
+def _tell(ready: int, message: dict[str, object]) -> None:
+    try:
+        os.write(ready, json.dumps(message).encode() + b"\n")
+    except OSError:
+        pass  # the server is gone; it will find us by runner.json
+
+
+def _signal_pipe() -> int:
+    """SIGCHLD and SIGTERM become bytes in a pipe; its reading end."""
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    return reader
+
+
+def _free_port() -> int:
+    """A TCP port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """`python -m local_backend.runtime.runner JOB.JSON ATTEMPT READY_FD`: a runner with an interpreter of its own."""
+    spec_path, attempt, ready = sys.argv[1:4]
+    close_all_but(int(ready))
+    run(Path(spec_path), int(attempt), int(ready), (), warm=False)
+
+
+if __name__ == "__main__":
+    follow(main)

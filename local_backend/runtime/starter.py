@@ -1,0 +1,156 @@
+"""The server's side of starting runners: from the nursery when that is possible, else with a fresh interpreter."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+
+from local_backend.runtime import environment
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.paths import HomePaths
+from local_backend.runtime.processes import MARK, MARK_LENGTH
+
+_log = logging.getLogger(__name__)
+#: After this many nurseries that ended before they were ready, jobs start without one.
+_GIVE_UP = 2
+_CLOSING_PATIENCE = 5.0
+
+
+class Starter:
+    """Starts runners, and keeps the nursery while it is used. Owned by one thread."""
+
+    def __init__(self, home: HomePaths, idle: float) -> None:
+        self._home = home
+        self._idle = idle
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._ready = False
+        self._failures = 0
+        self._used = time.monotonic()
+        self._cold: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def fd(self) -> int | None:
+        """Readable when the nursery has news; None without a nursery."""
+        return self._link.fileno() if self._link is not None else None
+
+    @property
+    def idle_at(self) -> float | None:
+        """When an unused nursery is to go, on the monotonic clock."""
+        return self._used + self._idle if self._link is not None else None
+
+    @property
+    def state(self) -> dict[str, object]:
+        """For GET /status: `state` (off, warming, ready) and, unless off, `pid`."""
+        if self._nursery is None or self._link is None:
+            return {"state": "off"}
+        return {"state": "ready" if self._ready else "warming", "pid": self._nursery.pid}
+
+    def warm_up(self) -> None:
+        """Start the nursery, unless there is one, or it is switched off (an idle time of 0), or it never gets ready."""
+        if self._link is not None or self._idle <= 0 or self._failures >= _GIVE_UP:
+            return
+        ours, theirs = socket.socketpair()
+        env = environment.inherited(os.environ)
+        # One thread: a second one would not survive a fork. The placeholder is overwritten by every runner.
+        env |= {"OPENBLAS_NUM_THREADS": "1", MARK: "0" * MARK_LENGTH, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        with theirs:
+            try:
+                self._nursery = self._python("local_backend.runtime.nursery", theirs.fileno(), env=env)
+            except OSError as problem:
+                ours.close()
+                self._failures += 1
+                _log.warning("the nursery cannot be started (%s); jobs start without it", problem)
+                return
+        ours.setblocking(True)
+        self._link, self._ready, self._used = ours, False, time.monotonic()
+
+    def start(self, launch: Launch, warm: bool = True) -> int:
+        """Start a runner for a launch that has been written; the reading end of its ready pipe.
+
+        Raises OSError when no process can be made.
+        """
+        reader, writer = os.pipe()
+        try:
+            if not (warm and not environment.needs_own_interpreter(launch.spec) and self._ask(launch, writer)):
+                self._start_cold(launch, writer)
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(writer)
+        return reader
+
+    def on_event(self) -> None:
+        """The nursery says that it is ready, or it has ended."""
+        if self._link is None:
+            return
+        try:
+            said = self._link.recv(64)
+        except ConnectionError:
+            said = b""
+        if said:
+            self._ready = True
+            return
+        if not self._ready:
+            self._failures += 1
+            _log.warning("the nursery ended before it was ready; see its output in the log of the backend")
+        self.close()
+
+    def tick(self) -> None:
+        """Let an idle nursery go, and reap runners that have ended."""
+        if self.idle_at is not None and time.monotonic() >= self.idle_at:
+            self.close()
+        self._cold = [process for process in self._cold if process.poll() is None]
+
+    def close(self) -> None:
+        """End the nursery; runners go on."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        if self._nursery is not None:
+            self._nursery.terminate()
+            try:
+                self._nursery.wait(_CLOSING_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._nursery.kill()
+                self._nursery.wait()
+            self._nursery = None
+
+    def _ask(self, launch: Launch, writer: int) -> bool:
+        """Ask the nursery to fork; False when there is none."""
+        self.warm_up()
+        if self._link is None:
+            return False
+        self._used = time.monotonic()
+        request = json.dumps({"job": str(launch.paths.spec), "attempt": launch.attempt}).encode() + b"\n"
+        try:
+            socket.send_fds(self._link, [request], [writer])
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def _start_cold(self, launch: Launch, writer: int) -> None:
+        env = environment.inherited(os.environ) | {MARK: "0" * MARK_LENGTH}
+        words = (str(launch.paths.spec), str(launch.attempt), str(writer))
+        self._cold.append(self._python("local_backend.runtime.runner", writer, *words, env=env))
+
+    def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        """A module of ours in a process and session of its own, with nothing to read and the log to write to.
+
+        Started in the state directory: the first entry of its sys.path must not be where some user happened to be.
+        """
+        log = os.open(self._home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *(words or (str(keep),))], env=env, cwd=self._home.home,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[keep], start_new_session=True,
+            )
+        finally:
+            os.close(log)

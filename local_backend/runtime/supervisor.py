@@ -1,0 +1,131 @@
+"""The supervisor: makes the world equal the allocation, and the database equal the world.
+
+One thread of the server. It alone moves an exec on after SUBMITTED. It sleeps until something happens: `wake` from the
+API, the end of a runner, news from the nursery, a timer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import select
+import threading
+import time
+from collections import Counter
+
+import psutil
+from sqlalchemy.exc import SQLAlchemyError
+
+from local_backend.runtime.control import Control
+from local_backend.runtime.starter import Starter
+from local_backend.scheduler.slots import discover
+from local_backend.settings import Settings
+from local_backend.store.database import Database
+
+_log = logging.getLogger(__name__)
+#: After a failure of database or disk the supervisor tries again after this many seconds.
+_RETRY = 1.0
+
+
+class Supervisor:
+    """Runs the execs of one backend. `start` first, `close` last; the rest from any thread, in between."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._wake_reader, self._wake_writer = os.pipe()
+        for end in (self._wake_reader, self._wake_writer):
+            os.set_blocking(end, False)
+        self._starter = Starter(settings.paths, settings.nursery_idle)
+        self._control = Control(settings, database, self._starter, discover(settings.slots))
+        self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
+        self._closing = False
+        self._retry_at: float | None = None
+
+    def start(self) -> None:
+        """Take over what an earlier server left, then go on in a thread of its own.
+
+        Raises OSError when the home cannot be used.
+        """
+        bundle = importlib.import_module("local_backend.elastic.bundle")
+        bundle.build(self._settings.paths.fabric_home)
+        self._starter.warm_up()
+        self._control.adopt()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at the database now."""
+        try:
+            os.write(self._wake_writer, b"!")
+        except BlockingIOError:
+            pass  # it has been woken a thousand times already
+
+    def close(self) -> None:
+        """End the thread and the nursery; jobs run on, for the next server to adopt."""
+        if self._thread.is_alive():
+            self._closing = True
+            self.wake()
+            self._thread.join()
+        self._control.close()
+        self._starter.close()
+        for end in (self._wake_reader, self._wake_writer):
+            os.close(end)
+
+    def status(self) -> dict[str, object]:
+        """Slots, execs that wait and run, and the nursery, for GET /status."""
+        total, held = self._control.total, self._control.held
+        kinds = Counter(slot.kind for slot in total)
+        return {
+            "slots": {"total": len(total), "held": len(held), **kinds},
+            "queued": self._control.queued,
+            "running": self._control.running,
+            "nursery": self._starter.state,
+        }
+
+    def _loop(self) -> None:
+        while not self._closing:
+            try:
+                self._control.turn()
+                self._retry_at = None
+            except (SQLAlchemyError, OSError, psutil.Error) as problem:
+                _log.error("trying again in %g s: %s", _RETRY, problem)
+                self._retry_at = time.monotonic() + _RETRY
+            try:
+                self._wait()
+            except OSError as problem:
+                _log.error("cannot wait for events: %s", problem)
+                time.sleep(_RETRY)
+
+    def _wait(self) -> None:
+        """Sleep until there is something to do, and take note of what has happened."""
+        poll = select.poll()
+        for fd in self._sources():
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(self._timeout())}
+        if self._wake_reader in ready:
+            _drain(self._wake_reader)
+        if self._starter.fd in ready:
+            self._starter.on_event()
+        self._starter.tick()
+        self._control.on_ready(ready)
+
+    def _sources(self) -> list[int]:
+        nursery = [self._starter.fd] if self._starter.fd is not None else []
+        return [self._wake_reader, *nursery, *self._control.descriptors]
+
+    def _timeout(self) -> float | None:
+        """Milliseconds to the next timer, None when there is none."""
+        if self._retry_at is not None:
+            times = [self._retry_at]
+        else:
+            idle = [self._starter.idle_at] if self._starter.idle_at is not None else []
+            times = [*idle, *self._control.timers]
+        return max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        return

@@ -1,0 +1,199 @@
+"""The processes of a job: what each runs, and how it is started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_backend.runtime import environment
+from local_backend.runtime.environment import TaskId
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.paths import DRIVER, worker_task
+from local_backend.runtime.processes import die_with_parent
+from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
+
+ENGINE_WORKER = "local_backend.elastic.worker"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One process that is to be started."""
+
+    task: TaskId
+    environment: dict[str, str]
+    directory: Path
+    #: For an interpreter, or another program, of its own.
+    argv: tuple[str, ...]
+    stdout: Path
+    stderr: Path
+    #: For a process forked from this one; None when it needs its own.
+    step: Step | None = None
+    #: Descriptor that the process inherits besides the standard ones.
+    keep: int | None = None
+
+
+class Planner:
+    """Makes the plans of one launch."""
+
+    def __init__(self, launch: Launch, *, warm: bool, master_port: int, cores: int, base_path: Sequence[str]) -> None:
+        self.launch = launch
+        self._peers = {"master_port": master_port, "cores": cores}
+        self._base_path = tuple(base_path)
+        self.warm = warm and not environment.needs_own_interpreter(launch.spec) and not self._shadows()
+
+    def first(self, channel: int | None) -> list[Plan]:
+        """The processes that a job starts with: the driver of an elastic one, else all workers."""
+        spec, slots = self.launch.spec, self.launch.slots
+        if spec.elastic:
+            return [self._program(TaskId(DRIVER, 0), keep=channel)]
+        each = len(slots) // spec.num_worker
+        return [
+            self._program(TaskId(worker_task(number), number, slots[(number - 1) * each : number * each]))
+            for number in range(1, spec.num_worker + 1)
+        ]
+
+    def engine_worker(self, number: int, slot: str, hub: dict[str, str]) -> Plan:
+        """An elastic worker on a slot; `hub` are the variables that tell it where to find its hub."""
+        task = TaskId(worker_task(number), number, tuple(held for held in self.launch.slots if held.id == slot))
+        argv = (environment.interpreter(self.launch.spec), "-m", ENGINE_WORKER)
+        return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
+
+    def _program(self, task: TaskId, keep: int | None = None) -> Plan:
+        spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
+        extra = {"DLI_RUNNER_FD": str(keep)} if keep is not None else {}
+        if spec.user_cmd is not None:
+            argv = resolve(spec.user_cmd, code, environment.interpreter(spec))
+        else:
+            argv = (environment.interpreter(spec), str(code / str(spec.main)), *spec.program_args)
+        return self._plan(task, argv, extra, keep=keep)
+
+    def _plan(
+        self, task: TaskId, argv: tuple[str, ...], extra: dict[str, str], *, engine: bool = False,
+        keep: int | None = None,
+    ) -> Plan:
+        launch = self.launch
+        env = environment.of_task(launch, task, **self._peers) | extra
+        code = launch.paths.code(launch.spec)
+        stdout, stderr = (launch.paths.capture(task.name, name, launch.spec.elastic) for name in ("stdout", "stderr"))
+        step: Step | None = None
+        if self.warm:
+            fresh = Interpreter(env, self._base_path)
+            step = Function(fresh, ENGINE_WORKER, str(code)) if engine else Script(fresh, argv[1], argv[2:])
+        return Plan(task, env, code, argv, stdout, stderr, step, keep)
+
+    def _shadows(self) -> bool:
+        """Whether the program ships a module that an import would find loaded already, as a different one."""
+        spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
+        loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__", "__mp_main__"}
+        folders = {code, (code / str(spec.main)).parent, self.launch.home.result_fs / spec.user}
+        return any(not loaded.isdisjoint(modules_in(folder)) for folder in folders)
+
+
+def modules_in(folder: Path) -> set[str]:
+    """Names of the modules and packages that lie directly in a folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return set()
+    found = {name.partition(".")[0] for name in names if name.endswith((".py", ".pyc", ".so"))}
+    return found | {name for name in names if "." not in name and (folder / name / "__init__.py").exists()}
+
+
+def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
+    """The command of --user-cmd, ready to be executed in `code`.
+
+    A file of the code is run itself, made executable when it begins with `#!`, else by Python; any other word is left
+    to PATH.
+    """
+    if not words:
+        return (python,)
+    path = code / words[0]
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return tuple(words)
+        if not mode & stat.S_IXUSR:
+            with path.open("rb") as file:
+                if file.read(2) != b"#!":
+                    return (python, str(path), *words[1:])
+            path.chmod(mode | stat.S_IXUSR)
+    except (OSError, ValueError):
+        return tuple(words)
+    return (str(path), *words[1:])
+
+
+def start(plan: Plan) -> int:
+    """Start a process of its own group that dies with this one; its pid. In the child, this does not return.
+
+    Raises OSError when its output files cannot be opened or no process can be made.
+    """
+    for path in (plan.stdout, plan.stderr):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(plan.environment["LOG_DIR"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    opened: list[int] = []
+    parent = os.getpid()
+    try:
+        opened += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+        opened += [os.open(path, flags, 0o600) for path in (plan.stdout, plan.stderr)]
+        pid = os.fork()
+        if pid == 0:
+            _child(plan, parent, opened)
+    finally:
+        for fd in opened if os.getpid() == parent else ():
+            os.close(fd)
+    try:
+        os.setpgid(pid, pid)  # the child does it too; whoever comes first
+    except (PermissionError, ProcessLookupError):
+        pass  # it has done it and gone on already
+    return pid
+
+
+def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:
+    """The forked child, up to its own program. Raises Become, or ends."""
+    try:
+        die_with_parent(parent)
+        os.setpgid(0, 0)
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target, inheritable=True)
+        reset_signals()
+        close_all_but(plan.keep)
+        os.chdir(plan.directory)
+        if plan.step is None:
+            _execute(plan)
+    except OSError as problem:
+        os.write(2, f"cannot start {plan.argv[0]}: {problem.strerror}\n".encode(errors="replace"))
+        os._exit(127 if isinstance(problem, FileNotFoundError) else 126)
+    assert plan.step is not None
+    raise Become(plan.step)
+
+
+def _execute(plan: Plan) -> None:
+    if plan.keep is not None:
+        os.set_inheritable(plan.keep, True)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(plan.argv[0], plan.argv, plan.environment)
+
+
+def close_all_but(keep: int | None) -> None:
+    """Close every descriptor above the standard three, but `keep`."""
+    most = os.sysconf("SC_OPEN_MAX")
+    if keep is None:
+        os.closerange(3, most)
+    else:
+        os.closerange(3, keep)
+        os.closerange(keep + 1, most)
+
+
+def reset_signals() -> None:
+    """Handlers and mask as the system gives them to a new program; what Python ignores it goes on ignoring."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())

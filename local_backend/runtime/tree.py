@@ -1,0 +1,111 @@
+"""Ends processes: the tree below a runner, and what is left when its runner was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+
+from local_backend.runtime.launch import RunnerIdentity
+from local_backend.runtime.processes import LINUX, MARK, boot_id, start_time
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All living descendants of a process, zombies excluded."""
+    try:
+        children = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [child for child in children if start_time(child.pid) is not None]
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    """SIGKILL each."""
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.Error:
+            continue  # gone, or no longer ours to kill (a set-user-id program)
+
+
+def signal_group(group: int, number: int) -> None:
+    """Signal a process group, if it is there."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
+    """Processes of an exec whose runner is gone: by the mark in their environment, and by the runner's session."""
+    session = _session(runner)
+    found = []
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and (_is_marked(process, mark) or (session and _session_of(process) == session)):
+            found.append(process)
+    return found
+
+
+def sweep(mark: str, runner: RunnerIdentity | None, patience: float = 10.0) -> int:
+    """Kill all leftovers of an exec, again and again until none is found; how many were killed."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + patience
+    while (found := leftovers(mark, runner)) and time.monotonic() < deadline:
+        kill(found)
+        killed.update(process.pid for process in found)
+        time.sleep(0.01)
+    return len(killed)
+
+
+def _session(runner: RunnerIdentity | None) -> int | None:
+    """The session of a dead runner. As long as it has members, the system does not use its number for another."""
+    if runner is None or runner.boot_id != boot_id():
+        return None
+    leader = start_time(runner.pid)
+    return runner.pid if leader is None or leader == runner.start_time else None
+
+
+def _session_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid) if start_time(process.pid) is not None else None
+    except OSError:
+        return None
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    if start_time(process.pid) is None:
+        return False
+    try:
+        if LINUX:
+            with open(f"/proc/{process.pid}/environ", "rb") as file:
+                return f"{MARK}={mark}".encode() in file.read().split(b"\0")
+        return process.environ().get(MARK) == mark
+    except (OSError, psutil.Error):
+        return False
+
+
+def group_and_tree(pid: int) -> Iterator[psutil.Process]:
+    """A task's own process, its descendants, and those of its process group whose parent has died."""
+    seen = {pid}
+    try:
+        yield psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    for process in descendants(pid):
+        seen.add(process.pid)
+        yield process
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.pid not in seen and os.getpgid(process.pid) == pid:
+                yield process
+        except OSError:
+            continue
+
+
+def terminate_group(group: int) -> None:
+    """Ask a process group to end; a stopped one is woken to hear it."""
+    signal_group(group, signal.SIGTERM)
+    signal_group(group, signal.SIGCONT)

@@ -1,0 +1,40 @@
+"""Why a process failed, in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from local_backend.runtime.launcher_log import one_line
+
+_TAIL = 64 * 1024
+
+
+def describe(status: int, stderr: Path) -> str:
+    """One line about a process that ended with `status` (negative: killed by that signal).
+
+    The last line that a failing program wrote to standard error says most: of a traceback it is the exception.
+    """
+    if status < 0:
+        return f"killed by signal {-status} ({signal_name(-status)})"
+    return last_line(stderr) or f"exit code {status}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file that is not blank, shortened and free of control characters; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((text for line in reversed(lines) if (text := one_line(line))), "")
