@@ -24,6 +24,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Live]]:
         live.close()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server for tests that leave nothing on it: for the many submissions that are refused."""
+    running = Live(settings_for(tmp_path_factory.mktemp("shared") / "home"))
+    yield running
+    running.close()
+
+
 @pytest.fixture
 def live(start: Callable[..., Live]) -> Live:
     """A server with default settings."""

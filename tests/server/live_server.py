@@ -26,6 +26,7 @@ from local_backend.settings import Limits, Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.submit.accept import discard
 
 TOKEN = "t0ken-of-this-test"
 PASSWORD = "pass:wörd"
@@ -142,6 +143,11 @@ class Live:
         for state in states:
             more = values if state == states[-1] else {}
             assert self.database.write(lambda c, s=state, m=more: execs.transition(c, exec_id, s, **m))
+
+    def forget(self, exec_id: str) -> None:
+        """Remove every trace of an exec."""
+        self.database.write(lambda c: execs.remove(c, exec_id))
+        discard(self.paths(exec_id))
 
     def nothing_left(self) -> bool:
         """No upload, no folder of an exec, no row."""

@@ -20,7 +20,6 @@ from local_backend.server import ServerError, make_home, open_database
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.submit import unpacker
-from local_backend.submit.accept import discard
 
 ARGS = "--exec-start PyTorch --model-dir d --model-main train.py"
 CONTENT = {"x.modelDir.tar": tar({"d/train.py": b"1", "d/more/data.bin": os.urandom(200_000)}), "extra.yaml": b"a: 1"}
@@ -61,8 +60,7 @@ def forget(live: Live, exec_id: str) -> None:
     paths = live.paths(exec_id)
     assert (paths.submitted / "d/more/data.bin").stat().st_size == 200_000
     assert (paths.submitted / "extra.yaml").read_bytes() == b"a: 1" and paths.spec.exists()
-    live.database.write(lambda c: execs.remove(c, exec_id))
-    discard(paths)
+    live.forget(exec_id)
 
 
 @pytest.mark.parametrize(("error", "for_ever"), [(errno.ENOSPC, False), (errno.ENOSPC, True), (errno.EIO, False),
