@@ -1,0 +1,156 @@
+"""Finding the local backend, or starting one; with a stand-in for `python -m local_backend.cli serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from client_desk import Desk
+from support import eventually
+
+from dlicmd import backend
+from dlicmd.errors import BackendNotStarted
+
+#: Serves the fake server in DLICMD_HOME until it is killed. Counts its starts; fails as `mode` in DLICMD_HOME says.
+STAND_IN = """
+import json, os, pathlib, signal, sys, threading
+sys.path.insert(0, {client!r})
+from fake_server import FakeServer, TOKEN, exec_object
+home = pathlib.Path(os.environ["DLICMD_HOME"])
+assert sys.argv[1:] == ["serve", "--embedded"] and home.is_absolute() and os.path.samefile(os.getcwd(), home), (sys.argv, os.getcwd())
+mode = (home / "mode").read_text() if (home / "mode").exists() else ""
+if mode == "fail":
+    print("Traceback of something", file=sys.stderr)
+    sys.exit("the port is taken")
+with open(home / "starts", "a") as starts:
+    starts.write("x")
+(home / "environment").write_text(json.dumps(dict(os.environ)))
+with FakeServer("argv,follow,local-paths") as server:
+    server.execs["w-1"] = exec_object("w-1", state="FINISHED")
+    temporary = home / "backend.json.new"
+    temporary.write_text(json.dumps({{"url": server.url, "pid": os.getpid(), "token": TOKEN}}))
+    temporary.replace(home / "backend.json")
+    threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def machine(desk: Desk, tmp_path: Path) -> Iterator[Desk]:
+    """A desk whose Python has the stand-in as `local_backend.cli`."""
+    package = tmp_path / "python" / "local_backend"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "cli.py").write_text(STAND_IN.format(client=str(Path(__file__).parent)))
+    desk.environment |= {"PYTHONPATH": str(package.parent), "DESK": str(desk.folder)}
+    yield desk
+    for process in psutil.process_iter(["cmdline"]):
+        try:
+            if process.environ().get("DESK") == str(desk.folder):
+                process.kill()
+                process.wait(60)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+
+
+def server_pid(desk: Desk) -> int:
+    return int(json.loads((desk.state / "backend.json").read_text())["pid"])
+
+
+def test_started_once_found_afterwards_and_started_again(machine: Desk) -> None:
+    first = machine.run("--exec-get", "w-1")
+    assert first.code == 0, first
+    [said] = first.err.splitlines()
+    url = json.loads((machine.state / "backend.json").read_text())["url"]
+    assert said == f"dlicmd: started the local backend at {url} (state in {machine.state})"
+    assert json.loads(first.out)["id"] == "w-1"
+    again = machine.run("--exec-get", "w-1")
+    assert again.code == 0 and again.err == ""
+    os.kill(server_pid(machine), signal.SIGKILL)
+    eventually(lambda: not psutil.pid_exists(server_pid(machine))
+               or psutil.Process(server_pid(machine)).status() == "zombie", "it is dead")
+    third = machine.run("--exec-get", "w-1")
+    assert third.code == 0 and "started the local backend" in third.err
+    assert (machine.state / "starts").read_text() == "xx"
+
+
+def test_a_file_that_outlived_its_backend(machine: Desk) -> None:
+    for text in ('{"url": "http://127.0.0.1:1", "pid": %d, "token": "t"}' % os.getpid(), "{", "[]", "{}",
+                 '{"url": 1, "pid": "x", "token": null}', '{"url": "http://127.0.0.1:1", "pid": -1, "token": "t"}'):
+        (machine.state / "starts").unlink(missing_ok=True)
+        if (machine.state / "backend.json").exists() and "fake" in (machine.state / "backend.json").read_text():
+            os.kill(server_pid(machine), signal.SIGKILL)
+        (machine.state / "backend.json").write_text(text)
+        done = machine.run("--exec-get", "w-1")
+        assert done.code == 0, (text, done)
+        assert (machine.state / "starts").read_text() == "x"
+
+
+def test_clients_that_start_at_once_start_one(machine: Desk) -> None:
+    started = [machine.start("--exec-get", "w-1") for _ in range(4)]
+    said = []
+    for process in started:
+        _, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+        said.append(err.decode())
+    assert (machine.state / "starts").read_text() == "x"
+    assert sum("started the local backend" in text for text in said) == 1
+
+
+def test_the_environment_of_the_backend(machine: Desk) -> None:
+    machine.environment |= {"DLICMD_HOME": os.path.relpath(machine.state, machine.folder), "DLI_DATA_FS": "data"}
+    (machine.folder / "queue.py").write_text("raise SystemExit('a file of the user shadows a module')")
+    done = machine.run("--exec-get", "w-1")
+    assert done.code == 0, done
+    seen = json.loads((machine.state / "environment").read_text())
+    assert os.path.samefile(seen["DLICMD_HOME"], machine.state)
+    assert seen["DLI_DATA_FS"] == str(machine.folder / "data")
+    assert (machine.state / "backend.log").stat().st_mode & 0o777 == 0o600
+    process = psutil.Process(server_pid(machine))
+    assert os.getsid(process.pid) == process.pid
+
+
+def test_a_backend_that_does_not_start(machine: Desk) -> None:
+    (machine.state / "mode").write_text("fail")
+    done = machine.run("--exec-get-all")
+    assert done.code == 8 and done.err == "dlicmd: the local backend did not start: the port is taken\n"
+
+
+def test_a_home_that_cannot_be(machine: Desk) -> None:
+    (machine.folder / "file").write_text("")
+    machine.environment["DLICMD_HOME"] = str(machine.folder / "file" / "home")
+    done = machine.run("--exec-get-all")
+    assert done.code == 8 and "cannot start the local backend" in done.err and len(done.err.splitlines()) == 1
+    machine.environment["DLICMD_HOME"] = "/proc/home"
+    assert machine.run("--exec-get-all").code == 8
+
+
+def test_a_new_home_is_private(machine: Desk, tmp_path: Path) -> None:
+    machine.state = tmp_path / "new"
+    machine.environment["DLICMD_HOME"] = str(machine.state)
+    assert machine.run("--exec-get", "w-1").code == 0
+    assert machine.state.stat().st_mode & 0o777 == 0o700
+
+
+def test_not_on_windows(desk: Desk) -> None:
+    probe = "import sys; sys.platform = 'win32'; from dlicmd.cli import main; sys.exit(main(['--exec-get-all']))"
+    done = subprocess.run([sys.executable, "-c", probe], env=desk.environment, capture_output=True, text=True,
+                          timeout=90, check=False)
+    assert done.returncode == 8 and "--rest-host" in done.stderr
+
+
+def test_a_backend_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
+    monkeypatch.setattr(backend, "START_SECONDS", 0.2)
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    try:
+        with pytest.raises(BackendNotStarted, match="did not answer within"):
+            backend._await_answer(process)
+    finally:
+        process.communicate()

@@ -1,0 +1,88 @@
+"""What the client's doors weigh, and what they offer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer, exec_object
+
+import dlicmd
+
+FORBIDDEN = {
+    "torch", "numpy", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "psutil", "local_backend", "requests",
+    "urllib3", "rich", "yaml", "platformdirs", "pathspec", "click", "dataclasses", "inspect", "logging", "subprocess",
+    "argparse", "tempfile", "asyncio",
+}
+PROBE = """
+import sys
+if {windows}:
+    for name in ("fcntl", "pwd", "grp", "resource", "termios"):
+        sys.modules[name] = None
+before = set(sys.modules)
+from dlicmd.cli import main
+code = main()
+print("\\n".join(sorted(set(sys.modules) - before)), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def modules(desk: Desk, *words: str, windows: bool = False) -> set[str]:
+    """Modules that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(windows=windows), *words], env=desk.environment, cwd=desk.folder,
+        capture_output=True, text=True, timeout=90, check=True,
+    )
+    assert json.loads(done.stdout)
+    return set(done.stderr.split())
+
+
+def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    found = modules(desk, "--exec-get", "w-1", "-o", "json")
+    assert "dlicmd.transport" in found
+    assert not {name.split(".")[0] for name in found} & FORBIDDEN
+    assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+
+
+def test_nothing_of_unix_is_needed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    fake.execs["w-1"] = exec_object("w-1")
+    modules(desk, "--exec-get", "w-1", *remote, windows=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+def test_memory(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    probe = "from dlicmd.cli import main; main(); print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    done = subprocess.run(
+        [sys.executable, "-c", probe, "--exec-get", "w-1", "-o", "json"], env=desk.environment, capture_output=True,
+        text=True, timeout=90, check=True,
+    )
+    assert int(done.stdout.split()[-1]) <= 45 * 2**10
+
+
+def test_exported_members() -> None:
+    assert dlicmd.__all__ == sorted(dlicmd.__all__, key=lambda name: name.strip("_").casefold())
+    assert all(hasattr(dlicmd, name) for name in dlicmd.__all__)
+    assert not hasattr(dlicmd, "nonsense")
+
+
+def test_importing_the_package_imports_nothing() -> None:
+    probe = "import sys; before = set(sys.modules); import dlicmd; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=90)
+    assert [name for name in done.stdout.split() if name.startswith("dlicmd")] == ["dlicmd"]
+
+
+def test_the_sdk(fake: FakeServer) -> None:
+    fake.execs["w-1"] = exec_object("w-1")
+    with dlicmd.Client("127.0.0.1", fake.port, http=True, token="fake-token-1") as client:
+        assert [run["id"] for run in client.execs()] == ["w-1"]
+        assert client.exec("w-1")["state"] == "RUNNING"
+        assert client.extensions() == frozenset()
+        try:
+            client.exec("w-2")
+        except dlicmd.DlicmdError as problem:
+            assert "w-2" in str(problem)

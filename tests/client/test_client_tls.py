@@ -1,0 +1,102 @@
+"""Remote servers: verified, never downgraded, and no token before the server is known."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from client_desk import Desk
+from fake_server import FakeServer
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def secure(authority: trustme.CA) -> Iterator[FakeServer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    with FakeServer(tls=context) as server:
+        yield server
+
+
+@pytest.fixture
+def words(secure: FakeServer) -> list[str]:
+    return ["--rest-host", "localhost", "--rest-port", str(secure.port), "--jwt-token", "fake-token-1"]
+
+
+@pytest.fixture
+def ca_file(authority: trustme.CA, tmp_path: Path) -> str:
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    return str(path)
+
+
+def test_an_unknown_authority_is_refused(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+    done = desk.run("--exec-get-all", *words)
+    assert done.code == 8 and "--ca-cert" in done.err and len(done.err.splitlines()) == 1
+    assert not secure.seen
+
+
+def test_a_named_authority(desk: Desk, secure: FakeServer, words: list[str], ca_file: str) -> None:
+    assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
+    desk.environment["DLICMD_CA_CERT"] = ca_file
+    assert desk.run("--exec-get-all", *words).code == 0
+    desk.model()
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", *words)
+    assert done.code == 0, done
+    [seen] = secure.requests("POST")
+    assert seen.headers["content-length"] == str(len(seen.body)) and "transfer-encoding" not in seen.headers
+    assert seen.query["args"] == ["--exec-start PyTorch --model-dir model --model-main train.py"]
+    assert desk.run("--exec-get", "nobody", *words).code == 6
+    wrong = desk.run("--exec-get-all", *words, "--ca-cert", str(desk.folder / "none.pem"))
+    assert wrong.code == 2 and "--ca-cert" in wrong.err
+    (desk.folder / "no.pem").write_text("no certificate")
+    assert desk.run("--exec-get-all", *words, "--ca-cert", "no.pem").code == 8
+
+
+def test_the_name_must_be_the_certificates(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("elsewhere.example").configure_cert(context)
+    with FakeServer(tls=context) as server:
+        done = desk.run("--exec-get-all", "--rest-host", "localhost", "--rest-port", str(server.port), "--jwt-token",
+                        "t", "--ca-cert", ca_file)
+        assert done.code == 8 and not server.seen
+
+
+def test_insecure_says_so(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+    done = desk.run("--exec-get-all", *words, "--insecure")
+    assert done.code == 0 and len(done.err.splitlines()) == 1 and "not verified" in done.err
+    desk.environment["DLICMD_INSECURE"] = "1"
+    assert desk.run("--exec-get-all", *words).code == 0
+
+
+def test_plain_http_needs_a_word(desk: Desk, fake: FakeServer) -> None:
+    for host in ("localhost", "127.0.0.1"):
+        done = desk.run("--exec-get-all", "--rest-host", host, "--rest-port", str(fake.port), "--jwt-token", "secret")
+        assert done.code == 8 and "--http" in done.err and len(done.err.splitlines()) == 1
+    assert not any("secret" in str(seen) for seen in fake.seen)
+
+
+def test_https_is_not_taken_for_http(desk: Desk, secure: FakeServer, words: list[str]) -> None:
+    done = desk.run("--exec-get-all", *words, "--http")
+    assert done.code == 8 and not secure.seen
+
+
+def test_a_netrc_does_not_replace_the_token(desk: Desk, secure: FakeServer, words: list[str], ca_file: str) -> None:
+    (desk.home / ".netrc").write_text("machine localhost login evil password evil\n")
+    (desk.home / ".netrc").chmod(0o600)
+    assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
+    assert secure.seen[-1].headers["authorization"] == "Bearer fake-token-1"
+
+
+def test_environment_bundles_do_not_replace_verification(
+    desk: Desk, secure: FakeServer, words: list[str], ca_file: str
+) -> None:
+    desk.environment["REQUESTS_CA_BUNDLE"] = str(desk.folder / "missing.pem")
+    assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
