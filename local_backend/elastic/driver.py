@@ -141,6 +141,7 @@ class _Driver:
             case events.Validated():
                 self._reporter.validated(action)
             case events.End():
+                self._reporter.last_progress()
                 if not self._launcher.in_process:
                     self._job.load_state(action.state)
             case events.Fail():

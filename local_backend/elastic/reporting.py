@@ -128,9 +128,12 @@ class Reporter:
         metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
         self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
 
+    def last_progress(self) -> None:
+        """Every step is committed."""
+        self._report(self._plan.epochs - 1)
+
     def end(self) -> None:
         """All is done and the model is the user's again."""
-        self._report(self._plan.epochs - 1)
         if self._hooks:
             self._hooks.train_end()
         else:

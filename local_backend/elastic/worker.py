@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import sys
-import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -242,7 +241,7 @@ class Worker:
 def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
     """Be worker `number` of the hub at `address`. `own`: the job, when this is the driver's process.
 
-    Tells the hub about an exception before raising it.
+    Shows an exception on stderr (of a worker process) and tells the hub before raising it.
     """
     link = Link(number, address, key)
     try:
@@ -260,6 +259,9 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
         raise
     except (Exception, SystemExit) as error:
         summary, text, pickled = describe_exception(error)
+        if own is None:
+            # Before telling the hub, for it may end this process at once.
+            print(text, end="", file=sys.stderr, flush=True)
         with suppress(HubGone):
             link.send({"op": "failed", "summary": summary, "traceback": text}, pickled)
         raise
@@ -277,14 +279,13 @@ def main() -> int:
     number = int(os.environ["DLI_WORKER_NUMBER"])
     try:
         serve(number, os.environ["DLI_HUB_ADDRESS"], os.environ["DLI_HUB_KEY"])
-    except HubGone as error:
+    except (HubGone, GroupBroken) as error:
         print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit):
-        traceback.print_exc()
-        return 1
+        return 1  # said already, to the hub and on stderr
     return 0
 
 

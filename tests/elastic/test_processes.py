@@ -257,6 +257,7 @@ def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, stat
     assert ended.returncode == 1
     assert ended.stderr.rstrip().splitlines()[-1] == last_line
     assert f"in {where}" in ended.stderr, "the worker's own traceback is shown"
+    assert any(f"in {where}" in text for text in ended.worker_stderr.values()), "and in the worker's own log"
     assert "not reached" not in ended.stdout
 
 
