@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -13,6 +14,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support import PATIENCE
+
+from local_backend.elastic import PRELOAD
+
+#: Forks workers with torch imported, as the backend's nursery does.
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload([*PRELOAD])
+
+
+def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: Path) -> None:
+    """A forked worker: its own environment, directory and output files."""
+    for path, descriptor in ((stdout, 1), (stderr, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    from local_backend.elastic.worker import main
+
+    raise SystemExit(main())
 
 
 @dataclass
@@ -36,11 +55,14 @@ class Outcome:
 class FakeRunner:
     """Serves one driver. `slots` slots are allocated; `on_message` sees each message after it was carried out."""
 
+    #: Start workers as fresh interpreters, `python -m local_backend.elastic.worker`.
+    cold = False
+
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
         self.tmp = tmp
         self.slots = slots
         self.max_workers = slots if max_workers is None else max_workers
-        self.workers: dict[int, subprocess.Popen] = {}
+        self.workers: dict[int, subprocess.Popen | multiprocessing.process.BaseProcess] = {}
         self.messages: list[dict] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
@@ -121,22 +143,24 @@ class FakeRunner:
             DLI_WORKER_NUMBER=str(number),
             **self._extra,
         )
-        with (
-            open(self.tmp / f"worker-{number}.stdout", "a") as out,
-            open(self.tmp / f"worker-{number}.stderr", "a") as err,
-        ):
-            self.workers[number] = subprocess.Popen(
-                [sys.executable, "-m", "local_backend.elastic.worker"],
-                env=environment,
-                cwd=self.tmp,
-                stdout=out,
-                stderr=err,
-            )
+        stdout, stderr = (self.tmp / f"worker-{number}.{stream}" for stream in ("stdout", "stderr"))
+        if self.cold:
+            with open(stdout, "a") as out, open(stderr, "a") as err:
+                self.workers[number] = subprocess.Popen(
+                    [sys.executable, "-m", "local_backend.elastic.worker"],
+                    env=environment,
+                    cwd=self.tmp,
+                    stdout=out,
+                    stderr=err,
+                )
+        else:
+            self.workers[number] = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
+            self.workers[number].start()
         threading.Thread(target=self._watch, args=(number,)).start()
 
     def _watch(self, number: int) -> None:
         worker = self.workers[number]
-        code = worker.wait()
+        code = wait_for(worker)
         killed = -code if code < 0 else None
         self._tell({
             "event": "exited",
@@ -152,3 +176,12 @@ class FakeRunner:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             return
+
+
+def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess) -> int:
+    """Exit code of a worker, negative for a signal; fails when it does not end."""
+    if isinstance(worker, subprocess.Popen):
+        return worker.wait(PATIENCE)
+    worker.join(PATIENCE)
+    assert worker.exitcode is not None, "the worker does not end"
+    return worker.exitcode

@@ -87,7 +87,9 @@ def test_the_digits_sample_with_the_zip_on_two_workers(fabric_home, tmp_path):
     for folder in ("result", "log"):
         (tmp_path / folder).mkdir()
     environment = {"FABRIC_HOME": str(fabric_home), "DATA_DIR": str(DIGITS / "data")}
-    ended = FakeRunner(tmp_path, 2).run(DIGITS / "train.py", "--epochs", "10", **environment)
+    runner = FakeRunner(tmp_path, 2)
+    runner.cold = True
+    ended = runner.run(DIGITS / "train.py", "--epochs", "10", **environment)
     assert ended.returncode == 0, ended.stderr
     (line,) = [line for line in ended.stdout.splitlines() if line.startswith("Test accuracy: ")]
     assert float(line.split()[-1]) >= 0.97

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fake_runner import FakeRunner
+from fake_runner import FakeRunner, wait_for
 from support import PATIENCE
 
 from local_backend.elastic.frames import receive_frame, send_frame
@@ -287,7 +287,7 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
     ended = runner.run(script)
     assert ended.returncode == -signal.SIGKILL
     for worker in runner.workers.values():
-        assert worker.wait(PATIENCE) is not None
+        wait_for(worker)
 
 
 def test_what_cannot_be_pickled_is_named(tmp_path):
