@@ -67,17 +67,21 @@ class EmbeddedTransport:
         self._plain = self._endpoint = None
 
     def _once(self, request: Request) -> Answer:
-        if self._plain is None or self._endpoint is None:
+        if self._endpoint is None:
             self._endpoint = find() or start()
-            self._plain = PlainTransport(self._endpoint.url, retry=False)
-        headers = {**request.headers, "Authorization": f"Bearer {self._endpoint.token}"}
         try:
-            return self._plain.send(request._replace(headers=headers))
+            return self._to(self._endpoint, request)
         except ConnectFailed:
             # The file outlived its backend, and its process id may be somebody else's now.
-            self._endpoint = self._plain = None
-            start()
-            raise
+            self.close()
+            self._endpoint = start()
+            return self._to(self._endpoint, request)
+
+    def _to(self, endpoint: Endpoint, request: Request) -> Answer:
+        if self._plain is None:
+            self._plain = PlainTransport(endpoint.url, retry=False)
+        headers = {**request.headers, "Authorization": f"Bearer {endpoint.token}"}
+        return self._plain.send(request._replace(headers=headers))
 
 
 def find() -> Endpoint | None:

@@ -101,9 +101,13 @@ def _show(source: Iterator[News], view: View) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for news in source:
         found = news.exec
+        over = is_over(found)
+        if not over:
+            view.state(found)
         for line in news.lines:
             view.line(line.text, line.task, line.stream)
-        view.state(found)
+        if over:
+            view.state(found)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The live view on a terminal: the program's output scrolls by above one line with a bar that tells the progress."""
+"""The live view on a terminal: the program's output scrolls by above two lines that tell the progress."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from dlicmd.console import inert
 from dlicmd.contract import states, wire
 from dlicmd.times import duration
-from dlicmd.views import progress_text, share_done
+from dlicmd.views import how_it_goes, share_done, where_it_is
 
 _STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow"}
 
@@ -47,11 +47,12 @@ class LiveView:
     def _picture(self) -> Group:
         state = str(self._found.get(wire.STATE) or "")
         row = Table.grid(padding=(0, 1))
-        cells: list[Any] = [Text(self._exec_id, style="bold")]
+        cells: list[Any] = [Text(self._exec_id, style="bold", no_wrap=True)]
         done = share_done(self._found)
         if done is not None:
             cells.append(ProgressBar(total=1.0, completed=done, width=20))
-        cells.append(Text(progress_text(self._found), style=_STYLES.get(state, "cyan")))
-        cells.append(Text(duration(time.monotonic() - self._began), style="dim"))
+        text = f"{where_it_is(self._found)}  {duration(time.monotonic() - self._began)}"
+        cells.append(Text(text, style=_STYLES.get(state, "cyan"), no_wrap=True, overflow="ellipsis"))
         row.add_row(*cells)
-        return Group(row, Text("Ctrl-C detaches; the job goes on", style="dim"))
+        parts = [how_it_goes(self._found), "Ctrl-C detaches, the job goes on"]
+        return Group(row, Text("  ".join(part for part in parts if part), style="dim", no_wrap=True))

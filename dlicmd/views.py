@@ -73,6 +73,11 @@ class Plain:
 
 def progress_text(found: dict[str, Any]) -> str:
     """State and progress in one line: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  loss 0.1234`."""
+    return "  ".join(part for part in (where_it_is(found), how_it_goes(found)) if part)
+
+
+def where_it_is(found: dict[str, Any]) -> str:
+    """`RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as it is known, or what it waits for."""
     state = str(found.get(wire.STATE) or states.SUBMITTED)
     parts = [states.SHORT.get(state, state)]
     workers, left = _number(found, wire.WORKERS), _number(found, wire.SECONDS_LEFT)
@@ -80,16 +85,22 @@ def progress_text(found: dict[str, Any]) -> str:
         parts.append(f"{workers:.0f} worker" + ("" if workers == 1 else "s"))
     parts += [text for text in (_count(found, "epoch", wire.EPOCH, wire.EPOCHS),
                                 _count(found, "step", wire.STEP, wire.STEPS)) if text]
-    for key, form in ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s"), (wire.LOSS, "loss {:.4f}"),
-                      (wire.ACCURACY, "accuracy {:.4f}")):
-        value = _number(found, key)
-        if value is not None:
-            parts.append(form.format(value))
     if left is not None:
         parts.append(f"{duration(left)} left")
     if not states.is_terminal(state) and found.get(wire.MESSAGE):
         parts.append(f"({found[wire.MESSAGE]})")
     return inert("  ".join(parts)).replace("\n", " ")
+
+
+def how_it_goes(found: dict[str, Any]) -> str:
+    """`812 samples/s  loss 0.1234  accuracy 0.9567`, as far as it is known."""
+    parts = []
+    for key, form in ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s"), (wire.LOSS, "loss {:.4f}"),
+                      (wire.ACCURACY, "accuracy {:.4f}")):
+        value = _number(found, key)
+        if value is not None:
+            parts.append(form.format(value))
+    return "  ".join(parts)
 
 
 def share_done(found: dict[str, Any]) -> float | None:

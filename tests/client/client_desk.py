@@ -43,12 +43,14 @@ class Desk:
             path.mkdir()
         self.environment = {
             name: value for name, value in os.environ.items()
-            if not name.startswith(("DLI", "REQUESTS_", "CURL_", "PYTHONUNBUFFERED")) and not name.lower().endswith("_proxy")
+            if not name.startswith(("DLI", "REQUESTS_", "CURL_", "PYTHONUNBUFFERED"))
+            and not name.lower().endswith("_proxy")
         } | {"HOME": str(self.home), "DLICMD_HOME": str(self.state), "COLUMNS": "100"}
 
     def embed(self, server: FakeServer) -> None:
         """Make `server` the local backend of this user."""
-        (self.state / "backend.json").write_text(json.dumps({"url": server.url, "pid": os.getpid(), "token": TOKEN}))
+        found = {"url": server.url, "pid": os.getpid(), "token": TOKEN}
+        (self.state / "backend.json").write_text(json.dumps(found))
 
     def start(self, *words: str | bytes, **more: object) -> subprocess.Popen[bytes]:
         """Start dlicmd."""

@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from client_desk import Desk  # noqa: E402
-from fake_server import TOKEN, FakeServer  # noqa: E402
+from client_desk import Desk
+from fake_server import TOKEN, FakeServer
 
 
 @pytest.fixture

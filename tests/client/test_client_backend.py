@@ -24,7 +24,7 @@ import json, os, pathlib, signal, sys, threading
 sys.path.insert(0, {client!r})
 from fake_server import FakeServer, TOKEN, exec_object
 home = pathlib.Path(os.environ["DLICMD_HOME"])
-assert sys.argv[1:] == ["serve", "--embedded"] and home.is_absolute() and os.path.samefile(os.getcwd(), home), (sys.argv, os.getcwd())
+assert sys.argv[1:] == ["serve", "--embedded"] and home.is_absolute() and os.path.samefile(os.getcwd(), home)
 mode = (home / "mode").read_text() if (home / "mode").exists() else ""
 if mode == "fail":
     print("Traceback of something", file=sys.stderr)
@@ -81,7 +81,8 @@ def test_started_once_found_afterwards_and_started_again(machine: Desk) -> None:
 
 
 def test_a_file_that_outlived_its_backend(machine: Desk) -> None:
-    for text in ('{"url": "http://127.0.0.1:1", "pid": %d, "token": "t"}' % os.getpid(), "{", "[]", "{}",
+    foreign = json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "t"})
+    for text in (foreign, "{", "[]", "{}",
                  '{"url": 1, "pid": "x", "token": null}', '{"url": "http://127.0.0.1:1", "pid": -1, "token": "t"}'):
         (machine.state / "starts").unlink(missing_ok=True)
         if (machine.state / "backend.json").exists() and "fake" in (machine.state / "backend.json").read_text():

@@ -43,8 +43,8 @@ def test_plain_output(desk: Desk, followed: FakeServer) -> None:
     assert done.out == "hello\nlast words\n"
     assert done.err.splitlines() == [
         "[PENDING_PJ  (waits for 1 more slot)]",
+        "[RUNNING  2 workers  epoch 1/3  step 4/12  1m1s left  1,234 samples/s  loss 0.5000]",
         "warning: ü",
-        "[RUNNING  2 workers  epoch 1/3  step 4/12  1,234 samples/s  loss 0.5000  1m1s left]",
         "[FINISHED]",
         "dlicmd: w-1 FINISHED after 2m5s; fetch its result with: dlicmd --exec-trainresult w-1",
     ]
@@ -84,7 +84,7 @@ def test_submit_and_follow(desk: Desk, followed: FakeServer) -> None:
     ],
 )
 def test_exit_codes(
-    desk: Desk, local: FakeServer, found: dict[str, Any], words: list[str], code: int, said: str
+    desk: Desk, local: FakeServer, *, found: dict[str, Any], words: list[str], code: int, said: str
 ) -> None:
     local.execs["w-1"] = exec_object("w-1", **found)
     local.news = [{"exec": local.execs["w-1"], "lines": [], "cursor": ""}]

@@ -49,7 +49,9 @@ def test_credentials_from_the_environment_and_the_command_line(desk: Desk, fake:
 
 @pytest.mark.parametrize(("given", "words"), [(b"", ["--username", "u"]), (b"\n", ["--username", "u"]), (b"x", []),
                                               (b"x", ["--username", "a:b"])])
-def test_nothing_to_log_on_with(desk: Desk, fake: FakeServer, server: list[str], given: bytes, words: list[str]) -> None:
+def test_nothing_to_log_on_with(
+    desk: Desk, fake: FakeServer, server: list[str], given: bytes, words: list[str]
+) -> None:
     done = desk.run("--logon", *server, *words, given=given)
     assert done.code == 2 and len(done.err.splitlines()) == 1 and not fake.seen
 

@@ -155,14 +155,14 @@ def test_a_file_that_goes_away_or_shrinks(folder: Path, monkeypatch: pytest.Monk
         with pytest.raises(PackageError, match="became shorter"):
             package.pack(folder)
     (folder / "train.py").unlink()
-    with pytest.raises(PackageError, match="cannot read .*train.py"):
+    with pytest.raises(PackageError, match=r"cannot read .*train\.py"):
         package.pack(folder)
 
 
 def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))
+    monkeypatch.setattr(package.tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(PackageError, match="No space left"):
         package.pack(folder)
 

@@ -75,9 +75,9 @@ def test_damage_is_noticed(desk: Desk, done: FakeServer, reply: Reply) -> None:
 
 HOSTILE = [
     "../../evil.zip", "/etc/evil.zip", "..", ".", "", "/", "\\..\\..\\evil.zip", "C:\\evil.zip", "a/b/../../evil.zip",
-    ".bashrc", ".ssh", "~/evil", "~root", "-rf", "--help", "con", "NUL.zip", "lpt1.txt", "e\x1b[31mvil.zip", "evil\x00.zip",
-    "evil.zip ", " evil", "\u202egpj.exe", "a" * 5000, "ü" * 300, '"quoted.zip"', '"../q\\"uoted.zip"', "%2e%2e%2fevil",
-    "evil?.zip", "e*v|i<l>.zip", "evil:stream", "....//evil", "x;y", "\ufeff.zip",
+    ".bashrc", ".ssh", "~/evil", "~root", "-rf", "--help", "con", "NUL.zip", "lpt1.txt", "e\x1b[31mvil.zip",
+    "e\x00.zip", "evil.zip ", " evil", "\u202egpj.exe", "a" * 5000, "ü" * 300, '"quoted.zip"', '"../q\\"uoted.zip"',
+    "%2e%2e%2fevil", "evil?.zip", "e*v|i<l>.zip", "evil:stream", "....//evil", "x;y", "\ufeff.zip",
 ]
 
 

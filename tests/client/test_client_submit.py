@@ -47,8 +47,8 @@ def test_a_folder_for_another_server(desk: Desk, fake: FakeServer, remote: list[
     assert "Copying files and directories ..." in done.err
     seen = post(fake)
     assert seen.target.startswith(f"{BASE}/execs/?args=--exec-start%20PyTorch%20--model-dir%20%27my%20model%27%20")
-    assert args(seen) == ("--exec-start PyTorch --model-dir 'my model' --model-main train.py --debug-level info --lr 0.1 "
-                          "-- --name 'DDP Tutorial' -o 'x#&+%'")
+    assert args(seen) == ("--exec-start PyTorch --model-dir 'my model' --model-main train.py --debug-level info "
+                          "--lr 0.1 -- --name 'DDP Tutorial' -o 'x#&+%'")
     assert seen.headers["content-length"] == str(len(seen.body))
     assert seen.headers["authorization"] == "Bearer fake-token-1"
     assert "transfer-encoding" not in seen.headers
@@ -147,8 +147,9 @@ def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: lis
 
 
 def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
-    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta=type=fs,data_path=/no/such", "--", "x")
-    assert done.code == 2 and "/no/such" in done.err
+    meta = "--cs-datastore-meta=type=fs,data_path=/no/way"
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", meta, "--", "x")
+    assert done.code == 2 and "/no/way" in done.err
     assert not local.requests("POST")
 
 
