@@ -139,6 +139,7 @@ def _logging(settings: Settings) -> Iterator[None]:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.raiseExceptions = False  # a full disk must not turn every log line into a traceback
     try:
         yield
@@ -227,8 +228,8 @@ def _run(settings: Settings, database: Database, sock: socket.socket) -> None:
     from local_backend.runtime.supervisor import Supervisor
 
     token = secrets.token_urlsafe(32)
-    # Taken out of the environment, so that no job inherits it.
-    password = os.environ.pop("DLI_PASSWORD", None)
+    # Taken out of the environment, so that no job inherits a secret.
+    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")]
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)

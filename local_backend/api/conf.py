@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter
@@ -10,6 +11,7 @@ from fastapi import APIRouter
 from dlicmd import __version__
 from dlicmd.contract import wire
 from local_backend.api.backend import TheBackend, TheUser
+from local_backend.store import execs
 from local_backend.submit.catalogue import FRAMEWORKS, Framework
 
 router = APIRouter(tags=["conf"])
@@ -30,11 +32,13 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 
 @router.get(wire.STATUS)
 def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
-    """Version, uptime in seconds, and what the supervisor says: slots, jobs by state, nursery."""
+    """Version, uptime in seconds, execs by state, and what the supervisor says of slots and nursery."""
+    rows = backend.database.read(lambda c: execs.of_user(c, None))
     return {
         "version": __version__,
         "embedded": backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
+        "jobs": dict(Counter(row.state for row in rows)),
         **backend.supervisor.status(),
     }
 

@@ -129,6 +129,13 @@ def stop(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     return Response(status_code=204)
 
 
+@router.post(wire.EXECS + "/{exec_id}/deploy")
+def deploy(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+    """Deploying a trained model: refused, the local backend serves no models."""
+    row = backend.exec_row(exec_id, user)
+    raise ApiError(501, f"The local backend does not deploy models; fetch the result of {row.id} instead")
+
+
 def request_stop(backend: Backend, row: ExecRow) -> None:
     """Ask the supervisor to stop an exec. Raises ApiError when it is over already."""
     if row.terminal:

@@ -96,8 +96,11 @@ def _volume(name: Any, number: int, roots: DataRoots) -> Path:
 
 
 def _directory(path: str, roots: DataRoots) -> str:
-    """A path below DLI_DATA_FS, or, where that is allowed, anywhere on this machine."""
+    """A path below DLI_DATA_FS, or, where that is allowed, anywhere on this machine; empty when no path was asked for
+    and there is no DLI_DATA_FS: such a job brings its data along."""
     _check_characters(path)
+    if not path and not roots.data_fs.exists():
+        return ""
     if os.path.isabs(path) and roots.anywhere:
         return _existing(os.path.realpath(path), path)
     if os.path.isabs(path) and not _inside(os.path.realpath(path), os.path.realpath(roots.data_fs)):

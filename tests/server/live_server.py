@@ -42,7 +42,7 @@ class QuietSupervisor:
         self.woken += 1
 
     def status(self) -> dict[str, object]:
-        return {"slots": {"total": 2, "held": 0}, "jobs": {}, "nursery": "idle"}
+        return {"slots": {"total": 2, "held": 0}, "nursery": "idle"}
 
 
 @dataclass

@@ -303,6 +303,12 @@ def test_data_places(live: Live, tmp_path) -> None:
     assert "'connection_asset'" in data_dir(sources=[{"type": "connection_asset"}])
 
 
+def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:
+    live.settings.data_fs.rmdir()
+    assert live.row(live.submitted()).job.data_dir == ""
+    assert live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path=x", {"main.py": b""}).status == 400
+
+
 def test_a_shared_server_keeps_paths_inside(start, tmp_path) -> None:
     live = start(embedded=False)
     answer = live.submit(f"{SINGLE} --cs-datastore-meta type=fs,data_path={tmp_path}", {"main.py": b""})

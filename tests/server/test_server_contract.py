@@ -6,6 +6,7 @@ import json
 
 import pytest
 from live_server import Live, multipart, quoted, tar
+from support import eventually
 
 from dlicmd.contract import states, wire
 
@@ -183,8 +184,9 @@ def test_frameworks(live: Live) -> None:
 
 
 def test_status_and_instances(live: Live) -> None:
+    live.submitted()
     status = live.call("GET", "/status").json()
-    assert status["slots"] == {"total": 2, "held": 0} and status["uptime"] >= 0
+    assert status["slots"] == {"total": 2, "held": 0} and status["uptime"] >= 0 and status["jobs"] == {"SUBMITTED": 1}
     assert live.call("GET", "/scheduler/instances").json()[0]["state"] == "STARTED"
 
 
@@ -201,13 +203,22 @@ def test_applications(live: Live) -> None:
     assert live.call("GET", "/scheduler/applications?applicationid=x").json() == []
 
 
-def test_a_server_error_is_text_without_traceback(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_error_is_text_without_traceback(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken() -> dict[str, object]:
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(live.supervisor, "status", broken)
     answer = live.call("GET", "/status")
     assert answer.status == 500 and answer.text.startswith("Error 500: ") and "secret" not in answer.text
+    eventually(lambda: "RuntimeError: secret detail" in caplog.text, "the traceback is in the log")
+
+
+def test_deploy_is_refused_with_a_sentence(live: Live) -> None:
+    answer = live.call("POST", f"/execs/{live.submitted()}/deploy", b"{}")
+    assert answer.status == 501 and answer.text.startswith("Error 501: ")
+    assert live.call("POST", "/execs/local-99/deploy").status == 400
 
 
 def test_unknown_path_and_method_are_text(live: Live) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 import trustme
+from live_server import multipart, quoted, tar
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
@@ -194,6 +197,45 @@ def test_the_password_for_logon_is_kept_from_jobs(run: Run, environment: dict[st
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         token = json.loads(answer.read())["accessToken"]
     assert get(url, wire.EXECS, token) == []
+
+
+def test_kill_of_the_server_loses_no_acknowledged_submission(run: Run, environment: dict[str, str]) -> None:
+    acknowledged: list[str] = []
+    body, kind = multipart([("file", "m.modelDir.tar", tar({"m/run.sh": b"true", "m/data": os.urandom(100_000)}))])
+    path = f"{wire.EXECS}?args={quoted('--exec-start PyTorch --model-dir m --user-cmd -- true')}"
+
+    def submit_until_it_dies(url: str, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+        while True:
+            try:
+                request = urllib.request.Request(url + path, data=body, headers=headers)
+                with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                    acknowledged.append(json.loads(answer.read())[wire.ID])
+            except (OSError, http.client.HTTPException):
+                return
+
+    for round_number in range(1, 4):
+        server = run("serve")
+        url, token = serving(server), backend_file(environment)["token"]
+        clients = [threading.Thread(target=submit_until_it_dies, args=(url, token)) for _ in range(3)]
+        for client in clients:
+            client.start()
+        enough = len(acknowledged) + 3 * round_number
+        eventually(lambda n=enough: len(acknowledged) >= n, "some submissions are acknowledged")
+        server.kill()
+        for client in clients:
+            client.join(PATIENCE)
+        server.wait()
+    server = run("serve")
+    listed = get(serving(server), wire.EXECS, backend_file(environment)["token"])
+    ids = {item[wire.ID] for item in listed}
+    assert len(acknowledged) == len(set(acknowledged)) and set(acknowledged) <= ids
+    home = Path(environment["DLICMD_HOME"])
+    assert {path.name for path in (home / "jobs").iterdir()} == ids
+    assert list((home / "incoming").iterdir()) == []
+    for item in listed:
+        assert (Path(item["workDir"]) / "data").stat().st_size == 100_000
+    assert ended(run("stop", "--jobs"))[0] == 0
 
 
 def test_a_stale_backend_file_is_no_running_server(run: Run, environment: dict[str, str]) -> None:
