@@ -133,7 +133,7 @@ class ExecPaths:
 
     def log_dir(self, task: str) -> Path:
         """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
-        group = task.split("-")[0]
+        group = task.partition("-")[0]
         mark = hashlib.sha256(f"{self.exec_id} {task}".encode()).hexdigest()[:5]
         return self.logs / f"app.{self.exec_id}-{group}-{mark}"
 

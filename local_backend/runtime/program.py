@@ -137,15 +137,15 @@ def _new_main() -> dict[str, Any]:
 
 
 def _standard_streams() -> None:
-    """stdin, stdout and stderr as `python -u` makes them."""
-    for fd, name, errors in ((1, "stdout", None), (2, "stderr", "backslashreplace")):
+    """stdin, stdout and stderr as `python -u` makes them; encodings as this interpreter found them."""
+    for fd, name, old in ((1, "stdout", sys.stdout), (2, "stderr", sys.stderr)):
         raw = io.FileIO(fd, "w", closefd=False)
         raw.name = f"<{name}>"
-        stream = io.TextIOWrapper(raw, None, errors, newline="\n", write_through=True)
+        stream = io.TextIOWrapper(raw, old.encoding, old.errors, newline="\n", write_through=True)
         stream.mode = "w"  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.stdin = sys.__stdin__ = open(0, encoding=None, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)  # type: ignore[misc]  # noqa: SIM115
 
 
 def _forget_the_nursery() -> None:

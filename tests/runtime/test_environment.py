@@ -1,0 +1,127 @@
+"""The environment of processes, a pure function."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.paths import DRIVER, HomePaths
+from local_backend.runtime.tasks import resolve
+from local_backend.scheduler.policy import CPU, GPU, Slot
+
+HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
+ROOT = "/h/results/ada/batchworkdir/local-7"
+
+
+def launch(slots: tuple[Slot, ...] = (Slot("cpu-0", CPU),), environment: dict[str, str] | None = None,
+           **spec: Any) -> Launch:
+    values = {"exec_id": "local-7", "framework": "PyTorch", "user": "ada", "app_name": "a", "num_worker": 1,
+              "model_dir": "digits", "main": "train.py", "data_dir": "/h/data/mnist",
+              "datastore_meta": "type=fs,data_path=mnist"}
+    return Launch(JobSpec(**values | spec), 1, HOME, slots, 4, environment or {"PATH": "/bin", "LANG": "C"}, 1.0)
+
+
+def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
+    return of_task(one, task or TaskId("task12n-1", 1, one.slots), master_port=4711, cores=8)
+
+
+def test_a_program_finds_what_the_contract_promises() -> None:
+    env = env_of(launch())
+    expected = {
+        "DATA_DIR": "/h/data/mnist", "RESULT_DIR": ROOT, "SAVED_MODEL_DIR": f"{ROOT}/model",
+        "CHECKPOINT_DIR": f"{ROOT}/checkpoint", "DLI_EXECID": "local-7", "APP_ID": "local-7", "JOB_ID": "local-7",
+        "DLI_DATA_FS": "/h/data", "DLI_RESULT_FS": "/h/results", "DLI_WORK_DIR": f"{ROOT}/_submitted_code/digits",
+        "MODEL_FILE_LOCATION": f"{ROOT}/_submitted_code", "FABRIC_HOME": "/h/fabric", "FRAME_WORK": "PyTorch",
+        "DLI_IS_ELASTIC": "false", "DLI_CS_DATASTORE_META": "type=fs,data_path=mnist", "DLI_SUBMIT_USERNAME": "ada",
+        "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "x", "TASK_ID": "1", "DLI_TASK_ID": "0", "IS_TASK0": "",
+        "PYTHONUSERBASE": "/h/results/ada", "TASK12N_DEVICE_TYPE": "cpu", "EMETRICS_STREAMING": "ON", "LANG": "C",
+        "OMP_NUM_THREADS": "2",
+    }
+    assert expected.items() <= env.items()
+    assert env["LOG_DIR"] == f"{ROOT}/log/app.{env['MSD_POD_NAME']}"
+    assert env["MSD_POD_NAME"].startswith("local-7-task12n-")
+    assert env["PYTHONPATH"].split(os.pathsep)[:1] == [f"{ROOT}/_submitted_code/digits"]
+    assert "/h/fabric/libs/fabric.zip" in env["PYTHONPATH"].split(os.pathsep)
+    assert not {"RANK", "WORLD_SIZE", "TF_CONFIG", "DLI_IS_DRIVER"} & set(env)
+
+
+def test_distributed_workers_are_told_their_rank() -> None:
+    one = launch((Slot("cpu-0", CPU), Slot("cpu-1", CPU)), framework="distPyTorch", num_worker=2)
+    env = env_of(one, TaskId("task12n-2", 2, one.slots[1:]))
+    expected = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711", "WORLD_SIZE": "2", "RANK": "1", "NODE_RANK": "1",
+                "WMLA_NWORKER": "2", "WMLA_WORKER_NDEVICE": "1", "TASK_ID": "2", "DLI_TASK_ID": "1"}
+    assert expected.items() <= env.items()
+    assert env["GLOO_SOCKET_IFNAME"].startswith("lo")
+
+
+def test_the_driver_sees_no_gpu_and_each_worker_exactly_its_own() -> None:
+    slots = (Slot("gpu-0", GPU, "GPU-aa"), Slot("gpu-1", GPU, "GPU-bb"))
+    one = launch(slots, elastic=True, framework="edtPyTorch", num_worker=2)
+    driver = env_of(one, TaskId(DRIVER, 0))
+    assert (driver["CUDA_VISIBLE_DEVICES"], driver["DLI_IS_DRIVER"], driver["IS_TASK0"]) == ("", "true", "true")
+    assert driver["FABRIC_BACKEND"] == "pytorch"
+    worker = env_of(one, TaskId("task12n-2", 2, slots[1:]))
+    assert (worker["CUDA_VISIBLE_DEVICES"], worker["TASK12N_DEVICE_TYPE"]) == ("GPU-bb", "ngpus")
+    assert "DLI_IS_DRIVER" not in worker
+    assert "RANK" not in worker
+
+
+def test_the_submitters_variables_come_last_but_the_code_stays_importable() -> None:
+    env = env_of(launch(env={"DATA_DIR": "/mine", "A B": "ü=1", "PYTHONPATH": "/my/libs"}))
+    assert (env["DATA_DIR"], env["A B"]) == ("/mine", "ü=1")
+    assert env["PYTHONPATH"].split(os.pathsep)[:2] == [f"{ROOT}/_submitted_code/digits", "/my/libs"]
+    assert "/h/fabric/libs/fabric.zip" in env["PYTHONPATH"]
+
+
+def test_secrets_of_the_server_stay_with_it() -> None:
+    secrets = {"DLI_PASSWORD": "p", "DLICMD_TOKEN": "t", "DLICMD_PASSWORD": "q"}
+    assert inherited({**secrets, "HOME": "/home/ada"}) == {"HOME": "/home/ada"}
+
+
+def test_an_environment_of_its_own_leads_the_path() -> None:
+    env = env_of(launch(conda_env="/opt/envs/mine"))
+    assert env["PATH"] == "/opt/envs/mine/bin:/bin"
+    assert env["CONDA_PREFIX"] == "/opt/envs/mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "cold"),
+    [({}, False), ({"env": {"EPOCHS": "3"}}, False), ({"env": {"OMP_NUM_THREADS": "1"}}, True),
+     ({"env": {"PYTHONHASHSEED": "0"}}, True), ({"env": {"LD_PRELOAD": "x.so"}}, True),
+     ({"conda_env": "/opt/envs/mine"}, True), ({"user_cmd": ("ls",)}, True)],
+)
+def test_when_a_forked_process_will_not_do(change: dict[str, Any], cold: bool) -> None:
+    spec = dataclasses.replace(launch().spec, **change)
+    assert needs_own_interpreter(spec) is cold
+    assert acts_at_start(["MALLOC_ARENA_MAX"])
+
+
+def test_a_thread_count_of_the_server_is_kept() -> None:
+    assert env_of(launch(environment={"OMP_NUM_THREADS": "3"}))["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_command_that_is_a_file_of_the_code_runs_as_the_platform_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "go.sh").write_text("#!/bin/sh\necho hi\n")
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "folder").mkdir()
+    assert resolve(["go.sh", "a b"], tmp_path, "python") == (str(tmp_path / "go.sh"), "a b")
+    assert os.access(tmp_path / "go.sh", os.X_OK)
+    assert resolve(["train.py", "1"], tmp_path, "python") == ("python", str(tmp_path / "train.py"), "1")
+    assert resolve(["bash", "go.sh"], tmp_path, "python") == ("bash", "go.sh")
+    assert resolve(["folder"], tmp_path, "python") == ("folder",)
+
+
+def test_a_launch_is_written_and_read_whole(tmp_path: Path) -> None:
+    home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
+    one = dataclasses.replace(launch((Slot("gpu-0", GPU, "GPU-aa"),), user_cmd=("a b", "'c'")), home=home)
+    one.paths.state.mkdir(parents=True)
+    one.write()
+    assert Launch.read(one.paths.spec) == one
+    assert one.paths.spec.stat().st_mode & 0o777 == 0o600

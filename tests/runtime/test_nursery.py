@@ -1,0 +1,79 @@
+"""The nursery: small, single-threaded, gone when idle or unwanted, and not missed when it cannot be had."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from runtime_support import Bench, bench, gone
+from support import eventually
+
+from dlicmd.contract.states import FINISHED, KILLED
+
+#: Of the issue that asked for it: what the nursery may hold while it waits.
+MOST_RESIDENT = 300 * 2**20
+
+
+def nursery(one: Bench) -> dict[str, object]:
+    return one.supervisor.status()["nursery"]  # type: ignore[attr-defined, no-any-return]
+
+
+def ready_pid(one: Bench) -> int:
+    eventually(lambda: nursery(one)["state"] == "ready", "the nursery gets ready")
+    return int(str(nursery(one)["pid"]))
+
+
+def test_it_is_small_single_threaded_and_leaves_no_zombie(warm: Bench) -> None:
+    process = psutil.Process(ready_pid(warm))
+    for one in [warm.submit("print(1)") for _ in range(3)]:
+        assert warm.wait(one).state == FINISHED
+    assert process.memory_info().rss <= MOST_RESIDENT
+    assert process.num_threads() == 1
+    eventually(lambda: not process.children(), "its runners are reaped")
+
+
+def test_programs_are_forked_from_it(warm: Bench) -> None:
+    ready_pid(warm)
+    one = warm.submit("import sys\nprint('torch' in sys.modules)\n")
+    assert warm.wait(one).state == FINISHED
+    assert warm.output(one) == "True\n"
+
+
+def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
+    ready_pid(warm)
+    one = warm.submit("import os, time\nos.fork()\nos.setsid()\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
+    warm.wait_for_file(one, "started")
+    eventually(lambda: len(warm.leftovers(one)) == 3, "runner, program and its child are found")
+    warm.stop(one)
+    assert warm.wait(one).state == KILLED
+    eventually(lambda: not warm.leftovers(one), "all are gone")
+
+
+def test_when_it_dies_the_next_job_starts_another(tmp_path: Path) -> None:
+    with bench(tmp_path, nursery_idle=600.0) as one:
+        first = ready_pid(one)
+        os.kill(first, signal.SIGKILL)
+        job = one.submit("import sys\nprint('torch' in sys.modules)\n")
+        assert one.wait(job).state == FINISHED
+        eventually(lambda: gone(first), "it is reaped")
+
+
+def test_it_goes_when_idle_and_comes_back_on_demand(tmp_path: Path) -> None:
+    with bench(tmp_path, nursery_idle=0.2) as one:
+        eventually(lambda: nursery(one)["state"] == "off", "it goes")
+        job = one.submit("print(1)")
+        assert one.wait(job).state == FINISHED
+
+
+def test_jobs_run_without_it_when_it_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('broken')\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    with bench(tmp_path / "home", nursery_idle=600.0) as one:
+        job = one.submit("print('here')")
+        assert one.wait(job).state == FINISHED
+        assert one.output(job) == "here\n"

@@ -1,0 +1,148 @@
+"""The runner channel, as an elastic program uses it: a driver that speaks it by hand."""
+
+from __future__ import annotations
+
+import json
+import socket
+import textwrap
+
+import pytest
+from runtime_support import Bench
+from support import eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import ERROR, FINISHED, RUNNING
+from local_backend.runtime.channel import Channel
+
+PROLOGUE = """
+    import json, os, socket, sys, time
+    link = socket.socket(fileno=int(os.environ["DLI_RUNNER_FD"]))
+    lines = link.makefile("r")
+    def say(**message):
+        link.sendall(json.dumps(message).encode() + b"\\n")
+    def hear():
+        return json.loads(lines.readline())
+"""
+SPAWN = """
+    say(op="hello")
+    allocation = hear()
+    server = socket.create_server(("127.0.0.1", 0))
+    address = "127.0.0.1:%d" % server.getsockname()[1]
+    say(op="spawn", worker=1, slot=allocation["slots"][-1]["id"], address=address, key="ab")
+"""
+ELASTIC = {"framework": "edtPyTorch", "elastic": True}
+
+
+def elastic(bench: Bench, program: str, **spec: object) -> str:
+    return bench.submit(textwrap.dedent(PROLOGUE) + textwrap.dedent(program), **{**ELASTIC, "num_worker": 3, **spec})
+
+
+@pytest.fixture(params=["warm", "cold"])
+def any_bench(request: pytest.FixtureRequest) -> Bench:
+    found: Bench = request.getfixturevalue(request.param)
+    return found
+
+
+def test_the_driver_is_told_its_allocation(any_bench: Bench) -> None:
+    one = elastic(any_bench, "say(op='hello')\nprint(json.dumps(hear()), os.environ['DLI_IS_DRIVER'])\n")
+    assert any_bench.wait(one).state == FINISHED, any_bench.output(one, "stderr", "task0")
+    answer, _, is_driver = any_bench.output(one, task="task0").rpartition(" ")
+    slots = [{"id": "cpu-0", "kind": "cpu"}, {"id": "cpu-1", "kind": "cpu"}]
+    assert json.loads(answer) == {"event": "allocation", "slots": slots, "max_workers": 3}
+    assert is_driver == "true\n"
+
+
+def test_a_worker_is_started_and_killed_on_demand(any_bench: Bench) -> None:
+    program = SPAWN + """
+    peer, _ = server.accept()
+    say(op="kill", worker=1)
+    print(json.dumps(hear()))
+    """
+    one = elastic(any_bench, program)
+    row = any_bench.wait(one)
+    assert row.state == FINISHED, any_bench.output(one, "stderr", "task0") + any_bench.output(one, "stderr")
+    event = json.loads(any_bench.output(one, task="task0"))
+    assert event.pop("pid") > 0
+    assert event == {"event": "exited", "worker": 1, "exit_code": None, "signal": 9, "reason": None}
+
+
+def test_what_makes_no_sense_is_answered_or_noted(cold: Bench) -> None:
+    program = """
+    link.sendall(b"not json\\n[1]\\n")
+    say(op="fly")
+    say(op="spawn", worker=1, slot="gpu-7", address="127.0.0.1:1", key="ab")
+    print(hear()["reason"])
+    say(op="spawn", worker=0, slot="cpu-0", address="127.0.0.1:1", key="ab")
+    print(hear()["reason"])
+    say(op="kill", worker=5)
+    say(op="history", text="epoch 1 done\\nand more")
+    """
+    one = elastic(cold, program)
+    assert cold.wait(one).state == FINISHED, cold.output(one, "stderr", "task0")
+    assert cold.output(one, task="task0") == "slot 'gpu-7' is not in the allocation\nits number is out of range\n"
+    log = cold.launcher_log(one)
+    assert "something that is not understood" in log
+    assert "runner: epoch 1 done and more\n" in log
+
+
+def test_progress_reaches_its_file(cold: Bench) -> None:
+    program = """
+    for step in range(200):
+        say(op="progress", epoch=1, epochs=2, step=step, loss=0.5)
+    time.sleep(600)
+    """
+    one = elastic(cold, program)
+    path = cold.paths(one).progress
+    eventually(lambda: path.exists() and json.loads(path.read_text()).get("step") == 199, "the last value arrives")
+    assert json.loads(path.read_text()) == {
+        wire.WORKERS: 0, wire.EPOCH: 1, wire.EPOCHS: 2, wire.STEP: 199, wire.LOSS: 0.5
+    }
+    assert cold.row(one).state == RUNNING
+    cold.stop(one)
+    cold.wait(one)
+
+
+def test_a_failing_driver_ends_the_job_and_its_workers(any_bench: Bench) -> None:
+    one = elastic(any_bench, SPAWN + "    server.accept()\n    raise RuntimeError('driver down')\n")
+    row = any_bench.wait(one)
+    assert (row.state, row.message) == (ERROR, "RuntimeError: driver down")
+    assert not any_bench.leftovers(one)
+
+
+def test_a_job_waits_for_one_slot_only(cold: Bench) -> None:
+    first = cold.submit("import time\ntime.sleep(600)\n")
+    cold.wait_running(first)
+    one = elastic(cold, "say(op='hello')\nprint(len(hear()['slots']))\n")
+    assert cold.wait(one).state == FINISHED
+    assert cold.output(one, task="task0") == "1\n"
+    cold.stop(first)
+    cold.wait(first)
+
+
+def test_lines_come_whole_whatever_their_pieces() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours.detach())
+    with theirs:
+        theirs.sendall(b'{"op":"he')
+        assert channel.receive() == []
+        theirs.sendall(b'llo"}\nnonsense\n{"op":')
+        assert channel.receive() == [{"op": "hello"}]
+        theirs.sendall(b"1}\n")
+        assert channel.receive() == [{"op": 1}]
+    assert channel.receive() == []
+    assert not channel.open
+
+
+def test_a_driver_that_does_not_read_does_not_block_the_runner() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours.detach())
+    for number in range(5000):
+        channel.send({"event": "exited", "worker": number, "pad": "x" * 200})
+    assert channel.wants_to_write
+    with theirs:
+        received = b""
+        while received.count(b"\n") < 5000:
+            received += theirs.recv(1 << 20)
+            channel.flush()
+    assert [json.loads(line)["worker"] for line in received.splitlines()] == list(range(5000))
+    channel.close()

@@ -1,0 +1,32 @@
+"""Runs a backend without its HTTP server until its standard input closes: `runtime_support.Host` starts and kills it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from local_backend.runtime.supervisor import Supervisor
+from local_backend.settings import Settings
+from local_backend.store.database import Database
+
+
+def main() -> None:
+    home, slots, grace, idle, die = sys.argv[1:6]
+    folder = Path(home)
+    settings = Settings(
+        home=folder, data_fs=folder / "data", result_fs=folder / "results", user="ada", slots=int(slots),
+        stop_grace=float(grace), nursery_idle=float(idle), die_with_server=die == "True",
+    )
+    database = Database(settings.paths.database)
+    database.open()
+    supervisor = Supervisor(settings, database)
+    supervisor.start()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        supervisor.wake()
+    supervisor.close()
+    database.close()
+
+
+if __name__ == "__main__":
+    main()

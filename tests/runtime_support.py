@@ -1,0 +1,216 @@
+"""A backend without its HTTP server, for tests of runtime and faults: in this process, or as one that can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from support import PATIENCE, eventually
+
+from dlicmd.contract.states import RUNNING
+from local_backend.jobspec import JobSpec
+from local_backend.runtime import tree
+from local_backend.runtime.launch import read_identity
+from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.processes import mark_of
+from local_backend.runtime.supervisor import Supervisor
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+
+USER = "ada"
+HOST = Path(__file__).parent / "runtime_host.py"
+
+
+def settings_for(home: Path, **changes: Any) -> Settings:
+    """Settings of a small backend: two CPU slots, a short grace, no nursery (fast to start, and torch stays out)."""
+    values: dict[str, Any] = {
+        "home": home, "data_fs": home / "data", "result_fs": home / "results", "user": USER, "slots": 2,
+        "stop_grace": 2.0, "nursery_idle": 0.0,
+    }
+    return Settings(**values | changes)
+
+
+@dataclass
+class Bench:
+    """Submits execs as the API does, and looks at what becomes of them."""
+
+    settings: Settings
+    database: Database
+    wake: Callable[[], None] = lambda: None
+    submitted: list[str] = field(default_factory=list)
+
+    def submit(self, files: Mapping[str, str] | str, main: str = "main.py", **spec: Any) -> str:
+        """Submit a folder (or the text of its main.py); the id of the exec."""
+        number = self.database.write(execs.next_number)
+        values: dict[str, Any] = {
+            "exec_id": execs.exec_id(number), "framework": "PyTorch", "user": USER, "app_name": "test",
+            "num_worker": 1, "model_dir": "model-dir", "main": None if "user_cmd" in spec else main,
+            "data_dir": str(self.settings.data_fs),
+        }
+        job = JobSpec(**values | spec)
+        paths = self.paths(job.exec_id)
+        for folder in (paths.state, paths.code(job), paths.logs, paths.model, paths.checkpoint):
+            folder.mkdir(parents=True)
+        for name, text in ({"main.py": files} if isinstance(files, str) else files).items():
+            target = paths.code(job) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        self.database.write(lambda c: execs.create(c, number, job, "", None, str(paths.code(job))))
+        self.submitted.append(job.exec_id)
+        self.wake()
+        return job.exec_id
+
+    def paths(self, exec_id: str) -> ExecPaths:
+        return self.settings.paths.job(exec_id, USER)
+
+    def row(self, exec_id: str) -> ExecRow:
+        row = self.database.read(lambda c: execs.get(c, exec_id))
+        assert row is not None
+        return row
+
+    def history(self, exec_id: str) -> list[str]:
+        return self.database.read(lambda c: execs.history(c, exec_id))
+
+    def wait(self, exec_id: str, patience: float = PATIENCE) -> ExecRow:
+        """The row once the exec has ended."""
+        return eventually(lambda: (row := self.row(exec_id)).terminal and row, f"{exec_id} ends", patience)
+
+    def wait_running(self, exec_id: str) -> None:
+        eventually(lambda: self.row(exec_id).state == RUNNING, f"{exec_id} runs")
+
+    def wait_for_file(self, exec_id: str, name: str) -> str:
+        """Text of a file that the program writes (whole, in one go) in its code directory."""
+        path = self.paths(exec_id).code(self.row(exec_id).job) / name
+        return eventually(lambda: path.exists() and path.read_text(), f"{exec_id} writes {name}")
+
+    def stop(self, exec_id: str) -> None:
+        self.database.write(lambda c: execs.note(c, exec_id, stop_requested=True))
+        self.wake()
+
+    def delete(self, exec_id: str) -> None:
+        self.database.write(lambda c: execs.note(c, exec_id, deleted=True))
+        self.wake()
+
+    def output(self, exec_id: str, stream: str = "stdout", task: str = "task12n-1") -> str:
+        path = self.paths(exec_id).capture(task, stream, self.row(exec_id).elastic)
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def launcher_log(self, exec_id: str) -> str:
+        return self.paths(exec_id).launcher_log.read_text(encoding="utf-8")
+
+    def leftovers(self, exec_id: str) -> list[psutil.Process]:
+        """Processes of an exec that are still there."""
+        paths = self.paths(exec_id)
+        return tree.leftovers(mark_of(paths.state), read_identity(paths))
+
+    def sweep(self) -> None:
+        """Kill whatever a failing test has left."""
+        for exec_id in self.submitted:
+            paths = self.paths(exec_id)
+            tree.sweep(mark_of(paths.state), read_identity(paths))
+
+
+@contextmanager
+def bench(home: Path, **changes: Any) -> Iterator[Bench]:
+    """A backend in this process."""
+    settings = settings_for(home, **changes)
+    settings.paths.jobs.mkdir(parents=True, exist_ok=True)
+    database = Database(settings.paths.database)
+    database.open()
+    supervisor = Supervisor(settings, database)
+    supervisor.start()
+    one = Bench(settings, database, supervisor.wake)
+    one.supervisor = supervisor  # type: ignore[attr-defined]
+    try:
+        yield one
+    finally:
+        supervisor.close()
+        one.sweep()
+        database.close()
+
+
+class Host:
+    """A backend in a process of its own, to be killed and started again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start it, and wait until it serves."""
+        one = self.settings
+        flags = [str(one.home), str(one.slots), str(one.stop_grace), str(one.nursery_idle), str(one.die_with_server)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(HOST), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def wake(self) -> None:
+        """Make it look at the database; nothing happens while it is down."""
+        if self.process is not None and self.process.stdin is not None:
+            try:
+                self.process.stdin.write("wake\n")
+                self.process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                pass
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+
+@contextmanager
+def host_bench(home: Path, **changes: Any) -> Iterator[tuple[Host, Bench]]:
+    """A running host, and a bench beside it that shares its database file."""
+    settings = settings_for(home, **changes)
+    settings.paths.jobs.mkdir(parents=True, exist_ok=True)
+    database = Database(settings.paths.database)
+    database.open()
+    host = Host(settings)
+    one = Bench(settings, database, host.wake)
+    host.start()
+    try:
+        yield host, one
+    finally:
+        if host.process is not None:
+            host.signal(signal.SIGCONT)
+        host.kill()
+        one.sweep()
+        database.close()
+
+
+def runner_of(one: Bench, exec_id: str) -> int:
+    """Pid of the runner of an exec."""
+    identity = eventually(lambda: read_identity(one.paths(exec_id)), f"{exec_id} has a runner")
+    return identity.pid
+
+
+def gone(pid: int) -> bool:
+    """Whether there is no such process, or only its zombie."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
