@@ -168,11 +168,14 @@ class Budget:
         self._members -= 1
         self.used += size
         if self._members < 0:
-            raise Refused(f"it has more than {self._limits['files']} members")
+            raise Refused(f"it has more than {self._limits['files']} members (DLI_MAX_UNPACKED_FILES)")
         if self.used > self._bytes:
-            raise Refused(f"it unpacks to more than {self._bytes} bytes")
+            raise Refused(f"it unpacks to more than {self._bytes} bytes (DLI_MAX_UNPACKED_BYTES)")
         if self.used > self._by_ratio:
-            raise Refused(f"it unpacks to more than {self._limits['ratio']} times its size")
+            raise Refused(
+                f"it unpacks to more than {self._limits['ratio']} times its size, as bombs do; if it is none, set "
+                "DLI_MAX_UNPACK_RATIO higher and restart the server"
+            )
 
 
 def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
