@@ -66,14 +66,18 @@ class Clock:
 
 
 def follow(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, Any]:
-    """Show an exec until it has ended; returns it. Raises WaitTimeout, NoSuchExec, Unreachable."""
-    offered = wire.EXT_FOLLOW in _patiently(clock, client.extensions)
+    """Show an exec until it has ended; returns it. Raises WaitTimeout, NoSuchExec, Unreachable.
+
+    A server that cannot be reached at first is an error; one that goes away later is waited for.
+    """
+    offered = wire.EXT_FOLLOW in client.extensions()
     source = _long_poll(client, exec_id, clock) if offered else _poll(client, exec_id, clock, with_output=True)
     return _show(source, view)
 
 
 def wait(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, Any]:
     """Wait silently until an exec has ended; returns it."""
+    client.exec(exec_id)
     return _show(_poll(client, exec_id, clock, with_output=False), view)
 
 

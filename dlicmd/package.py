@@ -172,7 +172,7 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
 
 
 def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[int], None]) -> None:
-    done = 0
+    done = _Counter(progress)
     with (
         gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
         tarfile.open(mode="w|", fileobj=packed, format=tarfile.PAX_FORMAT) as archive,
@@ -186,9 +186,8 @@ def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[i
                 about = os.fstat(source.fileno())
                 if about.st_size > HUGE:
                     info(f"{entry.name} is large ({show_size(about.st_size)}); a line in {IGNORE_FILE} leaves it out")
-                _add(archive, _member(f"{top}/{entry.name}", about), source, entry)
-            done += about.st_size
-            progress(done)
+                reader = _Source(source, entry.path, done)
+                archive.addfile(_member(f"{top}/{entry.name}", about), cast("BinaryIO", reader))
 
 
 def _opened(entry: Entry) -> BinaryIO:
@@ -198,25 +197,34 @@ def _opened(entry: Entry) -> BinaryIO:
         raise PackageError(f"cannot read {entry.path}: {problem.strerror}; nothing was sent") from None
 
 
+class _Counter:
+    """Adds up what was read, and tells."""
+
+    def __init__(self, progress: Callable[[int], None]) -> None:
+        self._progress, self._total = progress, 0
+
+    def add(self, size: int) -> None:
+        """`size` more bytes were read."""
+        self._total += size
+        self._progress(self._total)
+
+
 class _Source:
     """A file whose read errors are told from errors in writing the archive."""
 
-    def __init__(self, file: BinaryIO, entry: Entry) -> None:
-        self._file, self._entry = file, entry
+    def __init__(self, file: BinaryIO, path: str, counter: _Counter) -> None:
+        self._file, self._path, self._counter = file, path, counter
 
     def read(self, size: int) -> bytes:
-        """At least one byte, at most `size`."""
+        """Exactly `size` bytes. Raises PackageError."""
         try:
             data = self._file.read(size)
         except OSError as problem:
-            raise PackageError(f"cannot read {self._entry.path}: {problem.strerror}; nothing was sent") from None
+            raise PackageError(f"cannot read {self._path}: {problem.strerror}; nothing was sent") from None
         if len(data) < size:
-            raise PackageError(f"{self._entry.path} became shorter while it was packed; nothing was sent")
+            raise PackageError(f"{self._path} became shorter while it was packed; nothing was sent")
+        self._counter.add(size)
         return data
-
-
-def _add(archive: tarfile.TarFile, member: tarfile.TarInfo, source: BinaryIO, entry: Entry) -> None:
-    archive.addfile(member, cast("BinaryIO", _Source(source, entry)))
 
 
 def _member(name: str, about: os.stat_result | None) -> tarfile.TarInfo:

@@ -26,6 +26,7 @@ from dlicmd.session import Session
 META = "--cs-datastore-meta"
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
+_IN_DOUBT = "whether the exec was accepted tells: dlicmd --exec-get-all"
 DEMO_PROGRAM = ("--epochs", "10")
 
 
@@ -114,7 +115,10 @@ def _send(session: Session, args: str, parts: list[FilePart], data: str | None) 
         with bar("uploading", sum(part.size for part in parts)) as shown:
             return session.client.start_exec(args, Multipart(parts, fields, shown))
     except ConnectionLost as problem:
-        raise ConnectionLost(f"{problem}; whether the exec was accepted tells: dlicmd --exec-get-all") from problem
+        raise ConnectionLost(f"{problem}; {_IN_DOUBT}") from problem
+    except KeyboardInterrupt:
+        info(_IN_DOUBT)
+        raise
 
 
 def data_sources(line: CommandLine) -> list[Any]:

@@ -74,8 +74,8 @@ class RequestsTransport:
         text = _first_line(problem)
         if isinstance(problem, requests.exceptions.SSLError):
             if _PLAIN_HTTP.search(text):
-                return ConnectFailed(f"{self._where} answers plain http, not https; if that is meant, add --http")
-            return ConnectFailed(
+                return Unreachable(f"{self._where} answers plain http, not https; if that is meant, add --http")
+            return Unreachable(
                 f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
                 "name its authority with --ca-cert FILE"
             )

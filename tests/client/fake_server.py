@@ -86,6 +86,8 @@ class FakeServer:
         self.news: list[dict[str, Any]] = []
         #: Tokens that are let in; the empty set lets everybody in.
         self.tokens = {TOKEN}
+        #: Called while a body is being received, after its first byte.
+        self.receiving: Callable[[], object] = lambda: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
         # Clients that hang up are part of the tests.
@@ -189,7 +191,10 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
 
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
-            body = self.rfile.read(length) if length else b""
+            body = self.rfile.read(1) if length else b""
+            if length:
+                server.receiving()
+                body += self.rfile.read(length - 1)
             if len(body) < length:
                 return
             headers = {name.lower(): value for name, value in self.headers.items()}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
+import signal
 import tarfile
+import threading
 from email import message_from_bytes
 from urllib.parse import parse_qs
 
@@ -226,3 +229,29 @@ def test_a_server_that_hangs_up_during_the_upload(desk: Desk, local: FakeServer)
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py")
     assert done.code == 8 and "--exec-get-all" in done.err
     assert len(local.requests("POST")) == 1, "a submission is never repeated"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_client_that_dies_during_the_upload(desk: Desk, local: FakeServer, number: signal.Signals) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def receive() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    local.receiving = receive
+    folder, place = desk.model(), desk.folder.parent / "tmp"
+    place.mkdir()
+    desk.environment["TMPDIR"] = str(place)
+    (folder / "noise").write_bytes(os.urandom(30 * 2**20))
+    with desk.start("--exec-start", "PyTorch", "--model-dir", "model") as process:
+        assert begun.wait(60)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    go_on.set()
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert b"Traceback" not in err
+    if number == signal.SIGINT:
+        assert b"--exec-get-all" in err
+    assert not local.requests("POST") and not local.execs
+    assert os.listdir(place) == []
