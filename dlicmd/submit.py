@@ -199,8 +199,8 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
     if not line.flag("--wait") and not line.flag("--follow"):
         chosen.append("--follow")
     end = words.index("--") if "--" in words else len(words)
-    chosen += [word for word in words[:end] if word != "--demo"] + list(words[end:])
-    return chosen if line.program else [*chosen[: len(chosen) - len(words[end:])], "--", *DEMO_PROGRAM]
+    own = [word for word in words[:end] if word != "--demo"]
+    return [*chosen, *own, *(words[end:] if line.program else ["--", *DEMO_PROGRAM])]
 
 
 def demo_session(session: Session) -> Session:

@@ -17,6 +17,10 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, Seen
 
+from dlicmd.contract.argv import parse_argv
+from dlicmd.paths import samples_dir
+from dlicmd.submit import demo_words
+
 
 def parts(seen: Seen) -> dict[str, list[tuple[str | None, bytes]]]:
     """Parts of a multipart body: name → [(file name, bytes)], parsed by the standard library."""
@@ -255,3 +259,27 @@ def test_a_client_that_dies_during_the_upload(desk: Desk, local: FakeServer, num
         assert b"--exec-get-all" in err
     assert not local.requests("POST") and not local.execs
     assert os.listdir(place) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "program"),
+    [
+        (["--demo"], [], ["--epochs", "10"]),
+        (["--demo", "--"], [], ["--epochs", "10"]),
+        (["--demo", "--", "--epochs", "2"], [], ["--epochs", "2"]),
+        (["--demo", "--epochs", "2"], ["--epochs", "2"], []),
+        (["--demo", "--numWorker=3", "--wait", "-o", "json"], ["--numWorker=3", "--wait", "-o", "json"],
+         ["--epochs", "10"]),
+    ],
+)
+def test_what_the_demo_stands_for(words: list[str], more: list[str], program: list[str]) -> None:
+    stands_for = demo_words(words, parse_argv(words))
+    line = parse_argv(stands_for)
+    assert (line.command, line.operand) == ("--exec-start", "edtPyTorch")
+    assert line.text("--model-main") == "train.py" and line.text("--model-dir") == str(samples_dir() / "digits")
+    assert line.text("--cs-datastore-meta") == f"type=fs,data_path={samples_dir() / 'digits' / 'data'}"
+    assert line.number("--numWorker") == (3 if "--numWorker=3" in more else 2)
+    assert line.flag("--follow") != line.flag("--wait")
+    own = stands_for[: stands_for.index("--")] if "--" in stands_for else stands_for
+    assert own[len(own) - len(more):] == more and (line.after_dashes or []) == program
+    assert sum(word.startswith("--numWorker") for word in stands_for) == 1
