@@ -89,12 +89,13 @@ class User:
         return int(json.loads((self.home / "backend.json").read_text())["pid"])
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that lives for this home: found by its environment."""
+        """Everything that lives for this home: found by its environment, or by working in a folder of it."""
         marker = str(self.home)
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("DLICMD_HOME") == marker and process.status() != psutil.STATUS_ZOMBIE:
+                ours = process.environ().get("DLICMD_HOME") == marker or process.cwd().startswith(f"{marker}/")
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue

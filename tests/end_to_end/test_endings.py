@@ -56,7 +56,7 @@ def test_stop_leaves_nothing_behind(user) -> None:
     folder = user.model("m", train=program)
     exec_id = user.submit("PyTorch", "--model-dir", str(folder), "--model-main", "train.py")
     ready(user, exec_id)
-    before = [process for process in user.processes() if process.environ().get("DLI_EXECID") == exec_id]
+    before = [process for process in user.processes() if f"/{exec_id}/" in f"{process.cwd()}/"]
     assert len(before) >= 5
     stopped = user.run("--exec-stop", exec_id)
     assert stopped.code == 0 and stopped.out.strip() == f"Stop exec {exec_id} succeed. HTTP:204"
