@@ -163,6 +163,7 @@ class Control:
             self._later(row.id, f"cannot be started now, trying again: {problem}")
             return
         self._active[row.id] = Active(paths, launch.attempt, slots, ready=ready)
+        self._queue.forget(row.id)
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
         """Count the attempt and write down what its runner needs; the last write is what allows it to run."""

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
@@ -110,7 +111,7 @@ def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
 def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
     """exit.json of this attempt; None when it has not ended, or not in order."""
     outcome = _read(Outcome, paths.exit)
-    return outcome if outcome is not None and outcome.attempt == attempt else None
+    return outcome if outcome is not None and outcome.attempt == attempt and outcome.state in TERMINAL else None
 
 
 def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:

@@ -130,8 +130,10 @@ def _new_main() -> dict[str, Any]:
     """Put a fresh `__main__` in place; the names in it. The old one is kept: its frames are still on the stack."""
     fresh = types.ModuleType("__main__")
     names = vars(fresh)
-    names |= {"__builtins__": builtins, "__annotations__": {}}
-    sys.modules[f"{__name__}.started_as"] = sys.modules["__main__"]
+    names["__builtins__"] = builtins
+    old = sys.modules[f"{__name__}.started_as"] = sys.modules["__main__"]
+    if "__annotations__" in vars(old):  # before Python 3.14 every `__main__` has them
+        names["__annotations__"] = {}
     sys.modules["__main__"] = fresh
     return names
 

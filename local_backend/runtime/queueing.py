@@ -42,6 +42,10 @@ class Queue:
                 if request.patience is not None and name not in self._not_before]
         return [*ends, *self._not_before.values()]
 
+    def forget(self, exec_id: str) -> None:
+        """This exec waits no more."""
+        self._requests.pop(exec_id, None)
+
     def __len__(self) -> int:
         return len(self._requests)
 

@@ -9,14 +9,15 @@ from runtime_support import Bench
 from dlicmd.contract.states import FINISHED
 
 ALL_REDUCE = """
-    import os
+    import sys
     import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     value = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(value)
-    print(dist.get_rank(), dist.get_world_size(), value.item(), flush=True)
+    # One write: with PYTHONUNBUFFERED the pieces of a print would mix with those of the other process.
+    sys.stdout.write(f"{dist.get_rank()} {dist.get_world_size()} {value.item()}\n")
     dist.destroy_process_group()
 """
 

@@ -11,7 +11,7 @@ import pytest
 from runtime_support import Bench, bench, gone
 from support import eventually
 
-from dlicmd.contract.states import FINISHED, KILLED
+from dlicmd.contract.states import FINISHED, KILLED, RUNNING
 
 #: Of the issue that asked for it: what the nursery may hold while it waits.
 MOST_RESIDENT = 300 * 2**20
@@ -52,13 +52,18 @@ def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
     eventually(lambda: not warm.leftovers(one), "all are gone")
 
 
-def test_when_it_dies_the_next_job_starts_another(tmp_path: Path) -> None:
+def test_when_it_dies_running_jobs_go_on_and_the_next_starts_another(tmp_path: Path) -> None:
     with bench(tmp_path, nursery_idle=600.0) as one:
         first = ready_pid(one)
+        running = one.submit("import time\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
+        one.wait_for_file(running, "started")
         os.kill(first, signal.SIGKILL)
         job = one.submit("import sys\nprint('torch' in sys.modules)\n")
         assert one.wait(job).state == FINISHED
         eventually(lambda: gone(first), "it is reaped")
+        assert one.row(running).state == RUNNING
+        one.stop(running)
+        one.wait(running)
 
 
 def test_it_goes_when_idle_and_comes_back_on_demand(tmp_path: Path) -> None:

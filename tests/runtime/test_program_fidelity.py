@@ -37,7 +37,11 @@ PROGRAMS = {
     "exit text": "import sys\nprint('out')\nsys.exit('this is why')\n",
     "exit code": "import sys\nsys.exit(7)\n",
     "exit none": "import sys\nsys.exit()\n",
-    "own excepthook": "import sys\nsys.excepthook = lambda k, v, t: print('hook', k, v, t.tb_frame.f_code.co_name)\n1/0\n",
+    "own excepthook": """
+        import sys
+        sys.excepthook = lambda kind, problem, trace: print("hook", kind, problem, trace.tb_frame.f_code.co_name)
+        1/0
+    """,
     "interrupted": "raise KeyboardInterrupt\n",
     "in a thread": "import threading\nt = threading.Thread(target=lambda: 1/0, name='t')\nt.start()\nt.join()\n",
     "at exit": """

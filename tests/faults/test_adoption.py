@@ -1,0 +1,164 @@
+"""What a starting server makes of the files it finds: attempts that never began, reboots, damaged records."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runtime_support import Bench, Host, host_bench, runner_of
+from support import PATIENCE, eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
+from local_backend.runtime import adoption
+from local_backend.runtime.launch import read_attempt, try_lock, write_attempt
+from local_backend.store import execs
+
+COUNTED = "open('starts', 'a').write('x')\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Host, Bench]]:
+    with host_bench(tmp_path) as both:
+        yield both
+
+
+def starts(one: Bench, job: str) -> str:
+    return (one.paths(job).code(one.row(job).job) / "starts").read_text()
+
+
+def let_go(one: Bench, job: str) -> None:
+    (one.paths(job).code(one.row(job).job) / "go").touch()
+
+
+def crash(host: Host, one: Bench, job: str, boot_id: str | None = None) -> None:
+    """Server and runner die; with `boot_id`, as if the machine had been restarted since."""
+    host.kill()
+    os.kill(runner_of(one, job), signal.SIGKILL)
+    eventually(lambda: not one.leftovers(job), "its processes die with the runner")
+    if boot_id is not None:
+        path = one.paths(job).runner
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": boot_id}))
+
+
+def test_after_a_reboot_a_job_is_queued_again_once(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    crash(host, one, job, "another-boot")
+    host.start()
+    eventually(lambda: starts(one, job) == "xx", "it is started again")
+    eventually(lambda: one.row(job).state == RUNNING, "it runs")
+    assert one.row(job).attempt == 2
+    assert one.history(job) == [SUBMITTED, PENDING, RUNNING, PENDING, RUNNING]
+    crash(host, one, job, "yet-another-boot")
+    host.start()
+    row = one.wait(job)
+    assert (row.state, row.reason) == (ERROR, wire.LOST)
+    assert row.message == "the machine was restarted while it ran, again; nothing of the job is left"
+    assert starts(one, job) == "xx"
+
+
+def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    host.kill()
+    job = one.submit(COUNTED)
+    one.database.write(lambda c: execs.transition(c, job, PENDING))
+    one.database.write(lambda c: execs.begin_attempt(c, job, ["cpu-0"]))
+    write_attempt(one.paths(job), 1)
+    host.start()
+    one.wait_for_file(job, "starts")
+    let_go(one, job)
+    assert one.wait(job).state == FINISHED
+    assert one.row(job).attempt == 2
+    assert starts(one, job) == "x"
+
+
+def test_a_runner_that_comes_too_late_does_nothing(pair: tuple[Host, Bench]) -> None:
+    _, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    paths = one.paths(job)
+    before = paths.runner.read_bytes()
+    let_go(one, job)
+    assert one.wait(job).state == FINISHED
+    for attempt in (1, 2):
+        reader, writer = os.pipe()
+        words = [sys.executable, "-m", "local_backend.runtime.runner", str(paths.spec), str(attempt), str(writer)]
+        subprocess.run(words, pass_fds=[writer], check=True, timeout=PATIENCE)
+        os.close(writer)
+        with open(reader, "rb") as pipe:
+            assert pipe.read() == b""
+    assert paths.runner.read_bytes() == before
+    assert starts(one, job) == "x"
+
+
+def test_a_fenced_attempt_cannot_begin_any_more(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    host.kill()
+    job = one.submit(COUNTED)
+    paths = one.paths(job)
+    write_attempt(paths, 1)
+    assert adoption.examine(paths, 1) == adoption.NeverBegan()
+    assert read_attempt(paths) == 0
+
+
+def test_a_held_lock_is_not_taken(pair: tuple[Host, Bench]) -> None:
+    _, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    assert try_lock(one.paths(job)) is None
+    fate = adoption.examine(one.paths(job), 1)
+    assert isinstance(fate, adoption.Alive)
+    assert fate.runner.pid == runner_of(one, job)
+    let_go(one, job)
+    one.wait(job)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"attempt": 1}', '{"attempt": 1, "state": "GONE", "end_time": 1}'])
+def test_a_damaged_record_loses_the_attempt_but_not_the_server(pair: tuple[Host, Bench], text: str) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    crash(host, one, job)
+    one.paths(job).exit.write_text(text)
+    host.start()
+    row = one.wait(job)
+    assert (row.state, row.reason) == (ERROR, wire.LOST)
+
+
+def test_an_exec_whose_files_are_gone_ends_in_error(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    crash(host, one, job)
+    for path in sorted(one.paths(job).state.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    one.paths(job).state.rmdir()
+    host.start()
+    row = one.wait(job)
+    assert (row.state, row.reason) == (ERROR, wire.LOST)
+    assert row.message is not None and row.message.startswith("its files cannot be used: ")
+
+
+def test_a_job_that_cannot_be_started_now_says_why_and_is_tried_again(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    host.kill()
+    job = one.submit(COUNTED)
+    blocker = one.paths(job).attempt
+    blocker.mkdir()
+    host.start()
+    message = eventually(lambda: (one.row(job).message or "").startswith("cannot be started now") and
+                         one.row(job).message, "it says so")
+    assert "Is a directory" in str(message)
+    assert one.row(job).state == PENDING
+    blocker.rmdir()
+    one.wait_for_file(job, "starts")
+    let_go(one, job)
+    assert one.wait(job).state == FINISHED

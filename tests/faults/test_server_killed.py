@@ -1,0 +1,188 @@
+"""SIGKILL of the server at any moment: nothing is lost, nothing is started twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import textwrap
+import threading
+from pathlib import Path
+
+from runtime_support import Bench, gone, host_bench, runner_of
+from support import eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
+
+#: Notes every start of the program in a file beside the code, then does a little work.
+COUNTED = """
+import os, time
+with open("starts", "a") as file:
+    file.write("x")
+for number in range(5):
+    print(number)
+    time.sleep(0.02)
+"""
+UNTIL_TOLD = """
+import os, time
+with open("starts", "a") as file:
+    file.write("x")
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print("done")
+"""
+
+
+def code_of(one: Bench, exec_id: str) -> Path:
+    return one.paths(exec_id).code(one.row(exec_id).job)
+
+
+def test_a_running_job_is_adopted_and_its_result_is_complete(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(UNTIL_TOLD)
+        one.wait_for_file(job, "starts")
+        runner = runner_of(one, job)
+        host.kill()
+        assert not gone(runner)
+        host.start()
+        assert one.row(job).state == RUNNING
+        (code_of(one, job) / "go").touch()
+        assert one.wait(job).state == FINISHED
+        assert one.history(job) == [SUBMITTED, PENDING, RUNNING, FINISHED]
+        assert one.output(job) == "done\n"
+        assert (code_of(one, job) / "starts").read_text() == "x"
+
+
+def test_a_job_that_ended_meanwhile_is_taken_over(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(UNTIL_TOLD + "raise ValueError('late')\n")
+        one.wait_for_file(job, "starts")
+        host.kill()
+        (code_of(one, job) / "go").touch()
+        eventually(one.paths(job).exit.exists, "the runner writes its end")
+        assert one.row(job).state == RUNNING
+        host.start()
+        row = one.wait(job)
+        assert (row.state, row.message, row.exit_code) == (ERROR, "ValueError: late", 1)
+        assert one.history(job) == [SUBMITTED, PENDING, RUNNING, ERROR]
+
+
+def test_a_stop_requested_while_the_server_was_down_is_carried_out(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(UNTIL_TOLD)
+        one.wait_for_file(job, "starts")
+        host.kill()
+        one.stop(job)
+        host.start()
+        assert one.wait(job).state == KILLED
+        assert not one.leftovers(job)
+
+
+def test_killed_again_and_again_no_job_is_lost_or_started_twice(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    with host_bench(tmp_path) as (host, one):
+        jobs = []
+        for _ in range(12):
+            jobs += [one.submit(COUNTED) for _ in range(2)]
+            threading.Event().wait(chance.random() * 0.25)  # the moment of death is what varies here
+            host.restart()
+        rows = {job: one.wait(job) for job in jobs}
+        assert {row.state for row in rows.values()} == {FINISHED}
+        for job in jobs:
+            assert (code_of(one, job) / "starts").read_text() == "x"
+            assert one.output(job).split() == list("01234")
+            # An attempt may be counted and called off before anything of it ran; it never ran twice.
+            assert one.history(job)[0] == SUBMITTED
+            assert one.history(job)[-2:] == [RUNNING, FINISHED]
+
+
+def test_with_a_nursery_too(tmp_path: Path) -> None:
+    with host_bench(tmp_path, nursery_idle=600.0) as (host, one):
+        jobs = []
+        for pause in (0.0, 0.05, 2.5):
+            jobs += [one.submit(COUNTED)]
+            threading.Event().wait(pause)
+            host.restart()
+        assert {one.wait(job).state for job in jobs} == {FINISHED}
+        assert [(code_of(one, job) / "starts").read_text() for job in jobs] == ["x"] * 3
+
+
+def test_a_server_that_was_suspended_goes_on_where_it_was(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(UNTIL_TOLD)
+        one.wait_for_file(job, "starts")
+        host.signal(signal.SIGSTOP)
+        (code_of(one, job) / "go").touch()
+        eventually(one.paths(job).exit.exists, "the job ends without the server")
+        host.signal(signal.SIGCONT)
+        assert one.wait(job).state == FINISHED
+        assert one.history(job) == [SUBMITTED, PENDING, RUNNING, FINISHED]
+
+
+def test_a_suspended_runner_is_adopted_and_not_replaced(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(UNTIL_TOLD)
+        one.wait_for_file(job, "starts")
+        runner = runner_of(one, job)
+        os.kill(runner, signal.SIGSTOP)
+        host.restart()
+        eventually(lambda: "adopted" in one.launcher_log(job), "it is adopted")
+        (code_of(one, job) / "go").touch()
+        os.kill(runner, signal.SIGCONT)
+        assert one.wait(job).state == FINISHED
+        assert (code_of(one, job) / "starts").read_text() == "x"
+
+
+DAEMONS = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+        open("daemon.part", "w").write(str(os.getpid()))
+        os.rename("daemon.part", "daemon")
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+def test_with_die_with_server_everything_goes_with_it(tmp_path: Path) -> None:
+    with host_bench(tmp_path, die_with_server=True) as (host, one):
+        job = one.submit(DAEMONS)
+        daemon = int(one.wait_for_file(job, "daemon"))
+        runner = runner_of(one, job)
+        host.kill()
+        eventually(lambda: gone(daemon) and gone(runner), "all processes of the job go")
+        assert not one.leftovers(job)
+        host.start()
+        row = one.wait(job)
+        assert (row.state, row.reason) == (KILLED, wire.STOPPED)
+        assert row.message == "killed together with the server (--die-with-server)"
+
+
+def test_a_runner_killed_while_the_server_is_down_is_noticed(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(textwrap.dedent(DAEMONS))
+        daemon = int(one.wait_for_file(job, "daemon"))
+        host.kill()
+        os.kill(runner_of(one, job), signal.SIGKILL)
+        host.start()
+        row = one.wait(job)
+        assert (row.state, row.reason) == (ERROR, wire.LOST)
+        assert row.message == "its runner was killed; nothing of the job is left"
+        assert gone(daemon)
+
+
+def test_removal_of_a_deleted_exec_is_finished_by_the_next_server(tmp_path: Path) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = one.submit(COUNTED)
+        one.wait(job)
+        paths = one.paths(job)
+        host.kill()
+        one.delete(job)
+        host.start()
+        eventually(lambda: not paths.root.exists() and not paths.state.exists(), "its files go")
+
+
