@@ -25,6 +25,9 @@ _AT_START = (
 )
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
+#: The framework whose programs call init_process_group themselves.
+DISTRIBUTED = "distPyTorch"
+
 
 @dataclass(frozen=True)
 class TaskId:
@@ -48,16 +51,13 @@ def acts_at_start(names: Iterable[str]) -> bool:
     """Whether a process with these variables needs an interpreter of its own: a forked one would not see them."""
     return any(name.startswith(_AT_START) for name in names)
 
-#: The framework whose programs call init_process_group themselves.
-DISTRIBUTED = "distPyTorch"
-
 
 def needs_own_interpreter(spec: JobSpec) -> bool:
     """Whether the program cannot run in a process forked from the nursery.
 
-    Programs that make process groups of their own get an interpreter of their own: with gloo of torch 2.13 the end of
-    a group can deadlock when nothing lets go of the interpreter lock between its last collective and its destruction.
-    By hand the imports that a first `destroy_process_group` makes do that by accident; where torch is warm nothing does.
+    Programs with process groups of their own get a fresh interpreter: with gloo of torch 2.13 a group can deadlock at
+    its end when nothing lets go of the interpreter lock between its last collective and its destruction. Started by
+    hand, the imports of a first `destroy_process_group` do that by accident; where torch is warm nothing does.
     """
     own_groups = not spec.elastic and spec.framework == DISTRIBUTED
     return own_groups or spec.conda_env is not None or spec.user_cmd is not None or acts_at_start(spec.env)
