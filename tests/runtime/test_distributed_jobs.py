@@ -17,7 +17,7 @@ ALL_REDUCE = """
     value = torch.tensor([float(dist.get_rank() + 1)])
     dist.all_reduce(value)
     # One write: with PYTHONUNBUFFERED the pieces of a print would mix with those of the other process.
-    sys.stdout.write(f"{dist.get_rank()} {dist.get_world_size()} {value.item()}\n")
+    sys.stdout.write(f"{dist.get_rank()} {dist.get_world_size()} {value.item()}\\n")
     dist.destroy_process_group()
 """
 
