@@ -22,6 +22,8 @@ from dlicmd.transport import Answer, PlainTransport, Request, Transport
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
+#: Seconds between two pieces of a result: the server may pack it before the first.
+RESULT_TIMEOUT = 300.0
 #: Lines of a scheduler log that are asked for; without a number servers give a few.
 ALL_LINES = 1_000_000
 JSON, TEXT = "application/json", "text/plain"
@@ -137,9 +139,15 @@ class Client:
         """What the program wrote, as text to be read in chunks; `log_type` is one of LOG_TYPES."""
         return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT)
 
-    def result(self, exec_id: str) -> Answer:
-        """The trained model as a zip, to be read in chunks."""
-        return self._exec_call("GET", exec_id, "result", accept="application/octet-stream")
+    def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
+        """The trained model as a zip, to be read in chunks; its whole, or with status 206 what follows byte `start`.
+
+        With `start` and `etag` the rest is asked for in case the server still has what it gave that ETag.
+        """
+        headers = {"Accept-Encoding": "identity"} | (
+            {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
+        return self._exec_call("GET", exec_id, "result", accept="application/octet-stream", headers=headers,
+                               timeout=RESULT_TIMEOUT)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
@@ -178,14 +186,14 @@ class Client:
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        timeout: float = 60.0,
+        headers: dict[str, str] | None = None, timeout: float = 60.0,
     ) -> Answer:
         """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept}, timeout=timeout)
+        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, timeout=timeout)
         if answer.status in _UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"

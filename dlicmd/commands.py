@@ -135,10 +135,10 @@ def _train_logs(log_type: str) -> Callable[[Session], int]:
 
 
 def _exec_trainresult(session: Session) -> int:
-    from dlicmd.results import check_folder, save
+    from dlicmd.results import check_folder, fetch
 
     folder = check_folder(session.line.text("--to"))
-    saved = save(session.client.result(session.operand), session.operand, folder, session.line.flag("--force"))
+    saved = fetch(session.client, session.operand, folder, session.line.flag("--force"))
     emit(f"Train result is saved to {saved}")
     return Exit.DONE
 

@@ -1,50 +1,174 @@
-"""Fetching the trained model: checked against the server's checksum, and never written over something else."""
+"""Fetching the trained model: checked against the server's checksum, and never written over something else.
+
+What came before an interruption stays (see `dlicmd.partial`), and the next call goes on from there.
+"""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
-import secrets
+import time
 from pathlib import Path
 
+from dlicmd import partial
+from dlicmd.client import Client
+from dlicmd.console import info
 from dlicmd.contract import wire
-from dlicmd.errors import ResultError, UsageProblem
+from dlicmd.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
+from dlicmd.partial import Label, Partial
 from dlicmd.paths import safe_name
 from dlicmd.progress import bar
 from dlicmd.transport import Answer
 
+#: Seconds before a cut download goes on, first, second, ...; the count starts anew when something more has come.
+RESUME_DELAYS = (0.2, 1.0, 3.0)
+PARTIAL, NOT_SATISFIABLE = 206, 416
+#: Strong ones only: weak ones do not promise the same bytes.
+_ETAG = re.compile(r'"[!#-~]{1,200}"')
 
-def save(answer: Answer, exec_id: str, folder: Path, force: bool) -> Path:
-    """Store a result in `folder` under the name that the server gives it; returns the file.
 
-    It is written beside its place as `.part` file and moved there when it is whole. Raises ResultError.
+def fetch(client: Client, exec_id: str, folder: Path, force: bool) -> Path:
+    """Store the result of an exec in `folder` under the name that the server gives it; returns the file.
+
+    Goes on with an unfinished download of this exec. Raises DlicmdError; only what is damaged, or cannot be stored, is
+    removed then.
     """
-    target = folder / file_name(answer.headers.get("content-disposition", ""), exec_id)
-    if os.path.lexists(target) and (not force or not target.is_file() or target.is_symlink()):
-        cure = "is in the way; move it" if force else "exists already; overwrite it with --force, or choose --to DIR"
-        raise ResultError(f"{target} {cure}")
-    part = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
+    download = _Download(client, exec_id, folder, force)
     try:
-        with open(part, "xb") as file:
-            digest, size = hashlib.sha256(), 0
-            with bar("downloading", announced_size(answer)) as shown:
-                for chunk in answer.chunks():
-                    file.write(chunk)
-                    digest.update(chunk)
-                    size += len(chunk)
-                    if shown is not None:
-                        shown(size)
-            file.flush()
-            os.fsync(file.fileno())
-        _verify(answer, size, digest.digest())
-        _place(part, target, force)
-    except OSError as problem:
-        raise ResultError(f"cannot store the result as {target}: {problem.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+        target = download.run()
+        download.finish(target)
+    except _Useless:
+        download.remove()
+        raise
+    except BaseException as problem:
+        kept = download.leave()
+        if kept and isinstance(problem, Unreachable):
+            raise type(problem)(f"{problem}; {kept}") from problem
+        if kept and isinstance(problem, KeyboardInterrupt):
+            info(kept)
+        raise
     return target
+
+
+class _Useless(ResultError):
+    """What came can never become the result."""
+
+
+class _Download:
+    """One call of `fetch`."""
+
+    def __init__(self, client: Client, exec_id: str, folder: Path, force: bool) -> None:
+        self._client, self._exec_id, self._folder, self._force = client, exec_id, folder, force
+        self._part = partial.find(folder, exec_id)
+
+    def run(self) -> Path:
+        """Fetch everything, over as many connections as it takes; returns the place for it."""
+        failures, best, answered = 0, self._have(), False
+        while True:
+            try:
+                answer = self._ask()
+                target = self._start(answer)
+                if answer.status == PARTIAL and not answered:
+                    info(f"going on with {self._have()} bytes that came earlier")
+                answered = True
+                self._copy(answer)
+                return target
+            except Unreachable as problem:
+                failures, best = failures + 1 if self._have() <= best else 1, max(best, self._have())
+                part = self._part
+                if not answered or part is None or not part.label.resumable or failures > len(RESUME_DELAYS):
+                    raise
+                info(f"{problem}; going on")
+                time.sleep(RESUME_DELAYS[failures - 1])
+
+    def finish(self, target: Path) -> None:
+        """Check the whole, and move it to its place."""
+        part = self._part
+        assert part is not None
+        if part.label.digest and part.label.digest != base64.b64encode(part.sha256()).decode():
+            raise _Useless("the result is damaged: its checksum is not the server's; it was removed, try again")
+        try:
+            part.seal()
+            _place(part.path, target, self._force)
+            part.remove()
+        except OSError as problem:
+            raise _not_stored(target, problem) from None
+
+    def _have(self) -> int:
+        return self._part.size if self._part else 0
+
+    def leave(self) -> str | None:
+        """Keep what may be of use later, remove anything else; says what was kept."""
+        part = self._part
+        if part is None:
+            return None
+        if not part.label.resumable or not part.size:
+            part.remove()
+            return None
+        part.close()
+        return f"what came is kept in {part.path}, and the same command goes on from there"
+
+    def remove(self) -> None:
+        """Leave nothing."""
+        if self._part is not None:
+            self._part.remove()
+
+    def _ask(self) -> Answer:
+        part = self._part
+        if part is None or not part.size or not part.label.resumable:
+            return self._client.result(self._exec_id)
+        try:
+            answer = self._client.result(self._exec_id, part.size, part.label.etag)
+        except ServerError as problem:
+            if problem.status != NOT_SATISFIABLE:
+                raise
+            return self._client.result(self._exec_id)
+        if answer.status != PARTIAL or _continues(answer, part):
+            return answer
+        return self._client.result(self._exec_id)
+
+    def _start(self, answer: Answer) -> Path:
+        """Make ready to store what the answer brings, the rest or the whole; returns the place for the whole."""
+        name = file_name(answer.headers.get("content-disposition", ""), self._exec_id)
+        target = self._folder / name
+        if os.path.lexists(target) and (not self._force or not target.is_file() or target.is_symlink()):
+            cure = "is in the way; move it" if self._force else (
+                "exists already; overwrite it with --force, or choose --to DIR")
+            raise ResultError(f"{target} {cure}")
+        part = self._part
+        if answer.status == PARTIAL:
+            if part is None or not _continues(answer, part):
+                raise ResultError("the server sent a part of the result that was not asked for; try again")
+            return target
+        try:
+            if part is not None and part.path.name != name + partial.PART:
+                self._part = None
+                part.remove()
+            if self._part is None:
+                self._part = partial.claim(self._folder, name, self._exec_id)
+            self._part.begin(_label(answer, self._exec_id))
+        except OSError as problem:
+            raise _not_stored(target, problem) from None
+        return target
+
+    def _copy(self, answer: Answer) -> None:
+        """Store the body. Raises ConnectionLost when it ends too early."""
+        part = self._part
+        assert part is not None
+        whole = part.label.size
+        with bar("downloading", whole) as shown:
+            for chunk in answer.chunks():
+                try:
+                    part.write(chunk)
+                except OSError as problem:
+                    raise _not_stored(part.path, problem) from None
+                if whole is not None and part.size > whole:
+                    raise _Useless(f"the result is damaged: more came than the announced {whole} bytes; try again")
+                if shown is not None:
+                    shown(part.size)
+        if whole is not None and part.size < whole:
+            raise ConnectionLost(f"the connection broke: {part.size} of {whole} bytes came")
 
 
 def check_folder(text: str | None) -> Path:
@@ -53,6 +177,10 @@ def check_folder(text: str | None) -> Path:
     if not folder.is_dir():
         raise UsageProblem(f"--to: '{text}' is not a folder")
     return folder
+
+
+def _not_stored(target: Path, problem: OSError) -> ResultError:
+    return _Useless(f"cannot store the result as {target}: {problem.strerror}")
 
 
 def _place(part: Path, target: Path, force: bool) -> None:
@@ -76,21 +204,36 @@ def file_name(header: str, exec_id: str) -> str:
     if found:
         text = found[1].strip()
         name = safe_name(re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') and len(text) > 1 else text)
+    if name.lower().endswith((partial.PART, partial.NOTE)):
+        # It would be taken for an unfinished download.
+        name += ".zip"
     return name or f"dlpd-model-{safe_name(exec_id) or 'exec'}-result.zip"
 
 
 def announced_size(answer: Answer) -> int | None:
-    """How many bytes the server says that it sends, or None."""
+    """How many bytes the whole result has as the server says, or None."""
     found = re.search(r"(?i);\s*size\s*=\s*\"?([0-9]{1,18})", answer.headers.get("content-disposition", ""))
     text = found[1] if found else answer.headers.get("content-length", "")
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
-def _verify(answer: Answer, size: int, digest: bytes) -> None:
-    """Raise ResultError unless size and checksum are what the server announced, where it did."""
-    announced = announced_size(answer)
-    if announced is not None and announced != size:
-        raise ResultError(f"the result is damaged: {size} bytes came, {announced} were announced; try again")
-    found = re.search(r"sha-256=:([A-Za-z0-9+/=]+):", answer.headers.get(wire.DIGEST_HEADER.lower(), ""))
-    if found and found[1] != base64.b64encode(digest).decode():
-        raise ResultError("the result is damaged: its checksum is not the server's; try again")
+def _label(answer: Answer, exec_id: str) -> Label:
+    """What the server says about a whole result that it sends."""
+    etag = answer.headers.get("etag", "").strip()
+    return Label(exec_id, etag if _ETAG.fullmatch(etag) else "", _checksum(answer), announced_size(answer))
+
+
+def _checksum(answer: Answer) -> str:
+    """The SHA-256 that the server announces, as base64; "" for none."""
+    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{1,100}):", answer.headers.get(wire.DIGEST_HEADER.lower(), ""))
+    return found[1] if found else ""
+
+
+def _continues(answer: Answer, part: Partial) -> bool:
+    """Whether a 206 brings exactly what `part` lacks."""
+    whole = part.label.size or 0
+    return (
+        answer.headers.get("content-range", "").strip() == f"bytes {part.size}-{whole - 1}/{whole}"
+        and answer.headers.get("etag", "").strip() == part.label.etag
+        and _checksum(answer) == part.label.digest
+    )

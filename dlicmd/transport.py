@@ -174,6 +174,9 @@ class PlainTransport:
         except (OSError, http.client.HTTPException) as problem:
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         finally:
+            if self._answer is response and (response.length or not response.isclosed()):
+                # What is left of this answer must not be taken for the next one.
+                self.close()
             response.close()
 
 

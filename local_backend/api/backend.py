@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
 from local_backend.runtime.paths import ExecPaths
 from local_backend.settings import Settings
@@ -40,6 +41,8 @@ class Backend:
     started: float = field(default_factory=time.time)
     #: The server is going: long polls answer at once.
     closing: bool = False
+    #: Results whose transfer was cut.
+    archives: Archives = field(default_factory=Archives)
 
     def paths(self, row: ExecRow) -> ExecPaths:
         """Files of an exec."""

@@ -1,55 +1,52 @@
-"""GET /execs/{id}/result: what the program stored below SAVED_MODEL_DIR, as a zip with a checksum."""
+"""GET /execs/{id}/result: what the program stored below SAVED_MODEL_DIR, as a zip with a checksum.
+
+The same content is the same zip, byte for byte, so that a download that was cut can go on: `Range: bytes=N-` with the
+`ETag` in `If-Range` answers 206 with the rest, or the whole when the content has changed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import hashlib
-import os
-import stat
-import tempfile
-import zipfile
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import IO
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dlicmd.contract import wire
-from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
+from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError, error_response
-from local_backend.api.textlog import open_log
+from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"])
 
-_CHUNK = 1 << 20
-#: Entries carry no time of their own, so that equal content is an equal zip.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-
 
 @router.get(wire.EXECS + "/{exec_id}/result")
-def result(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
-    """The trained model. Of a running exec, what is there now."""
+def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+    """The trained model, whole or from a byte on. Of a running exec, what is there now."""
     row = backend.exec_row(exec_id, user)
-    paths = backend.paths(row)
-    files = sorted(model_files(paths.model))
-    if not files:
-        state = f"it is {row.state}"
-        raise ApiError(400, f"Exec {row.id} has stored nothing below its model folder (SAVED_MODEL_DIR); {state}")
     try:
-        # Without a name from the start: nothing of it is left, however this ends.
-        archive = tempfile.TemporaryFile(dir=backend.settings.paths.incoming)  # noqa: SIM115
-        write_zip(archive, paths.model, files)
-        length, digest = _measure(archive)
+        archive = _archive(backend, row)
     except OSError as problem:
         return error_response(507, f"The result could not be packed ({problem.strerror})")
-    headers = {
+    etag = f'"{archive.digest.hex()}"'
+    start = range_start(request.headers, etag)
+    told = {"ETag": etag, "Accept-Ranges": "bytes"}
+    folder, keeper = backend.paths(row).model, backend.archives if row.terminal else None
+    if start is not None and start >= archive.length:
+        archive.file.close()
+        unsatisfied = told | {"Content-Range": f"bytes */{archive.length}"}
+        return error_response(416, f"The result has {archive.length} bytes, none from {start} on", unsatisfied)
+    headers = told | {
         # Scripts cut this header apart at the semicolons: no spaces, no quotes, size last.
-        "Content-Disposition": f"attachment;filename={result_name(row.id, digest)};size={length}",
-        "Content-Length": str(length),
-        wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(digest).decode()}:",
+        "Content-Disposition": f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}",
+        wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(archive.digest).decode()}:",
     }
-    return StreamingResponse(_stream(archive), media_type="application/zip", headers=headers)
+    return ArchiveResponse(archive, start, headers, folder, keeper)
 
 
 def result_name(exec_id: str, digest: bytes) -> str:
@@ -58,43 +55,59 @@ def result_name(exec_id: str, digest: bytes) -> str:
     return f"dlpd-model-{number % 10**16:016d}-{number // 10**16 % 10**9:09d}{exec_id}-result.zip"
 
 
-def model_files(folder: Path) -> Iterator[str]:
-    """Regular files below a folder, relative to it; links are not followed."""
-    for base, folders, names in os.walk(folder):
-        folders.sort()
-        for name in names:
-            path = os.path.join(base, name)
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                yield os.path.relpath(path, folder)
+def range_start(headers: Headers, etag: str) -> int | None:
+    """The byte from which on the call wants the content, None when it gets the whole.
+
+    Ranges of other forms are ignored, as servers may; so is one for a content that is no longer there (If-Range).
+    """
+    asked, condition = headers.getlist("range"), headers.get("if-range")
+    found = re.fullmatch(r"bytes=([0-9]{1,18})-", asked[0].strip(), re.IGNORECASE) if len(asked) == 1 else None
+    if found is None or (condition is not None and condition.strip() != etag):
+        return None
+    return int(found[1])
 
 
-def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
-    """Write the files as entries `model/...`. One that went away in the meantime is left out."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
-        for name in files:
-            file = open_log(folder / name)
-            if file is None:
-                continue
-            with file:
-                entry = zipfile.ZipInfo(f"{folder.name}/{name}", _EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                with target.open(entry, "w", force_zip64=True) as sink:
-                    while chunk := file.read(_CHUNK):
-                        sink.write(chunk)
+class ArchiveResponse(StreamingResponse):
+    """Sends a zip from a byte on (None: the whole). With a `keeper`, one that was not sent to its end is kept."""
+
+    def __init__(
+        self, archive: Archive, start: int | None, headers: dict[str, str], folder: Path, keeper: Archives | None
+    ) -> None:
+        first, length = start or 0, archive.length
+        sized = headers | {"Content-Length": str(length - first)}
+        if start is not None:
+            sized["Content-Range"] = f"bytes {first}-{length - 1}/{length}"
+        super().__init__(archive.stream(first), 200 if start is None else 206, sized, "application/zip")
+        self._archive, self._folder, self._keeper = archive, folder, keeper
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        sent = False
+
+        async def watched(message: object) -> None:
+            nonlocal sent
+            await send(message)  # type: ignore[arg-type]
+            sent = isinstance(message, dict) and message.get("more_body") is False
+
+        try:
+            await super().__call__(scope, receive, watched)
+        finally:
+            self._finish(sent)
+
+    def _finish(self, sent: bool) -> None:
+        if sent or self._keeper is None:
+            self._archive.file.close()
+            return
+        self._keeper.keep(self._folder, self._archive)
+        loop = asyncio.get_running_loop()
+        loop.call_later(KEPT_SECONDS, self._keeper.drop, self._folder, self._archive)
 
 
-def _measure(archive: IO[bytes]) -> tuple[int, bytes]:
-    """Length and SHA-256."""
-    archive.seek(0)
-    sha = hashlib.sha256()
-    while chunk := archive.read(_CHUNK):
-        sha.update(chunk)
-    return archive.tell(), sha.digest()
-
-
-def _stream(archive: IO[bytes]) -> Iterator[bytes]:
-    with archive:
-        archive.seek(0)
-        while chunk := archive.read(_CHUNK):
-            yield chunk
+def _archive(backend: Backend, row: ExecRow) -> Archive:
+    """The zip of an exec, from a cut transfer or new. Raises ApiError when there is nothing, and OSError."""
+    folder = backend.paths(row).model
+    mark = mark_of(folder)
+    if not mark:
+        state = f"it is {row.state}"
+        raise ApiError(400, f"Exec {row.id} has stored nothing below its model folder (SAVED_MODEL_DIR); {state}")
+    return backend.archives.take(folder, mark) or pack(folder, mark, backend.settings.paths.incoming)

@@ -43,6 +43,8 @@ class Reply:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    #: Called when the body has been sent, before anything else happens on the connection.
+    after: Callable[[], object] = lambda: None
 
 
 def exec_object(exec_id: str, **more: Any) -> dict[str, Any]:
@@ -207,6 +209,7 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(reply.body)
+            reply.after()
 
         do_GET = do_POST = do_DELETE = do_PUT = _serve
 
