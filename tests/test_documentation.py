@@ -28,3 +28,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert target[1:] in anchors, f"{page.name}: no heading for {target}"
         elif "://" not in target:
             assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "pytest" in line)
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for part in command.split(" && "):
+        words = part.replace(".venv/bin/pip", ".venv/bin/python -m pip")
+        assert words in script, f"{part} is not in .ci/run"

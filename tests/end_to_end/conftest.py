@@ -1,105 +1,14 @@
-"""A user with a machine: their own DLICMD_HOME, the installed commands, and nothing left running afterwards."""
+"""A user per test, with nothing left running afterwards."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
-
-ROOT = Path(__file__).parent.parent.parent
-#: Everything a command may take on a loaded machine.
-DEADLINE = 150
-
-
-@dataclass
-class Done:
-    """A finished command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict:
-        """The JSON object on stdout, after whatever lines stand before it."""
-        return json.loads(self.out[self.out.index("{"):])
-
-
-class User:
-    """Runs the commands as processes, as a user would."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.folder = home.parent / "desk"
-        self.folder.mkdir()
-        self.environment = {
-            name: value for name, value in os.environ.items()
-            if not name.startswith(("DLI", "RANK", "WORLD_SIZE", "MASTER_"))
-        }
-        self.environment.update(DLICMD_HOME=str(home), DLI_SLOTS="2", HOME=str(self.folder), COLUMNS="120")
-
-    def start(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> subprocess.Popen[str]:
-        """Start a command, for those that are interrupted or watched."""
-        call = f"import sys; from {program} import main; sys.exit(main())"
-        return subprocess.Popen(
-            [sys.executable, "-c", call, *words], env=self.environment, cwd=cwd or self.folder, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )
-
-    def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
-        """Run a command to its end."""
-        process = self.start(*words, program=program, cwd=cwd)
-        try:
-            out, err = process.communicate(timeout=DEADLINE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise AssertionError(f"{words} did not end\n{out}\n{err}") from None
-        return Done(process.returncode, out, err)
-
-    def backend(self, *words: str) -> Done:
-        """Run `local-backend`."""
-        return self.run(*words, program="local_backend.cli")
-
-    def submit(self, *words: str) -> str:
-        """Submit and return the id."""
-        done = self.run("--exec-start", *words)
-        assert done.code == 0, done
-        return str(done.json["execId"])
-
-    def model(self, name: str, **files: str) -> Path:
-        """A model folder with these files (`train` means train.py)."""
-        folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        for stem, text in files.items():
-            (folder / f"{stem}.py").write_text(text, encoding="utf-8")
-        return folder
-
-    @property
-    def server_pid(self) -> int:
-        """Process id of the running backend."""
-        return int(json.loads((self.home / "backend.json").read_text())["pid"])
-
-    def processes(self) -> list[psutil.Process]:
-        """Everything that lives for this home: found by its environment, or by working in a folder of it."""
-        marker = str(self.home)
-        found = []
-        for process in psutil.process_iter():
-            try:
-                ours = process.environ().get("DLICMD_HOME") == marker or process.cwd().startswith(f"{marker}/")
-                if ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
+from user import User
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -13,10 +14,7 @@ DATA = "type=fs,data_path=./samples/digits/data"
 
 
 def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> None:
-    done = user.run(
-        "--exec-start", "edtPyTorch", "--model-dir", "samples/digits", "--model-main", "train.py", "--numWorker", "2",
-        "--cs-datastore-meta", DATA, "--follow", "--", "--epochs", "10", cwd=ROOT,
-    )
+    done = user.run(*readme_words(), cwd=ROOT)
     assert done.code == 0, done
     lines = done.out.splitlines()
     assert lines[0] == "Copying files and directories ..."
@@ -42,6 +40,13 @@ def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> No
     user.environment["DATA_DIR"] = str(ROOT / "samples/digits/data")
     scored = run_script(user, ROOT / "samples/digits/evaluate.py", str(weights))
     assert re.search(r"[0-9.]+", scored)[0] and accuracy in scored, scored
+
+
+def readme_words() -> list[str]:
+    """The words of dlicmd in the README's first command."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    line = next(line for line in readme.splitlines() if line.startswith("python3 -m venv") and "--exec-start" in line)
+    return shlex.split(line.partition(".venv/bin/dlicmd ")[2])
 
 
 def run_script(user, path: Path, *words: str) -> str:

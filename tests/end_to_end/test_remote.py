@@ -1,0 +1,78 @@
+"""The same commands against a backend on another port with TLS, logged on with a password."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from support import eventually
+from user import User
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[tuple[User, User, list[str]]]:
+    """(user at the server, user at the client, connection options of the client)."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for number, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(tmp_path / "cert.pem", append=number > 0)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").mkdir()
+    server, client = User(tmp_path / "far" / "home"), User(tmp_path / "near" / "home")
+    server.environment["DLI_PASSWORD"] = "correct horse"
+    process = server.start(
+        "serve", "--host", "127.0.0.1", "--port", "0", "--tls-cert", str(tmp_path / "cert.pem"),
+        "--tls-key", str(tmp_path / "key.pem"), program="local_backend.cli",
+    )
+    try:
+        eventually((server.home / "backend.json").exists, "the server serves")
+        url = json.loads((server.home / "backend.json").read_text())["url"]
+        assert url.startswith("https://")
+        yield server, client, ["--rest-host", "127.0.0.1", "--rest-port", url.rpartition(":")[2].strip("/"),
+                               "--ca-cert", str(tmp_path / "ca.pem")]
+    finally:
+        server.backend("stop", "--jobs")
+        process.communicate(timeout=60)
+
+
+def test_a_remote_backend_with_tls(remote: tuple[User, User, list[str]]) -> None:
+    _, client, far = remote
+    assert client.run("--exec-get-all", *far).code == 9, "no token yet"
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
+    client.environment["DLICMD_PASSWORD"] = "wrong"
+    assert client.run("--logon", *far, "--username", name).code == 9
+    client.environment["DLICMD_PASSWORD"] = "correct horse"
+    logon = client.run("--logon", *far, "--username", name)
+    assert logon.code == 0, logon
+    token_file = client.folder / ".dlicmd"
+    assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+    assert token_file.read_text() not in logon.out + logon.err
+
+    unverified = client.run("--exec-get-all", *far[:4])
+    assert unverified.code == 8 and "--ca-cert" in unverified.err
+    assert client.run("--exec-get-all", *far[:4], "--insecure").code == 0
+
+    folder = client.model("m", train="import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/x', 'w')\n")
+    words = ("PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
+    done = client.run("--exec-start", *words, *far)
+    assert done.code == 0 and "far away" in done.out, done
+    exec_id = re.search(r'"execId": "([^"]+)"', done.out)[1]
+    shown = client.run("--exec-get", exec_id, *far)
+    assert shown.json["state"] == "FINISHED"
+    assert client.run("--exec-trainoutlogs", exec_id, *far).out == "far away\n"
+    assert client.run("--exec-trainresult", exec_id, *far).code == 0
+    assert client.run("--exec-get", "local-99", *far).code == 6
+    assert client.run("--exec-delete", exec_id, *far).code == 0
+    assert not client.home.exists(), "no local backend was started"
+
+    assert client.run("--logoff", *far).code == 0
+    assert not token_file.exists()
+    assert client.run("--exec-get-all", *far).code == 9
