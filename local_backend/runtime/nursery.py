@@ -21,11 +21,13 @@ from local_backend.runtime.processes import return_memory, set_name
 from local_backend.runtime.program import Become, follow
 from local_backend.runtime.tasks import close_all_but, reset_signals
 
-READY = b"ready\n"
+#: What the nursery says to the server, a byte each: it is ready for requests; the oldest request has been done.
+READY, FORKED = b"r", b"f"
 
 
 def serve() -> None:
-    """Preload, say `READY`, then fork a runner per request: a JSON line with its ready pipe attached, see `run`."""
+    """Preload, say `READY`, then fork a runner per request (a JSON line with its ready pipe attached, see `run`), and
+    say `FORKED`."""
     control = int(sys.argv[1])
     close_all_but(control)
     base_path = _base_path()
@@ -54,6 +56,7 @@ def _answer(link: socket.socket, base_path: tuple[str, ...]) -> None:
         *lines, buffer = buffer.split(b"\n")
         for line in lines:
             _fork(line, pipes.pop(0), base_path)
+            link.sendall(FORKED)
 
 
 def _fork(line: bytes, ready: int, base_path: tuple[str, ...]) -> None:

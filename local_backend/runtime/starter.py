@@ -9,15 +9,21 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 
 from local_backend.runtime import environment
 from local_backend.runtime.launch import Launch
+from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import MARK, MARK_LENGTH
 
 _log = logging.getLogger(__name__)
-#: After this many nurseries that ended before they were ready, jobs start without one.
+#: After this many failures in a row (it ended, or did not answer), jobs start without a nursery.
 _GIVE_UP = 2
+#: Seconds that a nursery may take to import everything.
+READY_PATIENCE = 60.0
+#: Seconds that a ready nursery may take to fork. One that is late is killed; what it did not fork starts without it.
+FORK_PATIENCE = 5.0
 _CLOSING_PATIENCE = 5.0
 
 
@@ -31,7 +37,9 @@ class Starter:
         self._link: socket.socket | None = None
         self._ready = False
         self._failures = 0
-        self._used = time.monotonic()
+        self._used = self._began = time.monotonic()
+        #: Requests that the nursery has not answered yet: from when on each has been its turn to do.
+        self._asked: deque[float] = deque()
         self._cold: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -40,9 +48,20 @@ class Starter:
         return self._link.fileno() if self._link is not None else None
 
     @property
-    def idle_at(self) -> float | None:
-        """When an unused nursery is to go, on the monotonic clock."""
-        return self._used + self._idle if self._link is not None else None
+    def due(self) -> float | None:
+        """When `tick` is due on the monotonic clock: an unused nursery is to go, or one that does not answer."""
+        return min(self._idle_at, self._late_at) if self._link is not None else None
+
+    @property
+    def _idle_at(self) -> float:
+        return self._used + self._idle if not self._asked else float("inf")
+
+    @property
+    def _late_at(self) -> float:
+        """When the nursery has taken too long for what it does now."""
+        if not self._ready:
+            return self._began + READY_PATIENCE
+        return self._asked[0] + FORK_PATIENCE if self._asked else float("inf")
 
     @property
     def state(self) -> dict[str, object]:
@@ -67,8 +86,9 @@ class Starter:
                 self._failures += 1
                 _log.warning("the nursery cannot be started (%s); jobs start without it", problem)
                 return
-        ours.setblocking(True)
-        self._link, self._ready, self._used = ours, False, time.monotonic()
+        ours.setblocking(False)  # this thread must not wait for a nursery that does not read
+        self._link, self._ready = ours, False
+        self._used = self._began = time.monotonic()
 
     def start(self, launch: Launch, warm: bool = True) -> int:
         """Start a runner for a launch that has been written; the reading end of its ready pipe.
@@ -87,24 +107,37 @@ class Starter:
         return reader
 
     def on_event(self) -> None:
-        """The nursery says that it is ready, or it has ended."""
+        """The nursery says that it is ready or has forked, or it has ended."""
         if self._link is None:
             return
         try:
-            said = self._link.recv(64)
+            said = self._link.recv(4096)
+        except BlockingIOError:
+            return
         except ConnectionError:
             said = b""
-        if said:
-            self._ready = True
+        if not said:
+            if not self._ready:
+                self._fail("the nursery ended before it was ready; see its output in the log of the backend")
+            self.close()
             return
-        if not self._ready:
-            self._failures += 1
-            _log.warning("the nursery ended before it was ready; see its output in the log of the backend")
-        self.close()
+        now = time.monotonic()
+        if READY in said:
+            self._ready = True
+            self._asked = deque(now for _ in self._asked)
+        for _ in range(min(said.count(FORKED), len(self._asked))):
+            self._asked.popleft()
+            self._failures = 0
+        if self._asked:
+            self._asked[0] = now  # it works on this one only since it is done with the one before
 
     def tick(self) -> None:
-        """Let an idle nursery go, and reap runners that have ended."""
-        if self.idle_at is not None and time.monotonic() >= self.idle_at:
+        """Let an idle nursery go, kill one that does not answer, and reap runners that have ended."""
+        now = time.monotonic()
+        if self._link is not None and now >= self._late_at:
+            self._fail("the nursery does not answer and is killed; jobs that wait for it start without it")
+            self.close()
+        elif self._link is not None and now >= self._idle_at:
             self.close()
         self._cold = [process for process in self._cold if process.poll() is None]
 
@@ -113,27 +146,37 @@ class Starter:
         if self._link is not None:
             self._link.close()
             self._link = None
+        self._asked.clear()
         if self._nursery is not None:
-            self._nursery.terminate()
+            self._nursery.kill()  # it has nothing to put away, and one that is stopped hears nothing else
             try:
                 self._nursery.wait(_CLOSING_PATIENCE)
             except subprocess.TimeoutExpired:
-                self._nursery.kill()
-                self._nursery.wait()
+                _log.warning("the nursery, process %d, was killed and does not end", self._nursery.pid)
             self._nursery = None
 
+    def _fail(self, why: str) -> None:
+        self._failures += 1
+        _log.warning("%s", why)
+
     def _ask(self, launch: Launch, writer: int) -> bool:
-        """Ask the nursery to fork; False when there is none."""
+        """Ask the nursery to fork; False when there is none, or it has enough to do."""
         self.warm_up()
         if self._link is None:
             return False
         self._used = time.monotonic()
         request = json.dumps({"job": str(launch.paths.spec), "attempt": launch.attempt}).encode() + b"\n"
         try:
-            socket.send_fds(self._link, [request], [writer])
-        except OSError:
+            sent = socket.send_fds(self._link, [request], [writer])
+        except ConnectionError:
             self.close()
             return False
+        except OSError:  # so many requests wait that there is no room for another
+            return False
+        if sent != len(request):
+            self.close()
+            return False
+        self._asked.append(self._used)
         return True
 
     def _start_cold(self, launch: Launch, writer: int) -> None:

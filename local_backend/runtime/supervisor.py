@@ -118,8 +118,8 @@ class Supervisor:
         if self._retry_at is not None:
             times = [self._retry_at]
         else:
-            idle = [self._starter.idle_at] if self._starter.idle_at is not None else []
-            times = [*idle, *self._control.timers]
+            nursery = [self._starter.due] if self._starter.due is not None else []
+            times = [*nursery, *self._control.timers]
         return max(0.0, min(times) - time.monotonic()) * 1000 + 1 if times else None
 
 

@@ -12,6 +12,7 @@ from runtime_support import Bench, bench, gone
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, RUNNING
+from local_backend.runtime import starter
 
 #: Of the issue that asked for it: what the nursery may hold while it waits.
 MOST_RESIDENT = 300 * 2**20
@@ -82,3 +83,33 @@ def test_jobs_run_without_it_when_it_cannot_start(tmp_path: Path, monkeypatch: p
         job = one.submit("print('here')")
         assert one.wait(job).state == FINISHED
         assert one.output(job) == "here\n"
+
+
+def test_one_that_stops_answering_is_killed_and_the_job_starts_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starter, "FORK_PATIENCE", 0.5)
+    with bench(tmp_path, nursery_idle=600.0) as one:
+        stuck = ready_pid(one)
+        os.kill(stuck, signal.SIGSTOP)
+        jobs = [one.submit("print('here')") for _ in range(3)]
+        for job in jobs:
+            assert one.wait(job).state == FINISHED
+            assert one.output(job) == "here\n"
+        eventually(lambda: gone(stuck), "it is killed and reaped")
+
+
+def test_one_that_never_gets_ready_is_killed_and_the_job_starts_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "hanging" / "torch"
+    hanging.mkdir(parents=True)
+    (hanging / "__init__.py").write_text("import time\ntime.sleep(3600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(hanging.parent))
+    monkeypatch.setattr(starter, "READY_PATIENCE", 1.0)
+    with bench(tmp_path / "home", nursery_idle=600.0) as one:
+        stuck = int(str(nursery(one)["pid"]))
+        job = one.submit("print('here')")
+        assert one.wait(job).state == FINISHED
+        assert one.output(job) == "here\n"
+        eventually(lambda: gone(stuck), "it is killed and reaped")
