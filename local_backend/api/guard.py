@@ -3,14 +3,12 @@
  1. Host: the name by which the server was asked for must be one of its own. A web page that rebinds its DNS name to
     the loopback address still sends its own name.
  2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
- 3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password. Only logon goes without.
+ 3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
+    HTTP Basic on every call, as clients of the first product generation send them. Only logon goes without.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import ipaddress
 import re
 from functools import partial
@@ -20,6 +18,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlicmd.contract import wire
+from local_backend.api import passwords
 from local_backend.api.backend import Backend
 from local_backend.api.errors import error_response
 from local_backend.store import tokens
@@ -84,12 +83,22 @@ class Guard:
     async def _user(self, headers: Headers) -> str | None:
         """Whose valid token the call carries."""
         for token in presented(headers):
-            if same(token, self.backend.token):
+            if passwords.same(token, self.backend.token):
                 return self.backend.settings.user
             user = await run_in_threadpool(self.backend.database.read, partial(tokens.user_of, token=token))
             if user is not None:
                 return user
-        return None
+        return await self._by_password(headers.getlist("authorization"))
+
+    async def _by_password(self, given: list[str]) -> str | None:
+        """The user whose password the call carries, where there is one besides the token."""
+        pair = passwords.basic_credentials(given[0]) if len(given) == 1 else None
+        if pair is None or self.backend.password is None:
+            return None
+        try:
+            return self.backend.settings.user if await passwords.are_right(self.backend, *pair) else None
+        except passwords.TooManyGuesses:
+            return None
 
 
 def presented(headers: Headers) -> list[str]:
@@ -99,26 +108,9 @@ def presented(headers: Headers) -> list[str]:
         scheme, _, rest = value.partition(" ")
         if scheme.lower() == "bearer":
             found.append(rest.strip())
-        elif (pair := basic_credentials(value)) is not None:
+        elif (pair := passwords.basic_credentials(value)) is not None:
             found.append(pair[1])
     return [token for token in found[:4] if 0 < len(token) <= 4096]
-
-
-def basic_credentials(value: str) -> tuple[str, str] | None:
-    """User and password of an Authorization header; None when it is not well-formed HTTP Basic."""
-    scheme, _, rest = value.partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        user, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, ValueError):
-        return None
-    return (user, password) if colon else None
-
-
-def same(one: str, other: str) -> bool:
-    """Whether two secrets are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(tokens.digest(one), tokens.digest(other))
 
 
 def _is_address(name: str) -> bool:

@@ -11,7 +11,7 @@ from live_server import PASSWORD, TOKEN, Live, basic
 from starlette.routing import Route
 
 from dlicmd.contract import wire
-from local_backend.api import auth
+from local_backend.api import passwords
 from local_backend.api.guard import OPEN_PATHS, host_name
 from local_backend.store import tokens
 
@@ -58,7 +58,8 @@ def test_every_method_of_every_path_needs_a_token(live: Live, token: str | None)
     assert not live.row("local-1").stop_requested
 
 
-def test_the_three_ways_to_present_a_token(live: Live) -> None:
+def test_the_three_ways_to_present_a_token(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "SLOW", 0.01)
     for headers in (
         {"Authorization": f"Bearer {TOKEN}"}, {"authorization": f"bearer {TOKEN}"}, {"X-Auth-Token": TOKEN},
         basic("whoever", TOKEN),
@@ -70,6 +71,14 @@ def test_the_three_ways_to_present_a_token(live: Live) -> None:
     ):
         assert live.call("GET", "/conf", token=None, headers=headers).status == 401, headers
     assert live.call("GET", f"/conf?token={TOKEN}", token=None).status == 401
+
+
+def test_user_and_password_with_every_call(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contract, section 0, point 3: 'or HTTP Basic (G1 notebooks, SDK BasicAuthenticator)'."""
+    monkeypatch.setattr(passwords, "SLOW", 0.01)
+    assert live.call("GET", "/execs", token=None, headers=basic("alice", PASSWORD)).status == 200
+    for headers in (basic("bob", PASSWORD), basic("alice", "guess"), basic("alice", ""), basic(PASSWORD, "alice")):
+        assert live.call("GET", "/execs", token=None, headers=headers).status == 401, headers
 
 
 def test_host_origin_and_fetch_site_matrix(live: Live) -> None:
@@ -131,7 +140,7 @@ def test_point_3_logon_answers_access_token_and_logoff_revokes_it(live: Live) ->
 
 
 def test_failed_logon(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "SLOW", 0.01)
+    monkeypatch.setattr(passwords, "SLOW", 0.01)
     for headers in ({}, basic("alice", "wrong"), basic("bob", TOKEN), basic("", ""), {"Authorization": "Basic x"},
                     {"Authorization": f"Bearer {TOKEN}"}):
         answer = live.call("GET", wire.LOGON, headers=headers, token=None, base="")
