@@ -6,6 +6,7 @@
 
 import argparse
 import os
+import sys
 
 import numpy as np
 import torch
@@ -63,7 +64,7 @@ def main():
             total += torch.tensor([loss.item() * len(labels), len(labels)], device=device)
         dist.all_reduce(total)
         if rank == 0:
-            print(f"epoch {epoch}/{args.epochs}  loss {total[0] / total[1]:.4f}  on {world} workers")
+            print(f"epoch {epoch}/{args.epochs}  loss {total[0] / total[1]:.4f}  on {world} workers", flush=True)
 
     if rank == 0:
         images, labels = (part.to(device) for part in test_set.tensors)
@@ -75,7 +76,8 @@ def main():
         torch.save(network.state_dict(), os.path.join(model_dir, "digits.pth"))
     # Between the last collective and the end every rank lets go of the interpreter lock once (printing does): torch
     # 2.13 can deadlock when a gloo group is destroyed in the very instant in which its last collective completed.
-    print(f"rank {rank} of {world} is done", flush=True)
+    sys.stdout.write(f"rank {rank} of {world} is done\n")  # one write: ranks may share their standard output
+    sys.stdout.flush()
     dist.destroy_process_group()
 
 

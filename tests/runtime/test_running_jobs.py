@@ -52,6 +52,8 @@ def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
     [
         ("raise ValueError('boom')", "ValueError: boom", 1),
         ("import sys; sys.exit(3)", "exit code 3", 3),
+        ("import sys; print('busy', file=sys.stderr); sys.exit(17)",
+         "exit code 17; last line on standard error: busy", 17),
         ("import sys; sys.exit('no data')", "no data", 1),
         ("import os; os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)", 137),
         ("import os; os.kill(os.getpid(), 11)", "killed by signal 11 (SIGSEGV)", 139),
