@@ -44,6 +44,8 @@ class JobSpec:
     pending_timeout: int | None = None
     #: --msd-attr, for the engine.
     attributes: dict[str, str] = field(default_factory=dict)
+    #: `sigName` of clients of the first product generation, shown to them again; None from all others.
+    sig_name: str | None = None
 
     def to_json(self) -> str:
         """The spec as one JSON object."""

@@ -17,6 +17,9 @@ from dlicmd.contract.sizes import parse_size
 SUBMITTING = frozenset({"--exec-start", "--demo"})
 #: Flags that are a command with an operand when no command stands before them.
 _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
+#: Options of the client that others let slip into `args`, as `--password=S`: the server drops them, for they are no
+#: business of the program. What else the client keeps to itself no server knows: there such words are the program's.
+_SLIPPED = frozenset({"--rest-host", "--rest-port", "--username", "--password", "--jwt-token", "--query-args"})
 MAX_NUMBER = 10**9
 
 
@@ -64,8 +67,8 @@ class CommandLine:
         return list(value) if isinstance(value, list) else []
 
 
-def parse_argv(words: Sequence[str]) -> CommandLine:
-    """Parse the words of a command line.
+def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
+    """Parse the words of a command line; with `sent`, those of the `args` that a client sent.
 
     Raises:
         ArgvError: a value is missing or of the wrong kind, or a word does not belong to the command.
@@ -78,7 +81,7 @@ def parse_argv(words: Sequence[str]) -> CommandLine:
         own = own[:cut]
     position = 0
     while position < len(own):
-        position += _take(line, own, position)
+        position += _take(line, own, position, sent)
     if line.after_dashes is not None:
         line.program.extend(line.after_dashes)
         line.sent.extend(["--", *line.after_dashes])
@@ -87,12 +90,12 @@ def parse_argv(words: Sequence[str]) -> CommandLine:
     return line
 
 
-def _take(line: CommandLine, words: list[str], at: int) -> int:
+def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     """Consume the word at `at`, with its value if it has one; return how many words that were."""
     word = words[at]
     name, equals, glued = word.partition("=")
     option = BY_NAME.get(name)
-    if option is None or (option.name in COMMAND_NAMES and line.command in SUBMITTING and name != "--help"):
+    if option is None or _is_the_programs(option, line, sent):
         line.program.append(word)
         line.sent.append(word)
         return 1
@@ -117,6 +120,13 @@ def _take(line: CommandLine, words: list[str], at: int) -> int:
     if option.travel is Travel.ARGS and (option.name not in COMMAND_NAMES or option.name == "--exec-start"):
         line.sent.extend(words[at : at + used])
     return used
+
+
+def _is_the_programs(option: Option, line: CommandLine, sent: bool) -> bool:
+    """Whether a word that spells an option of ours belongs to the program all the same."""
+    if option.name in COMMAND_NAMES:
+        return line.command in SUBMITTING and (sent or option.name != "--help")
+    return sent and option.travel is Travel.CLIENT and option.name not in _SLIPPED
 
 
 def _is_operand(word: str | None) -> bool:
@@ -199,8 +209,11 @@ def with_model_dir(sent: Iterable[str], base_name: str) -> list[str]:
 
 
 def join_args(words: Iterable[str]) -> str:
-    """Words as one line that a shell, and `split_args`, would split again; plain words stay as they are."""
-    return shlex.join(words)
+    """Words as one line that `shlex.split`, and `split_args`, would split again.
+
+    Only words that would not survive otherwise are quoted, for not every server takes quotes away.
+    """
+    return " ".join(shlex.quote(word) if not word or re.search(r"""[\s'"\\]""", word) else word for word in words)
 
 
 def split_args(text: str) -> list[str]:
@@ -210,9 +223,9 @@ def split_args(text: str) -> list[str]:
     So a quote groups only where a shell user would put one, around a whole word or right after `=`; a quote inside a
     word, as in raw JSON, is an ordinary character.
     """
-    text = re.sub(r"\\\r?\n", " ", text)
     if _quoted_like_a_shell(text):
         return shlex.split(text)
+    text = re.sub(r"\\\r?\n", " ", text)
     return [_unquote(word) for word in re.findall(_WORD, text)]
 
 
@@ -226,7 +239,7 @@ def _quoted_like_a_shell(text: str) -> bool:
         words = shlex.split(text)
     except ValueError:
         return False
-    return shlex.join(words) == text.strip(" ")
+    return join_args(words) == text.strip(" ")
 
 
 def _unquote(word: str) -> str:

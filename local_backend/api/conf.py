@@ -1,4 +1,4 @@
-"""Configuration, status and the catalogue of frameworks."""
+"""Configuration, status, the catalogue of frameworks, and the client's file."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.responses import FileResponse
 
 from dlicmd import __version__
 from dlicmd.contract import wire
+from local_backend.api import handout
 from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.guard import CLIENT_FILE
 from local_backend.store import execs
 from local_backend.submit.catalogue import FRAMEWORKS, Framework
 
@@ -41,6 +44,12 @@ def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
         "jobs": dict(Counter(row.state for row in rows)),
         **backend.supervisor.status(),
     }
+
+
+@router.get(CLIENT_FILE)
+def client_file() -> FileResponse:
+    """A Python file that runs dlicmd; scripts fetch it from here."""
+    return FileResponse(handout.__file__, media_type="text/x-python", filename="dlicmd.py")
 
 
 @router.get(wire.FRAMEWORKS)

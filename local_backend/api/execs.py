@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
@@ -70,7 +71,7 @@ async def submit(
     backend: TheBackend,
     user: TheUser,
     args: str | None = None,
-    sig_name: str | None = Query(None, alias="sigName", description="accepted and ignored"),
+    sig_name: str | None = Query(None, alias="sigName", max_length=200, description="shown again, else ignored"),
 ) -> Response:
     """Submit. `args` is the command line, also taken from the `data` part; the body holds the files and `data`."""
     paths, limits = backend.settings.paths, backend.settings.limits
@@ -82,7 +83,7 @@ async def submit(
             raise TooLarge(f"the upload is larger than {limits.upload_bytes} bytes, the limit of this server")
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
-        row = await run_in_threadpool(_accept, backend, user, args, upload)
+        row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
     except SubmitError:
         await _drain(body)
         raise
@@ -182,12 +183,12 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
-def _accept(backend: Backend, user: str, args: str | None, upload: Upload) -> ExecRow:
+def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
     return accept(
-        spec,
+        replace(spec, sig_name=sig_name or None),
         upload,
         shown_args=asked.shown,
         data_source=asked.data_source,

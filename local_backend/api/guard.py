@@ -4,7 +4,8 @@
     the loopback address still sends its own name.
  2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
  3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
-    HTTP Basic on every call, as clients of the first product generation send them. Only logon goes without.
+    HTTP Basic on every call, as clients of the first product generation send them. Only logon and the client's
+    file go without.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from local_backend.store import tokens
 
 #: Logon of the first product generation; same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
-OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
+#: The client, for whoever has none yet.
+CLIENT_FILE = "/ui/tools/dlicmd.py"
+OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, CLIENT_FILE})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 

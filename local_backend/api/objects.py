@@ -16,6 +16,8 @@ from local_backend.store.execs import NAMESPACE, ExecRow
 #: The one resource plan that there is, and the host that everything runs on.
 CONSUMER = f"/{NAMESPACE}/training"
 ADDRESS = "127.0.0.1"
+#: Id of the one instance (instance group) that there is.
+INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
 _PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT,
@@ -57,9 +59,21 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str) -> dict[str, An
         wire.MESSAGE: row.message,
         wire.REASON: row.reason,
         wire.EXIT_CODE: row.exit_code,
+        **_first_generation(row, scheduler_url),
         **_progress(progress, row.state in {states.RUNNING, states.RECOVERING}),
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
+    """What clients of the first product generation read, for an exec that was submitted with their `sigName`."""
+    name = row.job.sig_name
+    if name is None:
+        return {}
+    return {
+        "userName": row.creator, "sigName": name, "sigId": INSTANCE_ID, "masterURL": url,
+        "executionUserName": row.creator,
+    }
 
 
 def _progress(progress: Any, running: bool) -> dict[str, int | float]:
@@ -116,7 +130,8 @@ def _request(row: ExecRow) -> str:
 
 def spark_application(row: ExecRow) -> dict[str, Any]:
     """An application as /scheduler/applications shows it, with the names of the first product generation."""
-    return {
+    shown = {
+        "sparkinstancegroupid": INSTANCE_ID,
         "applicationid": row.id,
         "applicationname": row.app_name,
         "driverid": row.id,
@@ -125,8 +140,8 @@ def spark_application(row: ExecRow) -> dict[str, Any]:
         "submittedtime": iso(row.create_time),
         "endtime": iso(row.end_time) if row.end_time else "",
         "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
-        **application_object(row),
     }
+    return shown | {key: value for key, value in application_object(row).items() if key not in shown}
 
 
 def job_uid(row: ExecRow) -> str:

@@ -12,7 +12,7 @@ from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import request_stop, wanted_states, whole
-from local_backend.api.objects import application_object, parallel_job, pods, spark_application
+from local_backend.api.objects import INSTANCE_ID, application_object, parallel_job, pods, spark_application
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
 
@@ -97,7 +97,7 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
     """The one instance that there is."""
     return [
         {
-            "uuid": NAMESPACE,
+            "uuid": INSTANCE_ID,
             "name": NAMESPACE,
             "version": "",
             "masterUrl": str(request.base_url).rstrip("/"),

@@ -26,18 +26,27 @@ def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> Job
     Raises BadSubmission, StorageFailed or OSError; what was written until then stays.
     """
     typed = posixpath.basename(spec.main or "")
-    archives = [path for name, path in upload.files if name.endswith(_ARCHIVES) and base_name(name) != typed]
+    files = [(name or _nameless(path, typed), path) for name, path in upload.files]
+    archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
     if len(archives) > 1:
         raise BadSubmission("the upload holds more than one archive")
     for archive in archives:
         unpack(archive, submitted, limits)
-    for name, path in upload.files:
+    for name, path in files:
         if path not in archives:
             _put(path, submitted, base_name(name))
     sync_directory(submitted)
     if spec.user_cmd is not None:
         return replace(spec, model_dir=next(_folders(submitted, spec.model_dir), None))
-    return _with_main(spec, submitted, bool(archives), [base_name(name) for name, _ in upload.files])
+    return _with_main(spec, submitted, bool(archives), [base_name(name) for name, _ in files])
+
+
+def _nameless(path: Path, main: str) -> str:
+    """What a file is that came without a name: an archive, by its looks, or else the program."""
+    with path.open("rb") as file:
+        start = file.read(262)
+    is_archive = start.startswith(b"\x1f\x8b") or start[257:262] == b"ustar"
+    return wire.ARCHIVE_SUFFIX if is_archive else main or "main.py"
 
 
 def base_name(name: str) -> str:

@@ -25,7 +25,8 @@ _WRITE = 1 << 20
 
 @dataclass
 class Upload:
-    """What arrived: files by the name that the client gave them, where they lie now, and the `data` text."""
+    """What arrived: files by the name that the client gave them (empty for none), where they lie now, and the `data`
+    text."""
 
     files: list[tuple[str, Path]] = field(default_factory=list)
     data: str | None = None
@@ -180,14 +181,14 @@ class _Parts:
     def _headers_finished(self) -> None:
         disposition = self._headers.get(b"content-disposition", b"")
         _, options = parse_options_header(disposition)
-        name = _file_name(disposition, options.get(b"filename"))
-        if name is None:
+        part, name = options.get(b"name", b"").decode("latin-1"), _file_name(disposition, options.get(b"filename"))
+        self._is_data = part == wire.PART_DATA and (name is None or name.endswith(".json"))
+        if self._is_data or (name is None and part != wire.PART_FILE):
             self._text = bytearray()
-            self._is_data = options.get(b"name") == wire.PART_DATA.encode()
             return
         self._target = self._folder / f"part-{self._count}"
         self._writes.append((self._target, b""))
-        self.upload.files.append((name, self._target))
+        self.upload.files.append((name or "", self._target))
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._target is not None:

@@ -33,12 +33,12 @@ def read(args: str | None, data: str | None) -> Asked:
     Raises BadSubmission.
     """
     extra = _json_object(data) if data and data.strip() else {}
-    text = args if args is not None else extra.get(wire.ARGS)
+    text = args if args and args.strip() else extra.get(wire.ARGS, args)
     if text is not None and not isinstance(text, str):
         raise BadSubmission(f"'{wire.ARGS}' in the data part is not a text")
     words = _words(extra.get(wire.ARGV), text)
     try:
-        line = parse_argv(words)
+        line = parse_argv(words, sent=True)
     except ArgvError as problem:
         raise BadSubmission(str(problem)) from None
     hardware = extra.get(wire.HARDWARE_SPEC) or {}

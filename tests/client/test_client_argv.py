@@ -106,3 +106,22 @@ def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
                                                "--epochs 1")
     assert split_args("""--appName "DDP Tutorial" --j {"a":"b'c"}""") == [
         "--appName", "DDP Tutorial", "--j", """{"a":"b'c"}"""]
+
+
+def test_on_the_server_the_clients_own_inventions_are_the_programs_words() -> None:
+    """Contract, 5.4: 'Platform options are consumed, everything unknown is passed on in order'."""
+    own = ["--output", "/tmp/x", "-o", "y", "--wait", "--follow", "--to", "5", "--force", "--http", "--help", "--demo"]
+    line = parse_argv(["--exec-start", "PyTorch", "--model-main", "main.py", *own, "--numWorker", "1"], sent=True)
+    assert line.program == own and line.values == {"--model-main": "main.py", "--numWorker": 1}
+
+
+def test_what_the_original_client_let_slip_does_not_reach_the_program() -> None:
+    """Contract, 4.3: '`--password=S`, `--jwt-token=T` go to the server inside `args`'."""
+    slipped = ["--password=S", "--jwt-token=T", "--rest-host=h", "--rest-port=9243", "--username", "u"]
+    assert parse_argv(["--exec-start", "PyTorch", *slipped, "--epochs", "1"], sent=True).program == ["--epochs", "1"]
+
+
+def test_words_travel_as_the_original_sent_them_where_no_quoting_is_needed() -> None:
+    words = ["--lr=0.1", "a&b", "#1", "1+1", "%41", "*.py", "$HOME", "[1,2]", "a|b;c", "~/x", "ü", "(x)"]
+    assert join_args(words) == " ".join(words) and split_args(join_args(words)) == words
+    assert join_args(["a b", "", "it's", 'say"so"']) == """'a b' '' 'it'"'"'s' 'say"so"'"""

@@ -47,6 +47,27 @@ def test_single_file_under_any_part_name(live: Live, part: str) -> None:
     assert (live.paths(spec.exec_id).submitted / "main.py").read_bytes() == b"print(1)"
 
 
+@pytest.mark.parametrize("content", [b"print(1)", tar({"m/main.py": b"print(1)"}),
+                                     tar({"./main.py": b"print(1)"}, zipped=False)])
+def test_a_file_part_without_a_file_name(live: Live, content: bytes) -> None:
+    """Contract, 1.4: the SDK passes `files=[('file',(None,fh))]`; without its core no name is filled in."""
+    body, kind = multipart([("file", None, content)])
+    args = quoted("--exec-start PyTorch --model-main main.py")
+    answer = live.call("POST", f"/execs?args={args}", body, {"Content-Type": kind})
+    assert answer.status == 200, answer.text
+    spec = live.row(answer.json()["id"]).job
+    assert live.paths(spec.exec_id).code(spec).joinpath("main.py").read_bytes() == b"print(1)"
+
+
+def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
+    """As `curl -F data=@job.json` sends it; and an empty `args` in the query says nothing."""
+    data = json.dumps({"args": "--exec-start PyTorch --model-main main.py --epochs 2"}).encode()
+    body, kind = multipart([("file", "main.py", b"print(1)"), ("data", "job.json", data)])
+    answer = live.call("POST", "/execs?args=", body, {"Content-Type": kind})
+    assert answer.status == 200, answer.text
+    assert live.row(answer.json()["id"]).job.program_args == ("--epochs", "2")
+
+
 def test_extra_files_lie_beside_the_model(live: Live) -> None:
     body, kind = multipart([
         ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from live_server import Live, multipart, quoted, tar
 from support import eventually
 
+from dlicmd import __version__
 from dlicmd.contract import states, wire
 
 MULTIPART = "multipart/form-data; boundary=XbX"
@@ -47,6 +50,30 @@ def test_point_4_submit_answers_id_and_app_id(live: Live) -> None:
     assert answer.status == 200
     assert answer.json()["id"] == answer.json()["appId"] == answer.json()["submissionId"]
     assert live.supervisor.woken == 1
+
+
+def test_point_4_clients_of_the_first_generation_find_their_fields(live: Live) -> None:
+    """Contract, section 0: 'G1 notebooks also index `sigId` and `submissionId`'; all values are scalars (2.1)."""
+    body, kind = multipart([("file", "main.py", b"1")])
+    path = f"/execs?sigName=dli-edt&args={quoted(SINGLE)}"
+    submitted = live.call("POST", path, body, {"Content-Type": kind}).json()
+    assert submitted["sigName"] == "dli-edt" and submitted["userName"] == "alice" and submitted["submissionId"]
+    assert {"masterURL", "executionUserName"} <= set(submitted)
+    assert submitted["sigId"] == live.call("GET", "/scheduler/instances").json()[0]["uuid"]
+    shown = live.call("GET", f"/execs/{submitted['id']}").json()
+    assert shown == submitted and not any(isinstance(value, dict | list) for value in shown.values())
+    (detail,) = live.call("GET", f"/scheduler/applications?applicationid={submitted['id']}").json()
+    assert detail["type"] == "BATCH" and detail["applicationid"] == submitted["id"] and len(detail["task12n"]) == 1
+
+
+def test_the_client_is_handed_out(live: Live, tmp_path) -> None:
+    """Contract, 1.1: `GET /ui/tools/dlicmd.py`, request: none, 'the client file itself'."""
+    answer = live.call("GET", "/ui/tools/dlicmd.py", token=None, base="")
+    assert answer.status == 200
+    (tmp_path / "dlicmd.py").write_bytes(answer.body)
+    command = [sys.executable, "dlicmd.py", "--version"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, f"dlicmd {__version__}\n"), found.stderr
 
 
 def test_point_5_result_header(live: Live) -> None:
