@@ -15,14 +15,15 @@ def describe(status: int, stderr: Path) -> str:
     """One line about a process that ended with `status` (negative: killed by that signal).
 
     The last line that a failing program wrote to standard error says most: of a traceback it is the exception, and
-    of `sys.exit("text")` the text. Both end with code 1; any other code was chosen and is told.
+    of `sys.exit("text")` the text. Both end with code 1, and what cannot be started with 126 or 127; any other code was
+    chosen and is told.
     """
     if status < 0:
         return f"killed by signal {-status} ({signal_name(-status)})"
     last = last_line(stderr)
     if not last:
         return f"exit code {status}"
-    return last if status == 1 else f"exit code {status}; last line on standard error: {last}"
+    return last if status in (1, 126, 127) else f"exit code {status}; last line on standard error: {last}"
 
 
 def signal_name(number: int) -> str:
