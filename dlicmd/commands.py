@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dlicmd.console import info
+from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from dlicmd.errors import UsageProblem
+from dlicmd.errors import ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
 from dlicmd.session import Session
 
@@ -77,8 +77,6 @@ def _frameworks(session: Session) -> int:
 
 
 def _framework_block(item: dict[str, Any]) -> str:
-    from dlicmd.console import inert
-
     said = item.get("desc")
     lines = [str(text) for text in said] if isinstance(said, list) else [str(said or "")]
     block = f"Name: {item.get('name', '')}\nVersion: {item.get('frameworkVersion', '')}\n"
@@ -100,14 +98,21 @@ def _exec_get(session: Session) -> int:
 
 
 def _exec_stop(session: Session) -> int:
-    code = session.client.stop_exec(session.operand)
-    emit(f"Stop exec {session.operand} succeed. HTTP:{code}")
-    return Exit.DONE
+    return _tell(session.operand, "Stop", session.client.stop_exec)
 
 
 def _exec_delete(session: Session) -> int:
-    code = session.client.delete_exec(session.operand)
-    emit(f"Delete exec {session.operand} succeed. HTTP:{code}")
+    return _tell(session.operand, "Delete", session.client.delete_exec)
+
+
+def _tell(exec_id: str, verb: str, call: Callable[[str], int]) -> int:
+    """Do `call` and say how it went, in the words and to the last blank as scripts know them from standard output."""
+    try:
+        code = call(exec_id)
+    except ServerError as problem:
+        emit(f"{verb} exec {inert(exec_id)} failed. HTTP:{problem.status} ")
+        raise
+    emit(f"{verb} exec {exec_id} succeed. HTTP:{code} ")
     return Exit.DONE
 
 

@@ -13,6 +13,8 @@ from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem
 from dlicmd.render import Output
 
+LOOPBACK = ("127.0.0.1", "localhost")
+
 
 class Session:
     """One run of dlicmd."""
@@ -41,7 +43,7 @@ class Session:
                 if option in line.values:
                     raise UsageProblem(f"{option} needs a server: --rest-host HOST")
             return Client()
-        http = line.flag("--http")
+        http = line.flag("--http") or _is_own_backend(host, line.number("--rest-port"))
         transport = open_transport(
             host, line.number("--rest-port"), http=http,
             ca_cert=line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT"),
@@ -63,3 +65,16 @@ class Session:
         """Give back the connection."""
         if self._client is not None:
             self._client.close()
+
+
+def _is_own_backend(host: str, port: int | None) -> bool:
+    """Whether this is the local backend of this user by its address, as scripts name servers.
+
+    That it speaks plain http on the loopback says its own file, which only this user can write: no guess, no downgrade.
+    """
+    if host not in LOOPBACK:
+        return False
+    from dlicmd import backend
+
+    found = backend.find()
+    return found is not None and found.url in {f"http://{name}:{port}" for name in LOOPBACK}

@@ -82,8 +82,8 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
 
 def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
-    assert desk.run("--exec-stop", "w-1").out == "Stop exec w-1 succeed. HTTP:204\n"
-    assert desk.run("--exec-delete", "w-1").out == "Delete exec w-1 succeed. HTTP:204\n"
+    assert desk.run("--exec-stop", "w-1").out == "Stop exec w-1 succeed. HTTP:204 \n"
+    assert desk.run("--exec-delete", "w-1").out == "Delete exec w-1 succeed. HTTP:204 \n"
     assert desk.run("--exec-delete-all").out == "Execs are deleted\n"
     assert [(seen.method, seen.path) for seen in local.seen] == [
         ("POST", f"{BASE}/execs/w-1/stop"), ("DELETE", f"{BASE}/execs/w-1"), ("DELETE", f"{BASE}/execs")]
@@ -206,7 +206,9 @@ def test_what_a_server_cannot_do_is_not_an_unknown_id(desk: Desk, local: FakeSer
     local.execs["w-1"] = exec_object("w-1")
     local.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 is already stopped.\n")
     done = desk.run("--exec-stop", "w-1")
-    assert done.code == 1 and "already stopped" in done.err and done.out == ""
+    assert done.code == 1 and "already stopped" in done.err
+    # Contract, 4.2: prints "... failed. HTTP:..."; 4.5: "original scripts only test stdout".
+    assert done.out == "Stop exec w-1 failed. HTTP:400 \n"
     for command in ("--exec-stop", "--exec-delete", "--exec-trainlogs", "--exec-trainresult", "--exec-outlogs",
                     "--follow", "--wait"):
         assert desk.run(command, "nobody-1").code == 6, command

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 from client_desk import Desk
-from fake_server import FakeServer
+from fake_server import TOKEN, FakeServer
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,17 @@ def test_plain_http_needs_a_word(desk: Desk, fake: FakeServer) -> None:
         done = desk.run("--exec-get-all", "--rest-host", host, "--rest-port", str(fake.port), "--jwt-token", "secret")
         assert done.code == 8 and "--http" in done.err and len(done.err.splitlines()) == 1
     assert not any("secret" in str(seen) for seen in fake.seen)
+
+
+def test_the_own_local_backend_by_its_address(desk: Desk, local: FakeServer) -> None:
+    """Scripts written for a server name host, port and token; the backend's own file says that it speaks http."""
+    for host in ("localhost", "127.0.0.1"):
+        where = ["--rest-host", host, "--rest-port", str(local.port)]
+        assert desk.run("--exec-get-all", *where, "--jwt-token", TOKEN).code == 0
+        assert desk.run("--logon", *where, "--username", "alice", "--password", "x").code == 0
+        assert desk.run("--exec-get-all", *where).code == 0
+        assert desk.run("--exec-get-all", *where, "--jwt-token", "other").code == 9
+    assert local.seen
 
 
 def test_https_is_not_taken_for_http(desk: Desk, secure: FakeServer, words: list[str]) -> None:
