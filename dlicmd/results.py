@@ -6,6 +6,7 @@ What came before an interruption stays (see `dlicmd.partial`), and the next call
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import time
@@ -31,13 +32,16 @@ _ETAG = re.compile(r'"[!#-~]{1,200}"')
 def fetch(client: Client, exec_id: str, folder: Path, force: bool) -> Path:
     """Store the result of an exec in `folder` under the name that the server gives it; returns the file.
 
-    Goes on with an unfinished download of this exec. Raises DlicmdError; only what is damaged, or cannot be stored, is
-    removed then.
+    Goes on with an unfinished download of this exec; what is there already, to the last byte, is not fetched again.
+    Raises DlicmdError; only what is damaged, or cannot be stored, is removed then.
     """
     download = _Download(client, exec_id, folder, force)
     try:
         target = download.run()
         download.finish(target)
+    except _AlreadyThere as found:
+        download.remove()
+        return found.target
     except _Useless:
         download.remove()
         raise
@@ -53,6 +57,14 @@ def fetch(client: Client, exec_id: str, folder: Path, force: bool) -> Path:
 
 class _Useless(ResultError):
     """What came can never become the result."""
+
+
+class _AlreadyThere(Exception):
+    """The file is what would be fetched."""
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(str(target))
+        self.target = target
 
 
 class _Download:
@@ -132,7 +144,10 @@ class _Download:
         """Make ready to store what the answer brings, the rest or the whole; returns the place for the whole."""
         name = file_name(answer.headers.get("content-disposition", ""), self._exec_id)
         target = self._folder / name
-        if os.path.lexists(target) and (not self._force or not target.is_file() or target.is_symlink()):
+        plain = target.is_file() and not target.is_symlink()
+        if plain and _is_whole(target, answer):
+            raise _AlreadyThere(target)
+        if os.path.lexists(target) and not (self._force and plain):
             cure = "is in the way; move it" if self._force else (
                 "exists already; overwrite it with --force, or choose --to DIR")
             raise ResultError(f"{target} {cure}")
@@ -227,6 +242,18 @@ def _checksum(answer: Answer) -> str:
     """The SHA-256 that the server announces, as base64; "" for none."""
     found = re.search(r"sha-256=:([A-Za-z0-9+/=]{1,100}):", answer.headers.get(wire.DIGEST_HEADER.lower(), ""))
     return found[1] if found else ""
+
+
+def _is_whole(path: Path, answer: Answer) -> bool:
+    """Whether a file has the very bytes that the server announces."""
+    digest = _checksum(answer)
+    if not digest or path.stat().st_size != announced_size(answer):
+        return False
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+    return base64.b64encode(found.digest()).decode() == digest
 
 
 def _continues(answer: Answer, part: Partial) -> bool:

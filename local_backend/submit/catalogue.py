@@ -76,7 +76,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "edtPyTorch", "ElasticPyTorchTrain", "pytorch", "edtCmdGen.py",
         (
             "edtPyTorch - elastic training with FabricModel: a driver and 1 to numWorker workers.",
-            "The program imports fabric_model; its number of workers may change while it trains.",
+            "The program imports fabric_model; its result is the same for any number of workers.",
             "dlicmd --exec-start edtPyTorch --numWorker N --model-dir DIR --model-main FILE [-- PROGRAM ARGUMENTS]",
         ),
         elastic=True, workers=None, memory="4G",

@@ -56,6 +56,17 @@ def test_nothing_is_overwritten_without_force(desk: Desk, done: FakeServer) -> N
     assert [path.name for path in desk.folder.iterdir()] == [NAME]
 
 
+def test_fetching_again_what_is_there_succeeds(desk: Desk, done: FakeServer) -> None:
+    first = desk.run("--exec-trainresult", "w-1")
+    before = (desk.folder / NAME).stat().st_mtime_ns
+    again = desk.run("--exec-trainresult", "w-1")
+    assert (again.code, again.out) == (0, first.out)
+    assert (desk.folder / NAME).stat().st_mtime_ns == before
+    assert [path.name for path in desk.folder.iterdir()] == [NAME]
+    (desk.folder / NAME).write_bytes(ZIP[:-1] + b"y")
+    assert desk.run("--exec-trainresult", "w-1").code == 1, "of the same size, but not the same"
+
+
 @pytest.mark.parametrize(
     "reply",
     [
