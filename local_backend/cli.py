@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import ssl
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import psutil
 
 from dlicmd import __version__
 from dlicmd.contract import home as home_contract
@@ -83,14 +83,28 @@ def stop(jobs: bool) -> None:
         if jobs:
             _fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
         active = []
-    os.kill(found[home_contract.PID], signal.SIGTERM)
-    _wait(lambda: _running() is None, "the server did not end")
+    try:
+        server = psutil.Process(found[home_contract.PID])
+        server.send_signal(signal.SIGTERM)
+        _wait(lambda: not _lives(server), "the server did not end")
+    except psutil.NoSuchProcess:
+        pass  # it has ended by itself in the meantime
     click.echo("the server is stopped")
     if active and not jobs:
         click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
 
 
+def _lives(process: psutil.Process) -> bool:
+    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
+    grace = _call(found, "GET", wire.STATUS)[wire.STOP_GRACE]
+    click.echo(f"stopping {', '.join(active)}; jobs get {grace:g} s to end")
     for exec_id in active:
         try:
             _call(found, "POST", wire.exec_path(exec_id, "stop"))
@@ -125,12 +139,10 @@ def _settings(**flags: Any) -> Settings:
 
 def _call(found: dict[str, Any], method: str, path: str) -> Any:
     """One call to the server of this home."""
-    from local_backend.server import CERTIFICATE
-
     context = None
-    if found.get(CERTIFICATE):
+    if found.get(home_contract.CERTIFICATE):
         # The very certificate that the server was started with; the name in it may be another than the loopback's.
-        context = ssl.create_default_context(cafile=found[CERTIFICATE])
+        context = ssl.create_default_context(cafile=found[home_contract.CERTIFICATE])
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False
     headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}

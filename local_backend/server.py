@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("local_backend.server")
 
-#: Key of backend.json beside the contract's: the certificate that `local-backend stop` verifies the server with.
-CERTIFICATE = "certificate"
 #: Seconds that open calls get to end when the server stops.
 _GOODBYE = 3
 _LOG_BYTES = 10 << 20
@@ -248,7 +246,7 @@ def _announced(settings: Settings, sock: socket.socket, token: str) -> Iterator[
     url = url_of(settings, sock)
     content: dict[str, object] = {home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token}
     if settings.tls_cert is not None:
-        content[CERTIFICATE] = str(settings.tls_cert)
+        content[home_contract.CERTIFICATE] = str(settings.tls_cert)
     write_json(path, content)
     log.info("serving at %s", url)
     try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-#: In DLICMD_HOME, mode 0600: a JSON object with the three keys below. Present only while the backend serves.
+#: In DLICMD_HOME, mode 0600: a JSON object with the keys below. Present only while the backend serves.
 BACKEND_FILE = "backend.json"
 URL = "url"
 PID = "pid"
 TOKEN = "token"
+#: Of a server that speaks TLS: the file of its certificate, by which its own user's clients know it.
+CERTIFICATE = "certificate"
 
 
 def home() -> Path:

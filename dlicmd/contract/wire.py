@@ -38,6 +38,9 @@ EXT_FOLLOW = "follow"
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
 
+# Key of GET /status, beyond the recorded contract
+STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself
+
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
 
@@ -67,6 +70,7 @@ END_TIME = "endTime"  # ISO-8601, Z
 MESSAGE = "message"  # one line: why the exec ended ERROR, or what it waits for
 REASON = "reason"  # a stable code for `message`, see below
 EXIT_CODE = "exitCode"  # int, the program's own
+HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is anything to fetch
 WORKERS = "workers"  # int, workers running now
 EPOCH = "epoch"  # int, 1-based
 EPOCHS = "epochs"

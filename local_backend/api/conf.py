@@ -35,13 +35,14 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 
 @router.get(wire.STATUS)
 def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
-    """Version, uptime in seconds, execs by state, and what the supervisor says of slots and nursery."""
+    """Version, uptime and the grace of stopped jobs in seconds, execs by state, what the supervisor says of itself."""
     rows = backend.database.read(lambda c: execs.of_user(c, None))
     return {
         "version": __version__,
         "embedded": backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
         "jobs": dict(Counter(row.state for row in rows)),
+        wire.STOP_GRACE: backend.settings.stop_grace,
         **backend.supervisor.status(),
     }
 

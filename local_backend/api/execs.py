@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
@@ -41,7 +43,18 @@ _SORTABLE = {
 
 def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     """The exec object of a row, with what its program last said about its progress."""
-    return exec_object(row, read_json(backend.paths(row).progress), base_url.rstrip("/"))
+    paths = backend.paths(row)
+    return exec_object(
+        row, read_json(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
+    )
+
+
+def _holds_anything(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as found:
+            return any(found)
+    except OSError:
+        return False
 
 
 @router.get(wire.EXECS)

@@ -35,7 +35,7 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def exec_object(row: ExecRow, progress: Any, scheduler_url: str) -> dict[str, Any]:
+def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: bool | None = None) -> dict[str, Any]:
     """An exec: the recorded fields in their order, then ours; what is not known is absent, never null."""
     shown: dict[str, Any] = {
         wire.ID: row.id,
@@ -59,6 +59,7 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str) -> dict[str, An
         wire.MESSAGE: row.message,
         wire.REASON: row.reason,
         wire.EXIT_CODE: row.exit_code,
+        wire.HAS_RESULT: has_result,
         **_first_generation(row, scheduler_url),
         **_progress(progress, row.state in {states.RUNNING, states.RECOVERING}),
     }

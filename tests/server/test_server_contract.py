@@ -151,6 +151,15 @@ def test_exec_object_shows_times_and_progress(live: Live) -> None:
     assert "workers" not in shown and shown["endTime"].endswith("Z")
 
 
+def test_an_exec_that_has_ended_tells_whether_there_is_a_result(live: Live) -> None:
+    with_model, without = live.submitted(), live.submitted()
+    (live.paths(with_model).model / "final.pth").write_bytes(b"weights")
+    assert "hasResult" not in live.call("GET", f"/execs/{with_model}").json()
+    for exec_id, expected in ((with_model, True), (without, False)):
+        live.move(exec_id, states.KILLED)
+        assert live.call("GET", f"/execs/{exec_id}").json()["hasResult"] is expected
+
+
 def test_list_filters(live: Live) -> None:
     ids = [live.submitted() for _ in range(3)]
     live.move(ids[1], states.KILLED)
