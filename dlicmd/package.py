@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 from dlicmd.body import FilePart
 from dlicmd.console import info, warn
 from dlicmd.contract import wire
+from dlicmd.contract.program import program_places
 from dlicmd.contract.sizes import show_size
 from dlicmd.errors import PackageError, UsageProblem
 from dlicmd.paths import IGNORE_FILE
@@ -122,18 +123,29 @@ def _ignore_rules(folder: Path) -> Callable[[str], bool]:
     return cast("Callable[[str], bool]", rules.match_file)
 
 
-def check_folder(text: str, main: str | None) -> Path:
-    """The folder named on the command line. Raises UsageProblem unless it is one, and holds `main` if given."""
+def check_folder(text: str) -> Path:
+    """The folder named on the command line. Raises UsageProblem unless it is one."""
     folder = Path(text)
     if not folder.is_dir():
         kind = "is not a folder" if folder.exists() else "does not exist"
         raise UsageProblem(f"--model-dir: '{text}' {kind}")
     if not base_name(folder):
         raise UsageProblem(f"--model-dir: '{text}' has no name; give a folder below it")
-    if main is not None and not (folder / main).is_file():
-        hint = "; give its path within that folder" if Path(main).is_file() else ""
-        raise UsageProblem(f"--model-main: there is no file '{main}' in {text}{hint}")
     return folder
+
+
+def find_program(folder: Path, main: str) -> str:
+    """Path within `folder` of the program that `--model-main` names.
+
+    Raises UsageProblem when it is not there, or when what was typed is another file than the one that would run.
+    """
+    typed = Path(main)
+    for place in program_places(typed.as_posix(), base_name(folder)):
+        found = folder / place
+        if found.is_file() and (Path(place) == typed or not typed.is_file() or typed.samefile(found)):
+            return place
+    hint = "; give its path within that folder" if typed.is_file() else ""
+    raise UsageProblem(f"--model-main: there is no file '{main}' in {folder}{hint}")
 
 
 def base_name(folder: Path) -> str:
@@ -144,15 +156,13 @@ def base_name(folder: Path) -> str:
 def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] | None = None) -> FilePart:
     """Pack `folder` under its base name into a temporary file that has no name and so cannot be left behind.
 
-    `main` must not be among what the ignore rules leave out. `progress` is called with the bytes read so far.
-    Raises PackageError, UsageProblem.
+    `main`, a path within the folder, must not be among what the ignore rules leave out. `progress` is called with the
+    bytes read so far. Raises PackageError, UsageProblem.
     """
     entries = walk(folder)
     if not any(not entry.is_dir for entry in entries):
         raise UsageProblem(f"--model-dir: there is nothing to upload in '{folder}'")
-    if main is not None and not os.path.isabs(main) and os.path.normpath(main) not in {
-        os.path.normpath(entry.name) for entry in entries
-    }:
+    if main is not None and main not in {entry.name for entry in entries}:
         raise UsageProblem(f"--model-main: '{main}' is left out of the upload; see {folder / IGNORE_FILE}")
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it

@@ -87,9 +87,10 @@ def _pack(line: CommandLine, parts: list[FilePart]) -> None:
     """Fill `parts` with the files that the command line names."""
     main, folder = line.text("--model-main"), line.text("--model-dir")
     if folder is not None:
-        checked = package.check_folder(folder, main)
+        checked = package.check_folder(folder)
+        program = None if main is None else package.find_program(checked, main)
         with bar("packing") as shown:
-            parts.append(package.pack(checked, main, shown))
+            parts.append(package.pack(checked, program, shown))
     elif main is not None:
         parts.append(package.single_file(main, "--model-main"))
     for option in EXTRA_FILES:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlicmd.contract import wire
+from dlicmd.contract.program import program_places
 from local_backend.files import sync_directory
 from local_backend.jobspec import JobSpec
 from local_backend.settings import Limits
@@ -93,16 +94,8 @@ def _folders(submitted: Path, asked: str | None) -> Iterator[str]:
 
 
 def _find(folder: Path, main: str, model_dir: str | None) -> str | None:
-    """`main` relative to `folder`: as typed, below the folder's own name, or by its base name."""
-    parts = [part for part in main.split("/") if part not in {"", "."}]
-    candidates = [parts]
-    if model_dir in parts:
-        candidates.append(parts[parts.index(model_dir) + 1 :])
-    candidates.append(parts[-1:])
-    for candidate in candidates:
-        if candidate and ".." not in candidate and folder.joinpath(*candidate).is_file():
-            return "/".join(candidate)
-    return None
+    """`main` relative to `folder`, in the first of the places where it may be."""
+    return next((place for place in program_places(main, model_dir) if (folder / place).is_file()), None)
 
 
 def _guess(folder: Path) -> str | None:

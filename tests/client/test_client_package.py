@@ -182,13 +182,28 @@ def test_nothing_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, m
 def test_the_main_program_must_be_packed(folder: Path) -> None:
     (folder / ".dlicmdignore").write_text("train.py\n")
     with pytest.raises(UsageProblem, match="left out"):
-        package.pack(folder, "./train.py")
+        package.pack(folder, "train.py")
     (folder / ".dlicmdignore").write_text("*\n")
     with pytest.raises(UsageProblem, match="nothing to upload"):
         package.pack(folder)
     (folder / ".dlicmdignore").write_bytes(b"\xff\xfe")
     with pytest.raises(PackageError, match="dlicmdignore"):
         package.pack(folder)
+
+
+@pytest.mark.parametrize(("typed", "found"), [
+    ("train.py", "train.py"), ("./sub/x.py", "sub/x.py"), ("some/{name}/sub/x.py", "sub/x.py"),
+    ("{name}/train.py", "train.py"), ("/abs/olute/train.py", "train.py"), ("../train.py", "train.py"), ("x.py", None), ("..", None), ("sub", None),
+])
+def test_where_the_program_is_looked_for(folder: Path, typed: str, found: str | None) -> None:
+    (folder / "sub").mkdir(exist_ok=True)
+    (folder / "sub" / "x.py").write_text("1")
+    typed = typed.replace("{name}", folder.name)
+    if found is None:
+        with pytest.raises(UsageProblem, match="no file"):
+            package.find_program(folder, typed)
+    else:
+        assert package.find_program(folder, typed) == found
 
 
 def test_base_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

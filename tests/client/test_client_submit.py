@@ -189,7 +189,7 @@ def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote
         (["--model-dir", "file"], "'file' is not a folder"),
         (["--model-dir", "empty"], "nothing to upload"),
         (["--model-dir", "model", "--model-main", "other.py"], "no file 'other.py'"),
-        (["--model-dir", "model", "--model-main", "model/train.py"], "within that folder"),
+        (["--model-dir", "model", "--model-main", "file"], "within that folder"),
         (["--model-dir", ""], "empty"),
         (["--model-dir", "/"], "no name"),
         (["--model-main", "nothing.py"], "'nothing.py' does not exist"),
