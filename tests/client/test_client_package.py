@@ -193,7 +193,8 @@ def test_the_main_program_must_be_packed(folder: Path) -> None:
 
 @pytest.mark.parametrize(("typed", "found"), [
     ("train.py", "train.py"), ("./sub/x.py", "sub/x.py"), ("some/{name}/sub/x.py", "sub/x.py"),
-    ("{name}/train.py", "train.py"), ("/abs/olute/train.py", "train.py"), ("../train.py", "train.py"), ("x.py", None), ("..", None), ("sub", None),
+    ("{name}/train.py", "train.py"), ("/abs/olute/train.py", "train.py"), ("../train.py", "train.py"),
+    ("x.py", None), ("..", None), ("sub", None),
 ])
 def test_where_the_program_is_looked_for(folder: Path, typed: str, found: str | None) -> None:
     (folder / "sub").mkdir(exist_ok=True)
