@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-_FABRIC_MODULES = ("fabric_model.py", "callbacks.py", "emetrics.py", "pyedt/__init__.py", "pyedt/fabric_model.py")
+#: Without emetrics: scripts put the zip first on sys.path, and a copy of emetrics.py beside the script must win.
+_FABRIC_MODULES = ("fabric_model.py", "callbacks.py", "pyedt/__init__.py", "pyedt/fabric_model.py")
 #: The oldest time that a zip can hold: the same sources give the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

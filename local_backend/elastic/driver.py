@@ -91,7 +91,7 @@ class _Driver:
         self._reporter = Reporter(driver_logger, launcher.progress, len(course.workers))
         payload = b"" if launcher.in_process else job.dumps()
         path = [entry for entry in sys.path if isinstance(entry, str)]
-        welcome = {"op": "welcome", "path": path, "threads": thread_count()}
+        welcome = {"op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count()}
         self._server = HubServer(course.workers, welcome, payload)
         self._gone: set[int] = set()
 

@@ -25,6 +25,13 @@ class BatchResult:
 
 # --- events: what happened
 @dataclass(frozen=True)
+class Arrived:
+    """The worker is connected and waits until it may load its data sets."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
 class Ready:
     """The worker has loaded its data sets."""
 
@@ -92,7 +99,7 @@ class Gone:
     how: str
 
 
-Event = Ready | Stepped | AtBoundary | TaskDone | Finished | Failed | Broken | Gone
+Event = Arrived | Ready | Stepped | AtBoundary | TaskDone | Finished | Failed | Broken | Gone
 
 
 # --- actions: what is to be done about it

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from local_backend.elastic import artifacts, driver
 from local_backend.elastic.job import Job
@@ -180,6 +181,16 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
     _check_callable("loss_function", loss_function)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not a {_kind(optimizer)}")
+    if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
+        raise TypeError(
+            f"the optimizer {_kind(optimizer)} is not supported: the engine calls step() once per sum of dense "
+            "gradients; use SGD, Adam or another optimizer whose step() needs no closure and no sparse gradients"
+        )
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError(
+            "the model has lazy parameters without a shape yet: call it once with an example batch, and build the "
+            "optimizer after that"
+        )
     modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
     own = {id(parameter) for module in modules for parameter in module.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):

@@ -74,7 +74,7 @@ def _style(function: Callable[..., Any] | None) -> tuple[bool, int]:
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return False, 4
     old = bool(positional) and (
-        positional[0] == "loss" or (positional[0] != "metrics" and positional[1:2] in (["acc"], ["accuracy"]))
+        "loss" in positional[0] or (positional[0] != "metrics" and positional[1:2] in (["acc"], ["accuracy"]))
     )
     return old, len(positional)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from local_backend.elastic.events import (
     Action,
+    Arrived,
     AtBoundary,
     BatchResult,
     Begin,
@@ -79,6 +80,7 @@ class State:
     phase: Phase = Phase.GATHERING
     generation: int = 1
     plan: Plan | None = None
+    arrived: frozenset[int] = frozenset()
     ready: Mapping[int, Ready] = field(default_factory=dict)
     #: Steps that every member has reported.
     committed: int = 0
@@ -122,9 +124,23 @@ def _fail(state: State, reason: str, cause: Failed | None = None) -> Outcome:
     return replace(state, phase=Phase.ENDED), (Fail(reason, cause),)
 
 
+def _arrived(state: State, event: Arrived) -> Outcome:
+    """The first worker loads its data sets alone, for it may have to download them; the others follow together."""
+    if state.phase is not Phase.GATHERING:
+        return _unexpected(state, event)
+    may_load = bool(state.ready) or not state.arrived
+    state = replace(state, arrived=state.arrived | {event.worker})
+    return state, (_load(event.worker),) if may_load else ()
+
+
+def _load(worker: int) -> Send:
+    return Send(worker, {"op": "load"})
+
+
 def _ready(state: State, event: Ready) -> Outcome:
     if state.phase is not Phase.GATHERING:
         return _unexpected(state, event)
+    waiting = () if state.ready else tuple(_load(worker) for worker in sorted(state.arrived - {event.worker}))
     ready = {**state.ready, event.worker: event}
     first = next(iter(ready.values()))
     if (event.samples, event.test_batches) != (first.samples, first.test_batches):
@@ -135,7 +151,7 @@ def _ready(state: State, event: Ready) -> Outcome:
             "datasets_function must return the same data everywhere",
         )
     state = replace(state, ready=ready)
-    return _start(state) if len(ready) == len(state.course.workers) else (state, ())
+    return _start(state) if len(ready) == len(state.course.workers) else (state, waiting)
 
 
 def _start(state: State) -> Outcome:
@@ -263,6 +279,7 @@ def _unexpected(state: State, event: Event) -> Outcome:
 
 
 _HANDLERS: dict[type, Callable[[State, Any], Outcome]] = {
+    Arrived: _arrived,
     Ready: _ready,
     Stepped: _stepped,
     AtBoundary: _at_boundary,

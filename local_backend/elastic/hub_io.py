@@ -16,6 +16,7 @@ from typing import Any
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.events import (
+    Arrived,
     AtBoundary,
     BatchResult,
     Broken,
@@ -111,6 +112,7 @@ class HubServer:
                 return
             try:
                 send_frame(connection, self._welcome, self._payload)
+                self.inbox.put(Arrived(worker))
                 self._listen(worker, connection)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self.inbox.put(EngineError(f"worker {worker} sent what makes no sense: {error!r}"))

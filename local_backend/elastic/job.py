@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -61,6 +62,18 @@ class Job:
         job.__dict__.update(cloudpickle.loads(data))
         return job
 
+    def publish_main(self) -> None:
+        """Make the main script's classes of models and callbacks attributes of `__main__`, where they are not.
+
+        They came here by value; `torch.save(self.model, ...)` in a callback looks them up by name.
+        """
+        main = sys.modules["__main__"]
+        owners = [*self.callbacks, self.loss_function, *(part for module in self.modules for part in module.modules())]
+        for owner in owners:
+            for kind in type(owner).__mro__:
+                if kind.__module__ == "__main__" and "." not in kind.__qualname__ and not hasattr(main, kind.__name__):
+                    setattr(main, kind.__name__, kind)
+
     def state(self) -> bytes:
         """What training has changed, for `load_state` in another process. Tensors come on the CPU."""
         return cloudpickle.dumps(
@@ -116,7 +129,7 @@ def _failure(value: Any) -> str | None:
     try:
         cloudpickle.dumps(value)
     except Exception as error:
-        return str(error)
+        return str(error).partition("\n")[0]
     return None
 
 

@@ -50,6 +50,11 @@ class Meter:
         return self._loss_of_samples / self.samples
 
     @property
+    def loss_of_batches(self) -> float:
+        """The mean of the batches' means, as workers showed it in validation."""
+        return self._loss_of_batches / self.batches
+
+    @property
     def accuracy(self) -> float:
         return self._correct / self.samples
 

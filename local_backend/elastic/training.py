@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -145,16 +146,12 @@ class Trainer:
 
     def _results(self, step: int, computed: Sequence[tuple[int, Any, Any, dict[str, Any]]]) -> list[BatchResult]:
         """Numbers of the shards' results; the one place where a GPU is waited for."""
-        return [
-            BatchResult(
-                shard,
-                self.plan.size_of_shard(step, shard),
-                number(loss),
-                round(number(correct)),
-                {name: number(value) for name, value in metrics.items()},
-            )
-            for shard, loss, correct, metrics in computed
-        ]
+        results = []
+        for shard, loss, correct, metrics in computed:
+            size = self.plan.size_of_shard(step, shard)
+            values = {name: number(value) for name, value in metrics.items()}
+            results.append(BatchResult(shard, size, number(loss), samples_right(correct, size), values))
+        return results
 
     def _test_batch(self, number_: int, count: int, batch: Any) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
@@ -189,6 +186,17 @@ def one_number(loss: Any) -> torch.Tensor:
 def number(value: Any) -> float:
     """A Python float of a number or one-element tensor."""
     return float(value.item() if isinstance(value, torch.Tensor) else value)
+
+
+def samples_right(acc: Any, size: int) -> int | None:
+    """How many of `size` samples a step function's `acc` says are right; None when it says nothing.
+
+    A count, as `eva` returns it; or, if not of a whole-number type and between 0 and 1, a fraction.
+    """
+    value = acc.item() if hasattr(acc, "item") else acc
+    if value is None or not math.isfinite(value):
+        return None
+    return round(value * size if isinstance(value, float) and 0 <= value <= 1 else value)
 
 
 def metric_name(metric: Any) -> str:

@@ -82,7 +82,7 @@ class Journal:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s - root - %(levelname)s - %(message)s"))
         self._log.addHandler(handler)
-        self._meter = Meter()
+        self._meter, self._tests = Meter(), Meter()
         self.count = 0
 
     def say(self, text: str) -> None:
@@ -90,18 +90,33 @@ class Journal:
 
     def begin_epoch(self) -> None:
         self._meter.reset()
+        self._tests.reset()
 
-    def batch(self, result: BatchResult, epoch: int, step: int, workers: int) -> None:
-        """A batch of this worker: its own loss, its running accuracy."""
+    def batch(self, result: BatchResult, epoch: int, counter: int, workers: int) -> None:
+        """A batch of this worker: its own loss, its running accuracy. `counter`: see `Worker._counter`."""
         self._meter.add(result)
         self.count += 1
         if self._blocks:
-            block = default_block(self.count, step, result.loss, self._meter.accuracy)
-            print(block, flush=True)
+            print(default_block(self.count, counter, result.loss, self._meter.accuracy), flush=True)
         if self._hooks:
             metrics = {"loss": result.loss, "accuracy": (result.correct or 0) / result.count, **result.metrics}
             self._hooks.train_metrics(
                 Values(result.loss, self._meter.accuracy, self.count, metrics, self.count, epoch, workers)
+            )
+
+    def tested(self, result: BatchResult, epoch: int, workers: int) -> None:
+        """A validation batch of this worker, the values over its batches so far."""
+        number = self._tests.batches
+        self._tests.add(result)
+        known = {} if result.correct is None else {"accuracy": self._tests.accuracy}
+        if self._blocks:
+            for name, value in {**known, "loss": self._tests.loss_of_batches}.items():
+                print(f"Iteration {number}: tag test_{name}, simple_value {round(value, 5)}", flush=True)
+        if self._hooks:
+            metrics = {**self._tests.metrics, "loss": self._tests.loss_of_batches}
+            metrics = metrics if known else {"loss": metrics["loss"]}
+            self._hooks.test_metrics(
+                Values(metrics["loss"], self._tests.accuracy, number, metrics, number, epoch, workers)
             )
 
     def begin_training(self) -> None:
@@ -139,6 +154,7 @@ class Worker:
 
     def _prepare_data(self) -> None:
         journal, job = self._journal, self._job
+        self._order("load")
         journal.say("create dataset")
         self._train_set, self._test_set = load_datasets(job.datasets_function)
         test_batches = len(list(batches(len(self._test_set), job.batch)))
@@ -207,8 +223,15 @@ class Worker:
             done = epoch * plan.steps_per_epoch + step
             self._link.send({"op": "step", "step": done, "results": results_to_wire(results)})
             for result in results:
-                journal.batch(result, epoch, done + 1, len(self._members))
+                counter = self._counter(epoch, step * plan.shards + result.number)
+                journal.batch(result, epoch, counter, len(self._members))
         journal.say(f"<=== Epoch {epoch} End ==> ")
+
+    def _counter(self, epoch: int, batch: int) -> int:
+        """The server's counter as recorded: over all batches of the job 2, 3, ..., where the last of an epoch repeats
+        the number of the one before."""
+        in_epoch = self._plan.batches_per_epoch
+        return epoch * in_epoch + min(batch + 2, in_epoch)
 
     def _boundary(self, epoch: int) -> Message:
         """Do what the hub says after an epoch, until it says to go on or to finish."""
@@ -220,6 +243,8 @@ class Worker:
                 self._link.send({"op": "done"})
             elif order["op"] == "test":
                 results = self._trainer.test(self._test_loader, order["first"], order["last"])
+                for result in results:
+                    self._journal.tested(result, epoch, len(self._members))
                 self._link.send({"op": "done", "results": results_to_wire(results)})
             else:
                 if order["accuracy"] is not None and self._number == min(self._members):
@@ -247,8 +272,12 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
     try:
         message, payload = link.receive()
         _find_modules(message["path"])
+        if own is None:
+            # Modules beside the script may parse the command line when they are imported.
+            sys.argv[:] = message["argv"]
         with reproducible(message["threads"]):
             job = own or Job.loads(payload)
+            job.publish_main()
             Worker(number, link, job, quiet=own is not None).run()
     except HubGone:
         raise

@@ -37,13 +37,26 @@ def test_every_module_comes_from_the_zip(fabric_home):
     code = f"""
 import sys
 sys.path.insert(0, {path!r})
-import fabric_model, callbacks, emetrics, pyedt.fabric_model, local_backend.elastic.worker as worker
-for module in (fabric_model, callbacks, emetrics, pyedt.fabric_model, worker, sys.modules["local_backend"]):
+import fabric_model, callbacks, pyedt.fabric_model, local_backend.elastic.worker as worker
+for module in (fabric_model, callbacks, pyedt.fabric_model, worker, sys.modules["local_backend"]):
     assert module.__file__.startswith({path!r}), module.__file__
 assert fabric_model.FabricModel is pyedt.fabric_model.FabricModel
-assert callbacks.LoggerCallback and callbacks.Callback and emetrics.EMetrics.TEST_GROUP == "test"
+assert callbacks.LoggerCallback and callbacks.Callback
 """
     done = run(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_of_emetrics_beside_the_script_wins_over_ours(fabric_home, tmp_path):
+    (tmp_path / "emetrics.py").write_text("class EMetrics:\n    OWN = True\n")
+    code = """
+import os, sys
+sys.path.insert(0, os.path.join(os.environ["FABRIC_HOME"], "libs", "fabric.zip"))
+from emetrics import EMetrics
+assert EMetrics.OWN
+"""
+    path = os.pathsep.join([str(tmp_path), str(fabric_home / "tools" / "dli_utils")])
+    done = run(code, FABRIC_HOME=str(fabric_home), PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
 
 

@@ -4,6 +4,7 @@ import os
 import threading
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from callbacks import Callback, LoggerCallback
@@ -13,6 +14,8 @@ from support import eventually
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from local_backend.elastic.training import samples_right
 
 SAMPLES = 22
 TEST_SAMPLES = 9
@@ -153,6 +156,15 @@ def test_worker_loggers_get_the_batch_of_the_step():
     assert [entry[0] for entry in old.train] == [entry[0]["loss"] for entry in new.train]
 
 
+def test_worker_loggers_get_validation_batch_by_batch():
+    old, new = OldLogger(), NewLogger()
+    fabric(worker_logger=old, driver_logger=object())[0].train(2, 4, 2)
+    fabric(worker_logger_callback=new, driver_logger=object())[0].train(2, 4, 2)
+    assert [entry[2] for entry in old.test] == [0, 1, 2] * 2
+    assert [entry[1:] for entry in new.test] == [(i, epoch) for epoch in range(2) for i in range(3)]
+    assert [entry[0] for entry in old.test] == [entry[0]["loss"] for entry in new.test]
+
+
 def test_the_default_logger_and_the_lines_around_it(capsys):
     fabric()[0].train(2, 8, 1)
     out = capsys.readouterr().out.splitlines()
@@ -243,6 +255,24 @@ def test_step_and_test_functions():
     assert [entry[0] for entry in by_user.train] == [entry[0] for entry in plain.train]
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), expected.parameters(), strict=True))
     assert [set(entry[0]) for entry in by_user.test] == [{"loss"}, {"loss"}]
+
+
+@pytest.mark.parametrize(
+    ("acc", "size", "right"),
+    [
+        (torch.tensor(3), 8, 3),
+        (3.0, 8, 3),
+        (0.375, 8, 3),
+        (torch.tensor(1.0), 8, 8),
+        (1, 8, 1),
+        (np.int64(2), 8, 2),
+        (np.float32(0.5), 8, 4),
+        (float("nan"), 8, None),
+        (None, 8, None),
+    ],
+)
+def test_accuracy_of_a_step_function_is_a_count_or_a_fraction(acc, size, right):
+    assert samples_right(acc, size) == right
 
 
 def test_own_collate_function():
@@ -401,6 +431,9 @@ def test_notebook_arguments_are_accepted(recwarn):
         ({"user_callback": "x"}, TypeError, "user_callback must be a list"),
         ({"fn_test": 3}, TypeError, "fn_test must be callable"),
         ({"driver_logger": 1, "driver_logger_callback": 2}, ValueError, "the same argument"),
+        ({"optimizer": torch.optim.LBFGS(nn.Linear(1, 1).parameters())}, TypeError, "LBFGS is not supported"),
+        ({"optimizer": torch.optim.SparseAdam(nn.Linear(1, 1).parameters())}, TypeError, "SparseAdam is not"),
+        ({"model": nn.LazyLinear(3)}, ValueError, "call it once with an example batch"),
     ],
 )
 def test_wrong_arguments_of_the_constructor(changes, error, words):

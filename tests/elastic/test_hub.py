@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from local_backend.elastic import events, hub
 from local_backend.elastic.events import (
+    Arrived,
     AtBoundary,
     BatchResult,
     Begin,
@@ -47,11 +48,14 @@ class SimulatedWorker:
 
     def __init__(self, number, samples, test_batches):
         self.number = number
-        self.says = [Ready(number, samples, test_batches)]
+        self.says = [Arrived(number)]
+        self._ready = Ready(number, samples, test_batches)
         self.saved = []
 
     def heard(self, message):
-        if message["op"] == "start":
+        if message["op"] == "load":
+            self.says.append(self._ready)
+        elif message["op"] == "start":
             self.plan = Plan(**message["plan"])
             self.rank, self.members = message["members"].index(self.number), len(message["members"])
             self._epoch(0)
@@ -197,6 +201,20 @@ def test_an_exception_outranks_the_broken_group_of_its_peers():
     simulation.feed(Failed(2, "ValueError: boom", ""))
     simulation.feed(Gone(1, "was killed by signal 9"))
     assert [fail.reason for fail in simulation.of(Fail)] == ["worker 2: ValueError: boom"]
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_one_worker_loads_its_data_alone_before_the_others(seed):
+    simulation = Simulation(course(3), seed)
+    loading = []
+    while not simulation.of(Begin):
+        event = simulation.random.choice([worker for worker in simulation.workers.values() if worker.says]).says.pop(0)
+        ready = len(simulation.state.ready)
+        loading = [send.worker for send in simulation.of(Send) if send.message["op"] == "load"]
+        assert len(loading) <= (1 if ready == 0 else 3)
+        simulation.feed(event)
+    assert sorted(loading) == [1, 2, 3]
 
 
 def test_data_sets_that_differ_are_refused():

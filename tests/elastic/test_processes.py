@@ -197,7 +197,65 @@ def test_what_driver_and_workers_say(tmp_path):
         assert words in first, words
     assert "save models" not in ended.worker_stderr[2]
     assert "--------END TRAINING: completed " in ended.worker_stdout[2]
-    assert "tag train_loss, simple_value" in ended.worker_stdout[2]
+    blocks = ended.worker_stdout[2].splitlines()
+    # The second batch of every step; 18 batches in an epoch, the last one repeats the number of the one before.
+    trained = [int(line.split()[1].rstrip(":")) for line in blocks if "tag train_loss, simple_value" in line]
+    assert trained == [min(2 * step + 3, 18) + 18 * epoch for epoch in range(3) for step in range(9)]
+    tested = sum(text.count("tag test_loss, simple_value") for text in ended.worker_stdout.values())
+    assert tested == sum(text.count("tag test_accuracy, simple_value") for text in ended.worker_stdout.values()) > 0
+
+
+WHOLE = """
+import argparse, os, sys
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+from callbacks import Callback
+from fabric_model import FabricModel
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+class Save(Callback):
+    def on_epoch_end(self, epoch, save_model=False):
+        if save_model:
+            torch.save(self.model, os.path.join(os.environ["RESULT_DIR"], "whole.pt"))
+
+def datasets():
+    from needs_arguments import arguments
+    folder = os.path.join(os.environ["RESULT_DIR"], "download")
+    if not os.path.isdir(folder):
+        os.makedirs(folder)  # fails where two do it at once
+    data = TensorDataset(torch.randn(16, 4), torch.arange(16) % 3)
+    return data, data
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+FabricModel(net, datasets, F.cross_entropy, optimizer, user_callback=[Save()]).train(1, 4, 2)
+whole = torch.load(os.path.join(os.environ["RESULT_DIR"], "whole.pt"), weights_only=False)
+assert type(whole) is Net
+assert torch.equal(whole.layer.weight, net.layer.weight)
+"""
+NEEDS_ARGUMENTS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+arguments = parser.parse_args()
+"""
+
+
+def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(tmp_path):
+    script = lay_out(tmp_path, WHOLE)
+    (script.parent / "needs_arguments.py").write_text(NEEDS_ARGUMENTS)
+    ended = FakeRunner(tmp_path, 2).run(script, "--data", "here")
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.of("spawn")) == 2
 
 
 @pytest.mark.parametrize(("slots", "submitted", "engines", "expected"), [(3, 2, 4, 2), (2, 2, 1, 1)])
