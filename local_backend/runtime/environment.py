@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dlicmd import __version__
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
@@ -24,6 +26,9 @@ _AT_START = (
     "VECLIB_", "NPY_", "NUMPY_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH", "PYTORCH_", "LANG", "LC_", "TZ",
 )
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+#: WMLA's name for the platform's own Python environment.
+DEFAULT_ENVIRONMENT = "dlipy3"
 
 #: The framework whose programs call init_process_group themselves.
 DISTRIBUTED = "distPyTorch"
@@ -112,8 +117,11 @@ def _job(launch: Launch) -> dict[str, str]:
         "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.framework,
         "DLI_IS_ELASTIC": "true" if spec.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
         "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x", "PYTHONUSERBASE": str(launch.home.result_fs / spec.user),
-        "WMLA_NWORKER": str(spec.num_worker), "WMLA_WORKER_NDEVICE": str(spec.device_num),
+        "WMLA_NWORKER": str(spec.num_worker), "WMLA_WORKER_NDEVICE": str(spec.device_num), "SPACE_ID": "",
+        "DLI_VERSION": __version__, "DLI_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
+        "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
     }
+    env["JOB_UUID"] = env["MSD_MK_ID"] = str(uuid.uuid5(uuid.NAMESPACE_URL, str(paths.root)))
     if spec.elastic:
         env["FABRIC_BACKEND"] = "pytorch"
     if spec.conda_env:

@@ -42,8 +42,9 @@ def test_a_program_finds_what_the_contract_promises() -> None:
         "DLI_IS_ELASTIC": "false", "DLI_CS_DATASTORE_META": "type=fs,data_path=mnist", "DLI_SUBMIT_USERNAME": "ada",
         "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "x", "TASK_ID": "1", "DLI_TASK_ID": "0", "IS_TASK0": "",
         "PYTHONUSERBASE": "/h/results/ada", "TASK12N_DEVICE_TYPE": "cpu", "EMETRICS_STREAMING": "ON", "LANG": "C",
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "2", "SPACE_ID": "", "DLI_CONDA_ENV_NAME": "dlipy3",
     }
+    assert env["JOB_UUID"] == env["MSD_MK_ID"] != env_of(launch(exec_id="local-8"))["JOB_UUID"]
     assert expected.items() <= env.items()
     assert env["LOG_DIR"] == f"{ROOT}/log/app.{env['MSD_POD_NAME']}"
     assert env["MSD_POD_NAME"].startswith("local-7-task12n-")
