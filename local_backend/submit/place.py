@@ -78,10 +78,22 @@ def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) 
         folder = submitted / model_dir if model_dir else submitted
         main = _find(folder, spec.main, spec.model_dir) if spec.main else _guess(folder)
         if main is not None:
-            return replace(spec, model_dir=model_dir, main=main)
+            spec = replace(spec, model_dir=model_dir, main=main)
+            return spec if spec.elastic else _as_command(spec, folder / main)
     if spec.main:
         raise BadSubmission(f"--model-main: there is no file '{spec.main[:200]}' in the upload")
     raise BadSubmission("--model-main is missing, and the folder has no main.py nor a single other Python file")
+
+
+def _as_command(spec: JobSpec, program: Path) -> JobSpec:
+    """The spec as it is for a Python program; a script for another interpreter, or a binary, is run as a command."""
+    with program.open("rb") as file:
+        start = file.readline(256)
+    is_foreign_script = start.startswith(b"#!") and b"python" not in start and program.suffix != ".py"
+    if not (is_foreign_script or start.startswith(b"\x7fELF")):
+        return spec
+    program.chmod(0o700)
+    return replace(spec, user_cmd=(str(program.absolute()), *spec.program_args), main=None, program_args=())
 
 
 def _folders(submitted: Path, asked: str | None) -> Iterator[str]:

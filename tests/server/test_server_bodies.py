@@ -68,6 +68,20 @@ def test_the_data_part_may_come_from_a_json_file(live: Live) -> None:
     assert live.row(answer.json()["id"]).job.program_args == ("--epochs", "2")
 
 
+@pytest.mark.parametrize(("name", "content", "is_command"), [
+    ("run.sh", b"#!/bin/bash\necho $DATA_DIR\n", True), ("tool", b"\x7fELF\x02\x01", True),
+    ("run", b"#!/usr/bin/env python3\n", False), ("main.py", b"#!/bin/sh\n", False), ("prog", b"print(1)\n", False),
+])
+def test_a_main_program_that_is_not_python_is_run_as_it_is(
+    live: Live, name: str, content: bytes, is_command: bool
+) -> None:
+    """Contract, 5.3: 'lacks the x bit but has a `#!` line ... is made executable; executable: run directly'."""
+    spec = live.row(live.submitted(f"--exec-start PyTorch --model-main {name} --x 1", files={name: content})).job
+    path = live.paths(spec.exec_id).submitted / name
+    assert (spec.user_cmd, spec.main) == (((str(path), "--x", "1"), None) if is_command else (None, name))
+    assert bool(path.stat().st_mode & 0o100) == is_command
+
+
 def test_extra_files_lie_beside_the_model(live: Live) -> None:
     body, kind = multipart([
         ("file", "t.modelDir.tar", tar({"m/main.py": b"1"})), ("file", "env.yaml", b"a: 1"),
