@@ -115,6 +115,14 @@ def test_on_the_server_the_clients_own_inventions_are_the_programs_words() -> No
     assert line.program == own and line.values == {"--model-main": "main.py", "--numWorker": 1}
 
 
+def test_the_short_option_may_hold_its_value() -> None:
+    """Contract, 4.4: '`-opt` mean[s] `-o pt`' in the original; here for the formats alone, the rest is the program's."""
+    for form in ("json", "yaml", "custom-columns=id,state"):
+        line = parse_argv(["--exec-start", "PyTorch", f"-o{form}"])
+        assert line.values == {"--output": form} and not line.program and line.sent == ["--exec-start", "PyTorch"]
+    assert parse_argv(["--exec-start", "PyTorch", "-ojson"], sent=True).program == ["-ojson"]
+
+
 def test_what_the_original_client_let_slip_does_not_reach_the_program() -> None:
     """Contract, 4.3: '`--password=S`, `--jwt-token=T` go to the server inside `args`'."""
     slipped = ["--password=S", "--jwt-token=T", "--rest-host=h", "--rest-port=9243", "--username", "u"]
