@@ -116,7 +116,7 @@ def test_on_the_server_the_clients_own_inventions_are_the_programs_words() -> No
 
 
 def test_the_short_option_may_hold_its_value() -> None:
-    """Contract, 4.4: '`-opt` mean[s] `-o pt`' in the original; here for the formats alone, the rest is the program's."""
+    """Contract, 4.4: '`-opt` mean[s] `-o pt`'; here for the formats alone, the rest is the program's."""
     for form in ("json", "yaml", "custom-columns=id,state"):
         line = parse_argv(["--exec-start", "PyTorch", f"-o{form}"])
         assert line.values == {"--output": form} and not line.program and line.sent == ["--exec-start", "PyTorch"]
