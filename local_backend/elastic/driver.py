@@ -5,8 +5,11 @@ from __future__ import annotations
 import queue
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from local_backend.elastic import events, hub
 from local_backend.elastic.errors import WorkerLost
@@ -63,12 +66,10 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         store=store.port if store else 0,
         test_chunk=max(1, 2 * job.loader_threads),
     )
-    home = next(parameter.device for parameter in job.model.parameters())
     try:
-        _Driver(job, course, driver_logger, launcher, allocation).run()
+        with job.put_back() if launcher.in_process else nullcontext():
+            _Driver(job, course, driver_logger, launcher, allocation).run()
     finally:
-        if launcher.in_process:
-            job.move(home)
         if store:
             store.close()
 
@@ -91,7 +92,8 @@ class _Driver:
         self._reporter = Reporter(driver_logger, launcher.progress, len(course.workers))
         payload = b"" if launcher.in_process else job.dumps()
         path = [entry for entry in sys.path if isinstance(entry, str)]
-        welcome = {"op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count()}
+        dtype = str(torch.get_default_dtype()).removeprefix("torch.")
+        welcome = {"op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(), "dtype": dtype}
         self._server = HubServer(course.workers, welcome, payload)
         self._gone: set[int] = set()
 

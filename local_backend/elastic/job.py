@@ -6,6 +6,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +62,23 @@ class Job:
         job = cls.__new__(cls)
         job.__dict__.update(cloudpickle.loads(data))
         return job
+
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """Afterwards the model is on the device and in the mode (training or evaluation) that it was, with the
+        gradients that it had: what a script finds after a training in its own process as after any other.
+        """
+        parts = [(part, part.training) for module in self.modules for part in module.modules()]
+        parameters = [(parameter, parameter.grad) for module in self.modules for parameter in module.parameters()]
+        home = parameters[0][0].device
+        try:
+            yield
+        finally:
+            self.move(home)
+            for part, mode in parts:
+                part.training = mode
+            for parameter, gradient in parameters:
+                parameter.grad = gradient
 
     def publish_main(self) -> None:
         """Make the main script's classes of models and callbacks attributes of `__main__`, where they are not.

@@ -142,7 +142,7 @@ class Trainer:
             return loss.detach(), count_correct(outputs, labels), self._metrics(outputs, labels)
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
-        return {metric_name(metric): metric(outputs, labels) for metric in self.job.metrics}
+        return {metric_name(metric): one_value(metric, outputs, labels) for metric in self.job.metrics}
 
     def _results(self, step: int, computed: Sequence[tuple[int, Any, Any, dict[str, Any]]]) -> list[BatchResult]:
         """Numbers of the shards' results; the one place where a GPU is waited for."""
@@ -183,9 +183,21 @@ def one_number(loss: Any) -> torch.Tensor:
     return loss.reshape(())
 
 
+def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
+    """What a metric returns, checked to be a single number. Raises EngineError with what it is instead."""
+    value = metric(outputs, labels)
+    if getattr(value, "size", None) is not None and hasattr(value, "item"):
+        items = value.numel() if isinstance(value, torch.Tensor) else value.size
+        if items == 1:
+            return value
+    elif isinstance(value, (int, float)):
+        return value
+    raise EngineError(f"the metric {metric_name(metric)} must return one number per batch; it returned {value!r}")
+
+
 def number(value: Any) -> float:
     """A Python float of a number or one-element tensor."""
-    return float(value.item() if isinstance(value, torch.Tensor) else value)
+    return float(value.item() if hasattr(value, "item") else value)
 
 
 def samples_right(acc: Any, size: int) -> int | None:

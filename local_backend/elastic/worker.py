@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import torch
+
 from local_backend.elastic import artifacts
 from local_backend.elastic.data import VALIDATION, Loader, load_datasets, seed_everything, to_device, unpack
 from local_backend.elastic.errors import EngineError, GroupBroken, HubGone
@@ -275,6 +277,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
         if own is None:
             # Modules beside the script may parse the command line when they are imported.
             sys.argv[:] = message["argv"]
+            torch.set_default_dtype(getattr(torch, message["dtype"]))
         with reproducible(message["threads"]):
             job = own or Job.loads(payload)
             job.publish_main()

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.training import samples_right
 
 SAMPLES = 22
@@ -335,6 +336,32 @@ def test_training_twice_goes_on_from_where_it_was():
     once = [p.detach().clone() for p in network.parameters()]
     model.train(1, 8)
     assert not all(torch.equal(a, b) for a, b in zip(once, network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_the_model_is_left_in_its_mode_and_without_new_gradients(mode):
+    model, network = fabric(driver_logger=object())
+    network.train(mode)
+    model.train(1, 8, 2)
+    assert all(part.training is mode for part in network.modules())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), np.ones(2), {"a": 1}, None, "0.5"])
+def test_a_metric_that_is_no_number_is_named(value):
+    def strange(outputs, labels):
+        return value
+
+    model, _ = fabric(metrics=[strange])
+    with pytest.raises(EngineError, match="the metric strange must return one number per batch"):
+        model.train(1, 8, 2)
+
+
+@pytest.mark.parametrize("value", [torch.tensor(0.5), torch.tensor([0.5]), np.float32(0.5), np.array([0.5]), 0.5])
+def test_numbers_that_a_metric_may_return(value):
+    logger = NewLogger()
+    fabric(metrics=[lambda outputs, labels: value], driver_logger=logger)[0].train(1, 8, 2)
+    assert logger.test[0][0]["<lambda>"] == 0.5
 
 
 def test_settings_of_the_calling_process_are_left_alone():

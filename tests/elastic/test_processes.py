@@ -235,6 +235,7 @@ def datasets():
     data = TensorDataset(torch.randn(16, 4), torch.arange(16) % 3)
     return data, data
 
+torch.set_default_dtype(torch.float64)
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 FabricModel(net, datasets, F.cross_entropy, optimizer, user_callback=[Save()]).train(1, 4, 2)
