@@ -40,7 +40,7 @@ def read_json(path: Path) -> Any:
     """The JSON value in `path`, or None when there is no such file or it is not JSON."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
 
 

@@ -99,7 +99,9 @@ def _locked(settings: Settings) -> Iterator[None]:
         ) from None
     try:
         # What a killed server left says nothing about this one.
-        (settings.home / home_contract.BACKEND_FILE).unlink(missing_ok=True)
+        for name in (home_contract.BACKEND_FILE, f".{home_contract.BACKEND_FILE}.*.tmp"):
+            for left in settings.home.glob(name):
+                left.unlink(missing_ok=True)
         os.truncate(fd, 0)
         os.write(fd, str(os.getpid()).encode())
         yield

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -13,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from local_backend.api.textlog import open_log
-
 #: Seconds for which a zip whose transfer was cut waits for its client to come back.
 KEPT_SECONDS = 600.0
 #: Zips that wait at a time; beyond it the oldest goes.
 _MOST = 4
 _CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: What opening says when there is nothing, or a link that is not followed.
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 #: Entries carry no time of their own, so that equal content is an equal zip.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -93,37 +97,101 @@ def pack(folder: Path, mark: Mark, place: Path) -> Archive:
 
 
 def mark_of(folder: Path) -> Mark:
-    """Names and marks of the regular files below a folder, sorted; links are not followed."""
-    return tuple(sorted(_marks(folder)))
+    """Names and marks of the regular files below a folder, sorted; no link is followed, not even one that a program
+    has put in the place of the folder. Raises OSError when something below it cannot be read."""
+    top = _top(folder)
+    if top is None:
+        return ()
+    try:
+        return tuple(sorted(_marks(top)))
+    finally:
+        os.close(top)
 
 
-def _marks(folder: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    for base, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(base, name)
-            try:
-                found = os.lstat(path)
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(found.st_mode):
-                relative = os.path.relpath(path, folder)
-                yield relative, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _marks(top: int) -> Iterator[tuple[str, int, int, int, int]]:
+    waiting = [""]
+    while waiting:  # a loop, for folders may be nested more deeply than calls
+        base = waiting.pop()
+        folder = _open_below(top, base or ".", _FOLDER)
+        if folder is None:
+            continue
+        try:
+            for name in os.listdir(folder):
+                relative = f"{base}/{name}" if base else name
+                try:
+                    found = os.lstat(name, dir_fd=folder)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    waiting.append(relative)
+                elif stat.S_ISREG(found.st_mode):
+                    yield relative, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        finally:
+            os.close(folder)
+
+
+def _top(folder: Path) -> int | None:
+    """A descriptor of the folder of a result, None when it or the exec's own folder above it is not there or a link."""
+    try:
+        above = os.open(folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _open_below(above, f"{folder.parent.name}/{folder.name}", _FOLDER)
+    finally:
+        os.close(above)
+
+
+def _open_below(top: int, relative: str, flags: int) -> int | None:
+    """A descriptor of what lies below the folder `top`, None when it is gone or a link is on the way."""
+    *folders, name = relative.split("/")
+    at = os.dup(top)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.open(name, flags, dir_fd=at)
+    except OSError as problem:
+        if problem.errno in _NOT_THERE:
+            return None
+        raise
+    finally:
+        os.close(at)
 
 
 def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
-    """Write the files as entries `model/...`. One that went away in the meantime is left out."""
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
-        for name in files:
-            file = open_log(folder / name)
-            if file is None:
-                continue
-            with file:
-                entry = zipfile.ZipInfo(f"{folder.name}/{name}", _EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = 0o644 << 16
-                with target.open(entry, "w", force_zip64=True) as sink:
-                    while chunk := file.read(_CHUNK):
-                        sink.write(chunk)
+    """Write the files as entries `model/...`. One that went away in the meantime is left out. Raises OSError when one
+    cannot be read: half a result must not look like a whole one."""
+    top = _top(folder)
+    if top is None:
+        return
+    try:
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+            for name in files:
+                _add(target, top, name, f"{folder.name}/{_utf8(name)}")
+    finally:
+        os.close(top)
+
+
+def _add(target: zipfile.ZipFile, top: int, name: str, shown: str) -> None:
+    fd = _open_below(top, name, _FILE)
+    if fd is None:
+        return
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return
+        entry = zipfile.ZipInfo(shown, _EPOCH)
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        entry.external_attr = 0o644 << 16
+        with target.open(entry, "w", force_zip64=True) as sink:
+            while chunk := file.read(_CHUNK):
+                sink.write(chunk)
+
+
+def _utf8(name: str) -> str:
+    """A file name fit for a zip, whose names are UTF-8: any other byte as `%FF`."""
+    return re.sub(r"[\udc80-\udcff]", lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)
 
 
 def _measure(archive: IO[bytes]) -> tuple[int, bytes]:

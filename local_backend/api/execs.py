@@ -45,8 +45,15 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     """The exec object of a row, with what its program last said about its progress."""
     paths = backend.paths(row)
     return exec_object(
-        row, read_json(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
+        row, _progress(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
     )
+
+
+def _progress(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except OSError:
+        return None  # whatever a program did to this file: one exec must not spoil the list of all
 
 
 def _holds_anything(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -22,6 +21,7 @@ _PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT,
 )
+_MOST_PROGRESS = 1e300
 _NOW = frozenset({wire.WORKERS, wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
 _JOB_STATUS = {
@@ -86,7 +86,7 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
         for key in _PROGRESS
         if isinstance(value := progress.get(key), int | float)
         and not isinstance(value, bool)
-        and math.isfinite(value)
+        and abs(value) < _MOST_PROGRESS  # neither infinite, nor a NaN, nor an integer that no float can hold
         and (running or key not in _NOW)
     }
 

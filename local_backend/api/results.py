@@ -32,7 +32,7 @@ def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -
     try:
         archive = _archive(backend, row)
     except OSError as problem:
-        return error_response(507, f"The result could not be packed ({problem.strerror})")
+        return error_response(507, f"The result could not be packed ({problem.strerror}{_named(problem)})")
     etag = f'"{archive.digest.hex()}"'
     start = range_start(request.headers, etag)
     told = {"ETag": etag, "Accept-Ranges": "bytes"}
@@ -47,6 +47,10 @@ def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -
         wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(archive.digest).decode()}:",
     }
     return ArchiveResponse(archive, start, headers, folder, keeper)
+
+
+def _named(problem: OSError) -> str:
+    return f": {problem.filename!r}" if isinstance(problem.filename, str) else ""
 
 
 def result_name(exec_id: str, digest: bytes) -> str:

@@ -250,7 +250,8 @@ class Control:
             if active.killed:
                 self._records.killed(active.paths)
             else:
-                self._records.error(active.paths, wire.LOST, "its runner was killed; nothing of the job is left")
+                why = "its runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
+                self._records.error(active.paths, wire.LOST, f"{why}; nothing of the job is left")
         del self._active[active.exec_id]
 
     def _sweep(self, paths: ExecPaths) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from local_backend.store import execs
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
+#: Folders below this depth are moved up where removal fails: ten of the longest names still make a short path.
+_DEPTH = 10
 
 
 class Remover:
@@ -56,7 +59,8 @@ def _report(done: Future[None]) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, links not followed, permissions that a program took away given back.
+    """Remove a folder with all that is in it, links not followed, permissions that a program took away given back. Of
+    one that a program has replaced by a link, the link.
 
     Raises OSError when something cannot be removed; no error when there is no such folder.
     """
@@ -72,5 +76,27 @@ def remove_tree(folder: Path) -> None:
             shutil.rmtree(path)
 
     if folder.is_symlink():
-        raise OSError(f"{folder} is a link; it is left alone")
-    shutil.rmtree(folder, onerror=retry)
+        folder.unlink()
+        return
+    try:
+        shutil.rmtree(folder, onerror=retry)
+    except (RecursionError, OSError):
+        # Nested more deeply than calls, descriptors or the length of a path allow?
+        if not _flatten(folder):
+            raise
+        shutil.rmtree(folder, onerror=retry)
+
+
+def _flatten(folder: Path) -> bool:
+    """Move every folder that lies too deep up to the top, again and again; whether there was one."""
+    any_moved, moved = False, True
+    while moved:
+        moved = False
+        for base, names, _ in os.walk(folder):
+            if len(Path(base).relative_to(folder).parts) < _DEPTH:
+                continue
+            for name in names:
+                os.rename(os.path.join(base, name), folder / secrets.token_hex(8))
+                any_moved = moved = True
+            names.clear()
+    return any_moved

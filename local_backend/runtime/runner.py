@@ -107,12 +107,16 @@ def _run(launch: Launch, signals: int, base_path: Sequence[str], *, warm: bool) 
 
 
 def _write_outcome(launch: Launch, outcome: Outcome) -> None:
-    """Write exit.json. On a full disk: wait for room, the exec is not over before its end is recorded."""
+    """Write exit.json. On a full disk: wait for room, the exec is not over before its end is recorded. Where the folder
+    of the exec is gone nothing can be recorded: the supervisor says so.
+    """
     told = False
     while True:
         try:
             return write_record(launch.paths.exit, outcome)
         except OSError as problem:
+            if not launch.paths.state.is_dir():
+                return None
             if not told:
                 print(f"{launch.spec.exec_id}: cannot record its end, trying again: {problem}", file=sys.stderr)
             told = True

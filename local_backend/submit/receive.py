@@ -83,9 +83,9 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder:
     if not boundary:
         raise BadSubmission("the multipart body has no boundary")
     parts = _Parts(folder)
-    parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
     received = 0
     try:
+        parser = MultipartParser(boundary, parts.callbacks())  # type: ignore[arg-type]
         async for chunk in body:
             received += len(chunk)
             if received > most:

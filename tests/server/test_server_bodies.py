@@ -361,3 +361,8 @@ def test_conda_environment(live: Live, tmp_path) -> None:
     assert live.row(live.submitted(f"{SINGLE} {home} --conda-env-name dlipy3")).job.conda_env is None
     refused = live.submit(f"{SINGLE} {home} --conda-env-name other", {"main.py": b""})
     assert refused.status == 400 and str(tmp_path / "conda" / "envs") in refused.text
+
+
+def test_a_boundary_that_is_too_long(live: Live) -> None:
+    answer = live.call("POST", "/execs", b"--x\r\n", {"Content-Type": f"multipart/form-data; boundary={'x' * 300}"})
+    assert answer.status == 400 and "multipart" in answer.text
