@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlicmd import paths
+from dlicmd import hints, paths
 from dlicmd.console import debug
 from dlicmd.contract import wire
 from dlicmd.errors import Denied, TokenFileError, UsageProblem
@@ -103,7 +103,7 @@ def find_token(option: str | None) -> str:
         return checked_token(named, "DLICMD_TOKEN")
     kept = read_token()
     if kept is None:
-        raise Denied("Unable to find token from cookies. Please logon first: dlicmd --logon --rest-host HOST", 401)
+        raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -18,10 +19,13 @@ from dlicmd.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unre
 from dlicmd.transport import Answer, PlainTransport, Request
 
 if TYPE_CHECKING:
+    import ssl
     import subprocess
 
 START_SECONDS = 60.0
 _POLL = 0.05
+#: A disk with fewer bytes free is full.
+_FULL = 2**16
 _ATTEMPTS = 3
 UNAUTHORIZED = 401
 #: Directories named in the environment, made absolute because the backend works in DLICMD_HOME.
@@ -29,11 +33,16 @@ _DIRECTORIES = ("DLI_DATA_FS", "DLI_RESULT_FS")
 
 
 class Endpoint(NamedTuple):
-    """Where the local backend listens, and the token it wants."""
+    """Where the local backend listens, the token it wants, and the file of its certificate when it speaks TLS."""
 
     url: str
     pid: int
     token: str
+    certificate: str | None = None
+
+    def transport(self) -> PlainTransport:
+        """A way to it. Raises Unreachable when its certificate is not where its file says."""
+        return PlainTransport(self.url, retry=False, tls=_tls(self.certificate) if self.certificate else None)
 
 
 class EmbeddedTransport:
@@ -79,7 +88,7 @@ class EmbeddedTransport:
 
     def _to(self, endpoint: Endpoint, request: Request) -> Answer:
         if self._plain is None:
-            self._plain = PlainTransport(endpoint.url, retry=False)
+            self._plain = endpoint.transport()
         headers = {**request.headers, "Authorization": f"Bearer {endpoint.token}"}
         return self._plain.send(request._replace(headers=headers))
 
@@ -88,19 +97,37 @@ def find() -> Endpoint | None:
     """The running backend as its file tells, or None. Whether it answers shows when it is asked."""
     try:
         found = json.loads(paths.backend_file().read_bytes())
-        endpoint = Endpoint(str(found[home.URL]), int(found[home.PID]), str(found[home.TOKEN]))
-    except (OSError, ValueError, TypeError, KeyError):
+        certificate = found.get(home.CERTIFICATE)
+        endpoint = Endpoint(
+            str(found[home.URL]), int(found[home.PID]), str(found[home.TOKEN]), certificate and str(certificate)
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return endpoint if _is_alive(endpoint.pid) else None
+
+
+def _tls(certificate: str) -> ssl.SSLContext:
+    """Trusts the very certificate that the server was started with; the name in it may be another machine's."""
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=certificate)
+    except OSError as problem:
+        raise Unreachable(
+            f"the server of {home.home()} speaks TLS, and its certificate {certificate} cannot be read "
+            f"({problem.strerror}); name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+        ) from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
 
 
 def start() -> Endpoint:
     """Start the backend, unless another client does it at this moment. Raises BackendNotStarted."""
     if sys.platform == "win32":
         raise BackendNotStarted("the local backend runs on Linux and macOS; name a server with --rest-host HOST")
-    place = paths.backend_file().parent
+    place = _made_home()
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _one_starter(paths.start_lock()):
             endpoint = find()
             if endpoint is not None and _answers(endpoint):
@@ -108,10 +135,21 @@ def start() -> Endpoint:
             process = _launch(place)
             endpoint = _await_answer(process)
     except OSError as problem:
-        where = problem.filename or place
+        where = f"the disk of {place}" if problem.errno == errno.ENOSPC else problem.filename or place
         raise BackendNotStarted(f"cannot start the local backend: {where}: {problem.strerror}") from None
     info(f"started the local backend at {endpoint.url} (state in {place})")
     return endpoint
+
+
+def _made_home() -> Path:
+    """The folder of the backend's state. Raises BackendNotStarted when it can be none."""
+    place = home.home()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        what = "Not a directory" if isinstance(problem, FileExistsError) else problem.strerror
+        raise BackendNotStarted(f"DLICMD_HOME={place}: {what}; set DLICMD_HOME to a folder you can write to") from None
+    return place
 
 
 @contextmanager
@@ -158,13 +196,13 @@ def _await_answer(process: subprocess.Popen[bytes]) -> Endpoint:
             process.returncode = process.returncode if ended else 0
             return endpoint
         if ended:
-            raise BackendNotStarted(f"the local backend did not start: {_last_log_line()}")
+            raise BackendNotStarted(f"the local backend did not start: {_why_it_ended()}")
         time.sleep(_POLL)
     raise BackendNotStarted(f"the local backend did not answer within {START_SECONDS:.0f} s; see {paths.backend_log()}")
 
 
 def _answers(endpoint: Endpoint) -> bool:
-    plain = PlainTransport(endpoint.url, retry=False)
+    plain = endpoint.transport()
     headers = {"Authorization": f"Bearer {endpoint.token}"}
     try:
         return plain.send(Request("GET", wire.CONF, headers, timeout=10)).status == 200
@@ -174,7 +212,12 @@ def _answers(endpoint: Endpoint) -> bool:
         plain.close()
 
 
-def _last_log_line() -> str:
+def _why_it_ended() -> str:
+    """The last line of its log; on a full disk it could write none."""
+    place = home.home()
+    disk = os.statvfs(place)
+    if disk.f_bavail * disk.f_frsize < _FULL:
+        return f"the disk of {place} is full"
     try:
         with open(paths.backend_log(), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlicmd import console
+from dlicmd import console, hints
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import DlicmdError, UsageProblem
@@ -45,12 +45,16 @@ def _program(words: list[str]) -> int:
     """The command line as if nothing could fail."""
     line = _parse(words)
     console.set_level(line.text("--debug-level") or "info")
+    hints.remember(line)
     if line.command == "--help":
-        from dlicmd.help import help_text
+        from dlicmd.help import help_text, short_usage
         from dlicmd.render import emit
 
-        emit(help_text())
-        return Exit.DONE if words else Exit.USAGE
+        if words:
+            emit(help_text())
+            return Exit.DONE
+        print(short_usage(), file=sys.stderr)
+        return Exit.USAGE
     from dlicmd.commands import run
     from dlicmd.render import Output
     from dlicmd.session import Session

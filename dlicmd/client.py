@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from dlicmd import auth
+from dlicmd import auth, hints
 from dlicmd.body import Multipart
 from dlicmd.contract import wire
-from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError, UsageProblem
+from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError, SubmissionRefused, UsageProblem
 from dlicmd.transport import Answer, PlainTransport, Request, Transport
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
@@ -28,7 +28,13 @@ RESULT_TIMEOUT = 300.0
 ALL_LINES = 1_000_000
 JSON, TEXT = "application/json", "text/plain"
 #: How servers answer about an exec that they do not know.
-_UNKNOWN = (400, 404)
+BAD_REQUEST, NOT_FOUND = 400, 404
+_UNKNOWN = (BAD_REQUEST, NOT_FOUND)
+#: What a call about an exec, by its action or method, is to do.
+_DOING = {
+    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
+    "result": "give the result of {}", "follow": "follow {}",
+}
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
@@ -72,7 +78,7 @@ class Client:
             Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
-        found = _an_object(_checked(answer, "logon"))
+        found = _an_object(_checked(answer, "the logon"))
         token = found.get(wire.ACCESS_TOKEN)
         if not isinstance(token, str) or not token:
             raise ServerError("the server's answer to the logon holds no accessToken", answer.status)
@@ -112,12 +118,17 @@ class Client:
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
         target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
+        sent: bytes | Multipart | None
         if isinstance(body, str):
-            data = urlencode({wire.PART_DATA: body}).encode()
-            content: dict[str, str] = {"Content-Type": "application/x-www-form-urlencoded"}
-            return _an_object(self._call("POST", target, content, data, SUBMIT_TIMEOUT))
-        content = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
-        return _an_object(self._call("POST", target, content, body, SUBMIT_TIMEOUT))
+            sent = urlencode({wire.PART_DATA: body}).encode()
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        else:
+            sent = body
+            headers = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
+        answer = self._send("POST", target, headers, sent, SUBMIT_TIMEOUT)
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
+        return _an_object(_checked(answer, "the submission"))
 
     def exec(self, exec_id: str) -> dict[str, Any]:
         """One exec."""
@@ -173,7 +184,8 @@ class Client:
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = 60.0,
     ) -> Answer:
-        return _checked(self._send(method, target, headers, body, timeout), method)
+        answer = self._send(method, target, headers, body, timeout)
+        return _checked(answer, f"{method} {target.partition('?')[0]}")
 
     def _send(
         self, method: str, target: str, headers: dict[str, str] | None = None,
@@ -199,7 +211,7 @@ class Client:
             plain = not action and method == "GET"
             if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
                 raise NoSuchExec(exec_id, answer.status)
-        return _checked(answer, action or method)
+        return _checked(answer, "to " + _DOING[action or method].format(exec_id))
 
 
 def open_transport(
@@ -237,18 +249,19 @@ def _is_loopback(name: str) -> bool:
 
 
 def _checked(answer: Answer, what: str) -> Answer:
-    """The answer if it is a success. Raises ServerError with the server's own words."""
+    """The answer if it is a success. Raises ServerError with the server's own words about `what` was asked."""
     if 200 <= answer.status < 300:
         return answer
     if answer.status == 401:
         raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
-                     " Log on again: dlicmd --logon --rest-host HOST", 401)
+                     f" Log on again: {hints.logon()}", 401)
     if answer.status == 403:
         raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}", 403)
     if 300 <= answer.status < 400:
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
                           "name that host with --rest-host", answer.status)
-    raise ServerError(f"the server refused ({what}, HTTP {answer.status}): {explanation(answer)}", answer.status)
+    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status})"
+    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status)
 
 
 def explanation(answer: Answer) -> str:
@@ -268,7 +281,7 @@ def explanation(answer: Answer) -> str:
         first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
         said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
         text = next((value for value in said if isinstance(value, str) and value), text)
-    line = " ".join(text.split())
+    line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
     return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dlicmd import hints
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
@@ -67,10 +68,9 @@ def _frameworks(session: Session) -> int:
     if session.output.is_data:
         emit_value(found, session.output)
     elif session.output.columns:
-        from dlicmd.render import scalar, table
+        from dlicmd.render import scalar, show_columns
 
-        columns = session.output.columns
-        emit(table([{name: scalar(item.get(name)) for name in columns} for item in found], columns))
+        show_columns(found, session.output.columns, lambda item, name: scalar(item.get(name)))
     else:
         emit("\n".join(_framework_block(item) for item in found).rstrip("\n"))
     return Exit.DONE
@@ -184,7 +184,8 @@ def _watch(session: Session, exec_id: str) -> int:
         found = (follow.wait if silent else follow.follow)(session.client, exec_id, view, clock)
     except KeyboardInterrupt:
         view.close()
-        info(f"detached; {exec_id} goes on. Come back with: dlicmd --follow {exec_id}, dlicmd --exec-get {exec_id}")
+        back = f"{hints.command('--follow', exec_id)}, or {hints.command('--exec-get', exec_id)}"
+        info(f"detached; {exec_id} goes on. Come back with: {back}")
         return Exit.INTERRUPTED
     finally:
         view.close()

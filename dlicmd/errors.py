@@ -6,6 +6,7 @@ DlicmdError
 ├── TokenFileError         ~/.dlicmd cannot be used
 ├── ServerError            the server answered with an error
 │   ├── Denied             not logged on, or not allowed
+│   ├── SubmissionRefused  the server finds the submission wrong
 │   └── NoSuchExec         no exec with this id
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from dlicmd import hints
 from dlicmd.contract.exits import Exit
 
 
@@ -58,13 +60,19 @@ class Denied(ServerError):
     exit_code = Exit.DENIED
 
 
+class SubmissionRefused(ServerError):
+    """The server finds a submission wrong, as it would a command line of its own."""
+
+    exit_code = Exit.USAGE
+
+
 class NoSuchExec(ServerError):
     """No exec with this id."""
 
     exit_code = Exit.NO_SUCH_ID
 
     def __init__(self, exec_id: str, status: int = 404) -> None:
-        super().__init__(f"there is no exec '{exec_id}'; dlicmd --exec-get-all lists yours", status)
+        super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists yours", status)
 
 
 class Unreachable(DlicmdError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dlicmd.client import Client
 from dlicmd.console import debug
 from dlicmd.contract import paralleljob, states, wire
 from dlicmd.errors import Denied, ServerError
-from dlicmd.render import Output, emit, emit_value, scalar, table
+from dlicmd.render import Output, emit, emit_value, scalar, show_columns
 from dlicmd.times import short, since
 
 COLUMNS = ("id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age")
@@ -22,20 +23,19 @@ def show_execs(found: list[dict[str, Any]], output: Output) -> None:
     elif not found:
         emit("No result found")
     else:
-        columns = output.columns or COLUMNS
-        emit(table([{name: cell(item, name) for name in columns} for item in found], columns))
+        show_columns(found, output.columns or COLUMNS, cell, asked_for=bool(output.columns))
 
 
 def show_exec(client: Client, exec_id: str, output: Output) -> None:
     """Print one exec in detail."""
     found = detail(client, client.exec(exec_id))
-    if output.columns:
+    if output.columns or output.form == "table":
         show_execs([found], output)
     else:
         emit_value(found, output)
 
 
-def cell(item: dict[str, Any], column: str) -> str:
+def cell(item: Mapping[str, Any], column: str) -> str:
     """A column of the table, by its name or by the name of a field; `n/a` for neither."""
     app_id = item.get(wire.APP_ID) or item.get(wire.SUBMISSION_ID)
     state = item.get(wire.STATE)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dlicmd import hints
 from dlicmd.client import Client
 from dlicmd.console import warn
 from dlicmd.contract import states, wire
@@ -56,7 +57,7 @@ class Clock:
         if left <= 0:
             raise WaitTimeout(
                 f"{self._exec_id} has not ended within {self._seconds} s and goes on; "
-                f"come back with: dlicmd --follow {self._exec_id}"
+                f"come back with: {hints.command('--follow', self._exec_id)}"
             )
         return min(most, left)
 

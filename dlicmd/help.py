@@ -5,30 +5,54 @@ from __future__ import annotations
 from click import HelpFormatter
 
 from dlicmd.contract.argv import help_sections
-from dlicmd.contract.options import Option
+from dlicmd.contract.exits import MEANING
+from dlicmd.contract.options import Local, Option
 
 MOST_COLUMNS = 120
+_USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")
 _PURPOSE = "Submit a model folder with one command and follow it to its result."
+_EXAMPLES = (
+    ("dlicmd --demo", "see it work"),
+    ("dlicmd --exec-start PyTorch --model-dir . --model-main train.py --follow -- --epochs 10", "train, and watch"),
+    ("dlicmd --exec-get-all", "list your jobs"),
+    ("dlicmd --exec-trainresult ID", "fetch the trained model"),
+)
 _NOTE = (
     "What is not an option of dlicmd goes to the program, and so does everything after --. "
-    "Without --rest-host the local backend is used, and started when it does not run."
+    "Without --rest-host the local backend is used, and started when it does not run. "
+    "Options marked * have no effect there."
 )
 
 
 def help_text() -> str:
     """The whole help, as wide as the terminal."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
-    page.write_usage("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")
+    page.write_usage(*_USAGE)
     page.write_paragraph()
     page.write_text(_PURPOSE)
+    with page.section("Examples"):
+        for example, meaning in _EXAMPLES:
+            page.write(f"{'':{page.current_indent}}{example}  # {meaning}\n")
     for group, options in help_sections().items():
         with page.section(group.value):
             page.write_dl([(_spelling(option), option.help) for option in options], col_max=36)
+    with page.section("Exit codes"):
+        page.write_dl([(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
     page.write_paragraph()
     page.write_text(_NOTE)
     return page.getvalue().rstrip("\n")
 
 
+def short_usage() -> str:
+    """What a call without words is told."""
+    page = HelpFormatter(max_width=MOST_COLUMNS)
+    page.write_usage(*_USAGE)
+    for example, meaning in _EXAMPLES[:3]:
+        page.write(f"  {example}  # {meaning}\n")
+    return page.getvalue() + "All commands and options: dlicmd --help"
+
+
 def _spelling(option: Option) -> str:
     value = option.metavar or "|".join(option.choices)
-    return ", ".join((option.name, *option.aliases)) + (f" {value}" if value else "")
+    mark = " *" if option.local is Local.IGNORED else ""
+    return ", ".join((option.name, *option.aliases)) + (f" {value}" if value else "") + mark

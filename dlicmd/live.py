@@ -14,9 +14,11 @@ from rich.text import Text
 from dlicmd.console import inert
 from dlicmd.contract import states, wire
 from dlicmd.times import duration
-from dlicmd.views import how_it_goes, share_done, where_it_is
+from dlicmd.views import Part, elapsed, fitted, how_it_goes, progress_text, share_done, where_it_is
 
 _STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow"}
+#: Columns of the progress bar.
+BAR = 20
 
 
 class LiveView:
@@ -42,17 +44,25 @@ class LiveView:
 
     def close(self) -> None:
         """See View."""
+        if not self._live.is_started:
+            return
         self._live.stop()
+        if states.is_terminal(str(self._found.get(wire.STATE))):
+            self._console.print(Text(f"[{progress_text(self._found)}]", style="dim"), soft_wrap=True)
 
     def _picture(self) -> Group:
-        state = str(self._found.get(wire.STATE) or "")
-        row = Table.grid(padding=(0, 1))
-        cells: list[Any] = [Text(self._exec_id, style="bold", no_wrap=True)]
+        width = self._console.width - 1
+        name = Text(self._exec_id, style="bold", no_wrap=True)
+        room = width - len(self._exec_id) - 1
+        passed = elapsed(self._found) or duration(time.monotonic() - self._began)
+        parts = [*where_it_is(self._found), Part(f"{passed} elapsed", 3)]
+        cells: list[Any] = [name]
         done = share_done(self._found)
-        if done is not None:
-            cells.append(ProgressBar(total=1.0, completed=done, width=20))
-        text = f"{where_it_is(self._found)}  {duration(time.monotonic() - self._began)}"
-        cells.append(Text(text, style=_STYLES.get(state, "cyan"), no_wrap=True, overflow="ellipsis"))
+        if done is not None and len(fitted(parts)) + BAR + 1 <= room:
+            cells.append(ProgressBar(total=1.0, completed=done, width=BAR))
+        style = _STYLES.get(str(self._found.get(wire.STATE)), "cyan")
+        cells.append(Text(fitted(parts, room), style=style, no_wrap=True, overflow="ellipsis"))
+        row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
-        parts = [how_it_goes(self._found), "Ctrl-C detaches, the job goes on"]
-        return Group(row, Text("  ".join(part for part in parts if part), style="dim", no_wrap=True))
+        below = fitted([*how_it_goes(self._found), Part("Ctrl-C detaches, the job goes on")], width)
+        return Group(row, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))

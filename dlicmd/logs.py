@@ -12,6 +12,7 @@ from dlicmd.errors import DlicmdError, ServerError
 from dlicmd.render import emit, emit_chunks
 
 SEPARATOR = "=" * 80
+LAUNCHER = "launcherlog"
 
 
 def show_task_logs(client: Client, exec_id: str, log: str) -> int:
@@ -23,8 +24,11 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
     applications = client.applications(app_id)
     if not applications:
         raise DlicmdError(f"the scheduler does not know the application {app_id}")
+    processes = tasks(applications[0])
+    if log == LAUNCHER and _print_the_one_text(client, app_id, processes):
+        return Exit.DONE
     code = Exit.DONE
-    for title, task in tasks(applications[0]):
+    for title, task in processes:
         emit(f"{SEPARATOR}\n{title} {log}")
         try:
             emit_chunks(client.task_log(app_id, task, log).chunks())
@@ -32,6 +36,20 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
             error(f"{title} {log}: {problem}")
             code = Exit.FAILED
     return code
+
+
+def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, str]]) -> bool:
+    """Print the launcher log once where it is the same for all processes; False, and nothing printed, where not."""
+    try:
+        texts = {client.task_log(app_id, task, LAUNCHER).body() for _, task in processes}
+    except ServerError:
+        return False
+    if len(texts) != 1:
+        return False
+    titles = [title for title, _ in processes]
+    emit(f"{SEPARATOR}\n{titles[0]}{f' to {titles[-1]}' if titles[1:] else ''} {LAUNCHER}")
+    emit_chunks(texts)
+    return True
 
 
 def tasks(application: dict[str, Any]) -> list[tuple[str, str]]:

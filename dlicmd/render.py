@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dlicmd.console import inert
+from dlicmd.console import inert, info
 from dlicmd.errors import UsageProblem
 
 _CUSTOM = "custom-columns="
@@ -15,7 +15,8 @@ MISSING = "n/a"
 
 
 class Output(NamedTuple):
-    """What `-o` asks for: `form` is "" (for people), "json", "yaml" or "columns"; then `columns` names them."""
+    """What `-o` asks for: `form` is "" (as the command likes), "table", "json", "yaml" or "columns"; then
+    `columns` names them."""
 
     form: str = ""
     columns: tuple[str, ...] = ()
@@ -25,11 +26,11 @@ class Output(NamedTuple):
         """Raises UsageProblem when `text` is none of the forms."""
         if text is None:
             return cls()
-        if text in ("json", "yaml"):
+        if text in ("table", "json", "yaml"):
             return cls(text)
         columns = tuple(name.strip() for name in text.removeprefix(_CUSTOM).split(","))
         if not text.startswith(_CUSTOM) or not all(columns):
-            raise UsageProblem(f"-o: '{text}' is not json, yaml or custom-columns=COLUMN,...")
+            raise UsageProblem(f"-o: '{text}' is not table, json, yaml or custom-columns=COLUMN,...")
         return cls("columns", columns)
 
     @property
@@ -80,6 +81,18 @@ def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def show_columns(
+    items: Sequence[Mapping[str, Any]], columns: Sequence[str], cell: Callable[[Mapping[str, Any], str], str],
+    asked_for: bool = True,
+) -> None:
+    """Print a table of items; of columns that were `asked_for` it says which none of the items has."""
+    rows = [{name: cell(item, name) for name in columns} for item in items]
+    emit(table(rows, columns))
+    unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
+    if unknown:
+        info(f"nothing here has the column {', '.join(unknown)}")
 
 
 def _cell(text: str) -> str:

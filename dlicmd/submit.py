@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dlicmd import package
+from dlicmd import hints, package
 from dlicmd.body import FilePart, Multipart
 from dlicmd.console import info
 from dlicmd.contract import wire
@@ -26,7 +26,7 @@ from dlicmd.session import Session
 META = "--cs-datastore-meta"
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
-_IN_DOUBT = "whether the exec was accepted tells: dlicmd --exec-get-all"
+_NEAR = 0.85
 DEMO_PROGRAM = ("--epochs", "10")
 
 
@@ -38,6 +38,8 @@ def submit(session: Session) -> dict[str, Any]:
     """
     line = session.line
     _check(line)
+    for word, meant in mistyped(line):
+        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
     sources = data_sources(line)
     sent = list(line.sent)
     with ExitStack() as stack:
@@ -116,10 +118,32 @@ def _send(session: Session, args: str, parts: list[FilePart], data: str | None) 
         with bar("uploading", sum(part.size for part in parts)) as shown:
             return session.client.start_exec(args, Multipart(parts, fields, shown))
     except ConnectionLost as problem:
-        raise ConnectionLost(f"{problem}; {_IN_DOUBT}") from problem
+        raise ConnectionLost(f"{problem}; {_in_doubt()}") from problem
     except KeyboardInterrupt:
-        info(_IN_DOUBT)
+        info(_in_doubt())
         raise
+
+
+def _in_doubt() -> str:
+    return f"whether the exec was accepted tells: {hints.command('--exec-get-all')}"
+
+
+def mistyped(line: CommandLine) -> list[tuple[str, str]]:
+    """Words before any `--` that look like an option of ours which was not given otherwise, and that option.
+
+    They are compared without their dashes, and strictly: `--output-dir` and `--num-workers` are programs' own.
+    """
+    import difflib
+
+    known = {option.name.lstrip("-"): option.name for option in OPTIONS
+             if not option.hidden and option.local is not Local.IGNORED
+             and (option.multiple or option.name not in line.values)}
+    found = []
+    for word in line.program[: len(line.program) - len(line.after_dashes or ())]:
+        name = word.partition("=")[0]
+        near = difflib.get_close_matches(name[2:], known, n=1, cutoff=_NEAR) if name.startswith("--") else []
+        found += [(name, known[match]) for match in near]
+    return found
 
 
 def data_sources(line: CommandLine) -> list[Any]:

@@ -6,13 +6,14 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import requests
 from requests.auth import AuthBase
 
 from dlicmd.console import debug, warn
 from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
-from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, repeating
+from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, repeating, speaks_tls
 
 _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
 
@@ -73,12 +74,10 @@ class RequestsTransport:
         """The error for the user; says what to do about TLS. (All errors of requests are OSErrors.)"""
         text = _first_line(problem)
         if isinstance(problem, requests.exceptions.SSLError):
-            if _PLAIN_HTTP.search(text):
-                return Unreachable(f"{self._where} answers plain http, not https; if that is meant, add --http")
-            return Unreachable(
-                f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
-                "name its authority with --ca-cert FILE"
-            )
+            return Unreachable(f"{self._where} answers plain http, not https; if that is meant, add --http"
+                               if _PLAIN_HTTP.search(text) else
+                               f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
+                               "name its authority with --ca-cert FILE")
         if isinstance(problem, requests.exceptions.ProxyError):
             return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
         if isinstance(problem, requests.Timeout):
@@ -86,6 +85,9 @@ class RequestsTransport:
             return late(f"cannot reach {self._where}: no answer in time")
         if re.search("NewConnectionError|NameResolutionError", repr(problem)):
             return ConnectFailed(f"cannot reach {self._where}: {text}")
+        host = urlsplit(self._url)
+        if not self.is_private and speaks_tls(host.hostname or "", host.port or 80):
+            return Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out")
         return ConnectionLost(f"the connection to {self._where} broke: {text}")
 
 

@@ -1,27 +1,32 @@
 """How a request travels: one interface, and two implementations that are imported when they are needed.
 
-`PlainTransport` speaks http over one persistent standard-library connection: for the loopback, where a command must
-start in no time. `dlicmd.tls.RequestsTransport` carries everything else: TLS, proxies, plain http to other machines.
+`PlainTransport` uses one persistent standard-library connection: for the loopback, where a command must start in no
+time. `dlicmd.tls.RequestsTransport` carries everything else: TLS, proxies, plain http to other machines.
 """
 
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from dlicmd.body import Multipart
 from dlicmd.console import debug
-from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError
+from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable
+
+if TYPE_CHECKING:
+    import ssl
 
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
 #: Seconds before the second, third, ... attempt of a request that may be repeated.
 RETRY_DELAYS = (0.1, 0.5)
 CHUNK = 2**16
+_PROBE_TIMEOUT = 2.0
 #: Most bytes of an answer that is read as a whole.
 MAX_ANSWER = 2**28
 
@@ -103,15 +108,18 @@ def repeating(request: Request, attempt: Callable[[], T]) -> T:
 
 
 class PlainTransport:
-    """http to the loopback over one kept connection. `retry` False leaves repeating to the caller."""
+    """http to the loopback over one kept connection. `retry` False leaves repeating to the caller.
+
+    With `tls` the connection is encrypted, and the server is who that context says.
+    """
 
     is_private = True
 
-    def __init__(self, url: str, retry: bool = True) -> None:
+    def __init__(self, url: str, retry: bool = True, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         self._where = parts.netloc
         self._host, self._port = parts.hostname or "", parts.port
-        self._retry = retry
+        self._retry, self._tls = retry, tls
         self._connection: http.client.HTTPConnection | None = None
         self._answer: http.client.HTTPResponse | None = None
 
@@ -134,6 +142,9 @@ class PlainTransport:
             response = self._exchange(connection, request, headers)
         except (OSError, http.client.HTTPException) as problem:
             self.close()
+            no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError)
+            if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
+                raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         self._answer = response
         debug(f"{request.method} {request.target.partition('?')[0]} -> {response.status}")
@@ -144,16 +155,25 @@ class PlainTransport:
         idle = self._answer is None or self._answer.isclosed()
         if self._connection is None or not idle or request.method != "GET":
             self.close()
-            self._connection = http.client.HTTPConnection(
-                self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK
-            )
+            self._connection = self._opened()
             try:
                 self._connection.connect()
             except OSError as problem:
                 self.close()
+                if getattr(problem, "library", None) == "SSL":
+                    # Somebody is there, but not who is meant: asking again, or starting a backend, would not help.
+                    cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+                    raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
                 raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}") from problem
         self._connection.sock.settimeout(request.timeout)
         return self._connection
+
+    def _opened(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK, context=self._tls
+        )
 
     def _exchange(
         self, connection: http.client.HTTPConnection, request: Request, headers: dict[str, str]
@@ -178,6 +198,19 @@ class PlainTransport:
                 # What is left of this answer must not be taken for the next one.
                 self.close()
             response.close()
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Whether a server that gave no answer to plain http would have to be spoken to by TLS. Sends it nothing else."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), _PROBE_TIMEOUT) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
 
 
 def reason(problem: BaseException) -> str:

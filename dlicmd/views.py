@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TextIO
 
+from dlicmd import hints
 from dlicmd.console import inert
 from dlicmd.contract import states, wire
 from dlicmd.times import duration, since
@@ -71,36 +74,70 @@ class Plain:
         """See View."""
 
 
+class Part(NamedTuple):
+    """A piece of a status line. The higher its `rank`, the sooner it is left out where there is no room; 0 stays."""
+
+    text: str
+    rank: int = 0
+
+
+def fitted(parts: Sequence[Part], width: int | None = None) -> str:
+    """The parts in one line of at most `width` columns, as far as leaving parts out can make it so."""
+    kept = list(parts)
+    while width is not None and len(_joined(kept)) > width and (most := max(part.rank for part in kept)):
+        kept = [part for part in kept if part.rank != most]
+    return _joined(kept)
+
+
+def _joined(parts: Sequence[Part]) -> str:
+    return "  ".join(part.text for part in parts)
+
+
 def progress_text(found: dict[str, Any]) -> str:
-    """State and progress in one line: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  loss 0.1234`."""
-    return "  ".join(part for part in (where_it_is(found), how_it_goes(found)) if part)
+    """State and progress: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  train loss 0.1234`."""
+    return fitted([*where_it_is(found), *how_it_goes(found)])
 
 
-def where_it_is(found: dict[str, Any]) -> str:
+def where_it_is(found: dict[str, Any]) -> list[Part]:
     """`RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as it is known, or what it waits for."""
     state = str(found.get(wire.STATE) or states.SUBMITTED)
-    parts = [states.SHORT.get(state, state)]
-    workers, left = _number(found, wire.WORKERS), _number(found, wire.SECONDS_LEFT)
-    if workers is not None:
-        parts.append(f"{workers:.0f} worker" + ("" if workers == 1 else "s"))
-    parts += [text for text in (_count(found, "epoch", wire.EPOCH, wire.EPOCHS),
-                                _count(found, "step", wire.STEP, wire.STEPS)) if text]
-    if left is not None:
-        parts.append(f"{duration(left)} left")
+    parts = [Part(states.SHORT.get(state, state))]
+    if state == states.RUNNING:
+        parts += _activity(found)
+    parts += [
+        *_count(found, "epoch", wire.EPOCH, wire.EPOCHS, rank=2),
+        *_count(found, "step", wire.STEP, wire.STEPS, rank=0),
+    ]
+    left = _number(found, wire.SECONDS_LEFT)
+    if left is not None and not _is_trained(found):
+        parts.append(Part(f"{duration(left)} left"))
     if not states.is_terminal(state) and found.get(wire.MESSAGE):
-        parts.append(f"({found[wire.MESSAGE]})")
-    return inert("  ".join(parts)).replace("\n", " ")
+        parts.append(Part(f"({found[wire.MESSAGE]})"))
+    return [Part(inert(part.text).replace("\n", " "), part.rank) for part in parts]
 
 
-def how_it_goes(found: dict[str, Any]) -> str:
-    """`812 samples/s  loss 0.1234  accuracy 0.9567`, as far as it is known."""
-    parts = []
-    for key, form in ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s"), (wire.LOSS, "loss {:.4f}"),
-                      (wire.ACCURACY, "accuracy {:.4f}")):
-        value = _number(found, key)
-        if value is not None:
-            parts.append(form.format(value))
-    return "  ".join(parts)
+def _activity(found: dict[str, Any]) -> list[Part]:
+    """The workers, or what goes on without them."""
+    workers = _number(found, wire.WORKERS)
+    if _is_trained(found):
+        return [Part("finishing")]
+    if workers:
+        return [Part(f"{workers:.0f} worker" + ("" if workers == 1 else "s"), 1)]
+    return [Part("starting")] if workers == 0 and not _number(found, wire.STEP) else []
+
+
+def _is_trained(found: dict[str, Any]) -> bool:
+    """Whether all steps of the training are done."""
+    step, steps = _number(found, wire.STEP), _number(found, wire.STEPS)
+    return step is not None and bool(steps) and step >= (steps or 0)
+
+
+def how_it_goes(found: dict[str, Any]) -> list[Part]:
+    """`812 samples/s  train loss 0.1234  train accuracy 0.9567`, as far as it is known."""
+    forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
+             (wire.ACCURACY, "train accuracy {:.4f}", 3))
+    numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
+    return [Part(form.format(value), rank) for value, form, rank in numbers if value is not None]
 
 
 def share_done(found: dict[str, Any]) -> float | None:
@@ -112,23 +149,37 @@ def share_done(found: dict[str, Any]) -> float | None:
     return None
 
 
+def elapsed(found: dict[str, Any]) -> str | None:
+    """How long an exec has run, or None before it does."""
+    return since(found.get(wire.START_TIME), found.get(wire.END_TIME))
+
+
 def last_words(found: dict[str, Any], exec_id: str) -> str:
     """One line about an exec that has ended: how, after how long, and what to do next."""
     state = str(found.get(wire.STATE))
-    took = since(found.get(wire.START_TIME) or found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
+    took = elapsed(found) or since(found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
     text = f"{exec_id} {state}" + (f" after {took}" if took else "")
-    if found.get(wire.MESSAGE) and state != states.FINISHED:
-        text += f": {found[wire.MESSAGE]}"
     if state == states.FINISHED:
-        return f"{text}; fetch its result with: dlicmd --exec-trainresult {exec_id}"
-    return f"{text} (dlicmd --exec-trainlogs {exec_id})" if state == states.ERROR else text
+        there = found.get(wire.HAS_RESULT, True)
+        return text + (f"; fetch its result with: {hints.command('--exec-trainresult', exec_id)}" if there else "")
+    why = "; ".join(_reasons(found))
+    text += f": {why}" if why else ""
+    has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT)
+    return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" if state == states.ERROR and has_run else text
 
 
-def _count(found: dict[str, Any], name: str, key: str, total_key: str) -> str:
+def _reasons(found: dict[str, Any]) -> list[str]:
+    """Why an exec has not ended well: its exit code when that tells something, and the server's words."""
+    message, code = str(found.get(wire.MESSAGE) or ""), _number(found, wire.EXIT_CODE)
+    told = code in (None, 0, 1) or re.search(rf"\b{code:.0f}\b", message)
+    return [text for text in ("" if told else f"exit code {code:.0f}", message) if text]
+
+
+def _count(found: dict[str, Any], name: str, key: str, total_key: str, rank: int) -> list[Part]:
     value, total = _number(found, key), _number(found, total_key)
     if value is None:
-        return ""
-    return f"{name} {value:.0f}" + (f"/{total:.0f}" if total is not None else "")
+        return []
+    return [Part(f"{name} {value:.0f}" + (f"/{total:.0f}" if total is not None else ""), rank)]
 
 
 def _number(found: dict[str, Any], key: str) -> float | None:

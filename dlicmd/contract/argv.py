@@ -184,12 +184,13 @@ def _convert(option: Option, text: str) -> object:
 
 
 def _unknown(word: str) -> str:
-    if not word.startswith("-"):
-        return f"unexpected word '{word}'"
     import difflib
 
-    near = difflib.get_close_matches(word.partition("=")[0], BY_NAME, n=1, cutoff=0.75)
-    return f"unknown option '{word}'" + (f"; did you mean {near[0]}?" if near else "")
+    is_option = word.startswith("-")
+    name = word.partition("=")[0] if is_option else f"--{word}"
+    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.75)
+    what = "unknown option" if is_option else "unexpected word"
+    return f"{what} '{word}'" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def with_model_dir(sent: Iterable[str], base_name: str) -> list[str]:

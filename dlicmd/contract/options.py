@@ -122,7 +122,7 @@ OPTIONS: tuple[Option, ...] = (
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
     Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
-    Option("--user-cmd", Kind.FLAG, _S, "run the command given after -- instead of a Python program", hidden=True),
+    Option("--user-cmd", Kind.FLAG, _S, "run the command given after -- instead of a Python program"),
     Option("--appName", Kind.TEXT, _S, "name of the application", "NAME"),
     Option("--cs-datastore-meta", Kind.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
     Option("--data-source", Kind.TEXT, _S, "data of the job as a JSON list", "JSON", multiple=True,
@@ -183,7 +183,7 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
     _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
-    _client("--output", Kind.TEXT, _O, "json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
+    _client("--output", Kind.TEXT, _O, "table, json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
     _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc",
             "QUERY"),
     FOLLOW,

@@ -47,9 +47,9 @@ class Desk:
             and not name.lower().endswith("_proxy")
         } | {"HOME": str(self.home), "DLICMD_HOME": str(self.state), "COLUMNS": "100"}
 
-    def embed(self, server: FakeServer) -> None:
-        """Make `server` the local backend of this user."""
-        found = {"url": server.url, "pid": os.getpid(), "token": TOKEN}
+    def embed(self, server: FakeServer, **more: str) -> None:
+        """Make `server` the local backend of this user; `more` stands in its file, too."""
+        found = {"url": server.url, "pid": os.getpid(), "token": TOKEN, **more}
         (self.state / "backend.json").write_text(json.dumps(found))
 
     def start(self, *words: str | bytes, **more: object) -> subprocess.Popen[bytes]:

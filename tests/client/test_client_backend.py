@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -127,9 +128,28 @@ def test_a_home_that_cannot_be(machine: Desk) -> None:
     (machine.folder / "file").write_text("")
     machine.environment["DLICMD_HOME"] = str(machine.folder / "file" / "home")
     done = machine.run("--exec-get-all")
-    assert done.code == 8 and "cannot start the local backend" in done.err and len(done.err.splitlines()) == 1
+    cure = "Not a directory; set DLICMD_HOME to a folder you can write to\n"
+    assert done.code == 8 and done.err == f"dlicmd: DLICMD_HOME={machine.environment['DLICMD_HOME']}: {cure}"
+    machine.environment["DLICMD_HOME"] = str(machine.folder / "file")
+    assert machine.run("--exec-get-all").err == f"dlicmd: DLICMD_HOME={machine.folder / 'file'}: {cure}"
     machine.environment["DLICMD_HOME"] = "/proc/home"
     assert machine.run("--exec-get-all").code == 8
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "_FULL", 2**63)
+        process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+        with pytest.raises(BackendNotStarted, match=f"the disk of {tmp_path} is full"):
+            backend._await_answer(process)
+
+    def refuse(_place: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "backend.log")
+
+    monkeypatch.setattr(backend, "_launch", refuse)
+    with pytest.raises(BackendNotStarted, match=f"the disk of {tmp_path}: No space left"):
+        backend.start()
 
 
 def test_a_new_home_is_private(machine: Desk, tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     chosen = desk.run("--exec-get-all", "-o", "custom-columns=id,app_id,workDir,nonsense,elastic").out.splitlines()
     assert chosen[0].split() == ["id", "app_id", "workDir", "nonsense", "elastic"]
     assert chosen[1].split() == ["w-1", "w-1", local.execs["w-1"]["workDir"], "n/a", "false"]
+    unknown = desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense,dataSource").err
+    assert unknown == "dlicmd: nothing here has the column nonsense, dataSource\n"
+    local.execs["w-2"] = exec_object("w-2", nonsense=1)
+    assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
+    plain = desk.run("--exec-get-all")
+    assert plain.err == "" and desk.run("--exec-get-all", "-o", "table").out == plain.out
+    assert desk.run("--exec-get", "w-2", "-o", "table").out.splitlines()[1].startswith("w-2 ")
     for bad in ("xml", "custom-columns=", "custom-columns=a,,b", ""):
         done = desk.run("--exec-get-all", "-o", bad)
         assert done.code == 2 and len(done.err.splitlines()) == 1
@@ -123,6 +130,16 @@ def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and "no logs" in done.err
 
 
+def test_a_launcher_log_of_all_is_shown_once(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    for task in ("driver", "executor/1", "executor/2"):
+        local.replies["GET", f"{BASE}/scheduler/applications/w-1/{task}/logs/launcherlog"] = Reply(200, b"started\n")
+    assert desk.run("--exec-launcherlogs", "w-1").out == "=" * 80 + "\nDriver to Executor 2 launcherlog\nstarted\n"
+    local.replies["GET", f"{BASE}/scheduler/applications/w-1/driver/logs/launcherlog"] = Reply(500, b"gone")
+    done = desk.run("--exec-launcherlogs", "w-1")
+    assert done.code == 1 and done.out.count("started") == 2 and "Driver launcherlog: " in done.err
+
+
 def test_train_logs_are_byte_for_byte(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     raw = b"\x1b[31mr\xc3\xbcd\x00\xff\r\nno newline"
@@ -140,7 +157,11 @@ def test_help_and_version(desk: Desk) -> None:
         done = desk.run(*words)
         assert done.code == 0 and done.out.startswith("Usage: dlicmd") and "--exec-trainresult ID" in done.out
     nothing = desk.run()
-    assert nothing.code == 2 and nothing.out.startswith("Usage: dlicmd")
+    assert nothing.code == 2 and nothing.out == "" and nothing.err.startswith("Usage: dlicmd")
+    assert len(nothing.err.splitlines()) == 5 and "dlicmd --help" in nothing.err
+    shown = desk.run("--help").out
+    assert "Examples:\n  dlicmd --demo  #" in shown and "--user-cmd " in shown and "  130  interrupted" in shown
+    assert "--msd-priority N *" in shown and "--numWorker N " in shown and "Options marked *" in " ".join(shown.split())
     assert desk.run("--version").out.startswith("dlicmd ")
 
 
@@ -149,6 +170,8 @@ def test_help_and_version(desk: Desk) -> None:
     [
         (["--exec-gett", "x"], "did you mean --exec-get"),
         (["--exec-get"], "--exec-get ID"),
+        (["foo"], "unexpected word 'foo'"),
+        (["exec-get", "x"], "did you mean --exec-get?"),
         (["--exec-get", ""], "--exec-get"),
         (["--exec-get", "a", "b"], "unexpected word 'b'"),
         (["--exec-get", "a", "--exec-stop", "b"], "one command at a time"),
@@ -206,7 +229,8 @@ def test_what_a_server_cannot_do_is_not_an_unknown_id(desk: Desk, local: FakeSer
     local.execs["w-1"] = exec_object("w-1")
     local.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 is already stopped.\n")
     done = desk.run("--exec-stop", "w-1")
-    assert done.code == 1 and "already stopped" in done.err
+    assert done.code == 1
+    assert done.err == "dlicmd: the server refused to stop w-1: Exec w-1 is already stopped.\n"
     # Contract, 4.2: prints "... failed. HTTP:..."; 4.5: "original scripts only test stdout".
     assert done.out == "Stop exec w-1 failed. HTTP:400 \n"
     for command in ("--exec-stop", "--exec-delete", "--exec-trainlogs", "--exec-trainresult", "--exec-outlogs",

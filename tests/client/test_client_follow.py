@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support import eventually
 
 from dlicmd.follow import added_lines
+from dlicmd.views import fitted, how_it_goes, last_words, progress_text, where_it_is
 
 
 def news(state: str, *lines: tuple[str, str], cursor: str = "c", **more: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def test_plain_output(desk: Desk, followed: FakeServer) -> None:
     assert done.out == "hello\nlast words\n"
     assert done.err.splitlines() == [
         "[PENDING_PJ  (waits for 1 more slot)]",
-        "[RUNNING  2 workers  epoch 1/3  step 4/12  1m1s left  1,234 samples/s  loss 0.5000]",
+        "[RUNNING  2 workers  epoch 1/3  step 4/12  1m1s left  1,234 samples/s  train loss 0.5000]",
         "warning: ü",
         "[FINISHED]",
         "dlicmd: w-1 FINISHED after 2m5s; fetch its result with: dlicmd --exec-trainresult w-1",
@@ -113,7 +114,7 @@ def test_interrupting_detaches(desk: Desk, local: FakeServer, command: str) -> N
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.decode().splitlines()[-1] == (
-        "dlicmd: detached; w-1 goes on. Come back with: dlicmd --follow w-1, dlicmd --exec-get w-1")
+        "dlicmd: detached; w-1 goes on. Come back with: dlicmd --follow w-1, or dlicmd --exec-get w-1")
     assert not local.requests("POST")
 
 
@@ -173,6 +174,70 @@ def test_an_answer_that_is_none(desk: Desk, local: FakeServer, answer: bytes) ->
     assert done.code == 1 and len(done.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"state": "FINISHED", "hasResult": False}, "w-1 FINISHED"),
+        ({"state": "FINISHED", "hasResult": True},
+         "w-1 FINISHED; fetch its result with: dlicmd --exec-trainresult w-1"),
+        ({"state": "ERROR", "exitCode": 17}, "w-1 ERROR: exit code 17 (dlicmd --exec-trainlogs w-1)"),
+        ({"state": "ERROR", "exitCode": 17, "message": "170 files"},
+         "w-1 ERROR: exit code 17; 170 files (dlicmd --exec-trainlogs w-1)"),
+        ({"state": "ERROR", "exitCode": 17, "message": "ended with 17."},
+         "w-1 ERROR: ended with 17. (dlicmd --exec-trainlogs w-1)"),
+        ({"state": "ERROR", "exitCode": 1, "message": "no"}, "w-1 ERROR: no (dlicmd --exec-trainlogs w-1)"),
+        ({"state": "ERROR", "reason": "NEVER_SCHEDULABLE", "message": "too big"}, "w-1 ERROR: too big"),
+        ({"state": "ERROR", "reason": "PENDING_TIMEOUT", "message": "waited"}, "w-1 ERROR: waited"),
+        ({"state": "KILLED"}, "w-1 KILLED"),
+    ],
+)
+def test_the_last_words(found: dict[str, Any], expected: str) -> None:
+    assert last_words({"id": "w-1"} | found, "w-1") == expected
+
+
+def test_hints_name_the_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    where = f"--rest-host 127.0.0.1 --rest-port {fake.port} --http"
+    fake.execs["w-1"] = exec_object("w-1", state="FINISHED")
+    said = desk.run("--follow", "w-1", *remote).err
+    assert said.endswith(f"fetch its result with: dlicmd --exec-trainresult w-1 {where}\n")
+    fake.execs["w-1"]["state"] = "RUNNING"
+    assert desk.run("--wait", "w-1", "--wait-timeout", "1", *remote).err.endswith(f"dlicmd --follow w-1 {where}\n")
+    assert f"dlicmd --exec-get-all {where} lists yours" in desk.run("--exec-get", "x", *remote).err
+    assert desk.run("--exec-get", "x", *remote[:-2]).err.endswith(f"Please logon first: dlicmd --logon {where}\n")
+    denied = desk.run("--exec-get", "x", *remote[:-1], "wrong")
+    assert denied.err.endswith(f"Log on again: dlicmd --logon {where}\n") and "wrong" not in denied.err
+
+
+RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 40, "steps": 120, "secondsLeft": 12,
+           "samplesPerSecond": 812.4, "loss": 0.031, "accuracy": 0.98}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (RUNNING, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left  812 samples/s  train loss 0.0310"
+                  "  train accuracy 0.9800"),
+        ({"state": "RUNNING", "workers": 0}, "RUNNING  starting"),
+        ({"state": "RUNNING", "workers": 0, "step": 5, "steps": 9}, "RUNNING  step 5/9"),
+        ({"state": "RUNNING", "workers": 1, "step": 9, "steps": 9, "secondsLeft": 0}, "RUNNING  finishing  step 9/9"),
+        ({"state": "FINISHED", "step": 9, "steps": 9, "loss": 1}, "FINISHED  step 9/9  train loss 1.0000"),
+        ({"state": "RUNNING"}, "RUNNING"),
+        ({"state": ""}, "SUBMITTED"),
+    ],
+)
+def test_the_status_line(found: dict[str, Any], expected: str) -> None:
+    assert progress_text(found) == expected
+
+
+def test_where_there_is_no_room_what_matters_less_goes() -> None:
+    for width, expected in ((60, "RUNNING  2 workers  epoch 3/10  step 40/120  12s left"),
+                            (50, "RUNNING  2 workers  step 40/120  12s left"), (1, "RUNNING  step 40/120  12s left")):
+        assert fitted(where_it_is(RUNNING), width) == expected
+    assert fitted(how_it_goes(RUNNING), 40) == "812 samples/s  train loss 0.0310"
+    assert fitted(how_it_goes(RUNNING), 20) == "train loss 0.0310"
+    assert fitted([], 1) == ""
+
+
 LOG = st.lists(st.sampled_from(["a", "b", "c", "", "step 1"]), max_size=8)
 
 
@@ -199,8 +264,32 @@ def test_the_live_view_is_inert(monkeypatch: pytest.MonkeyPatch) -> None:
     view.line("plain [bold]text[/bold] :smile:", "task0", "stdout")
     view.line("\x1b]52;c;ZXZpbA==\x07\x1b[2Jevil\x9b31m\rmore\x1bPq\x1b\\", "task0", "stderr")
     view.state({"state": "RUNNING", "step": 3, "steps": 4, "message": "\x1b]0;title\x07"})
+    view.state({"state": "FINISHED", "step": 4, "steps": 4, "loss": 0.5})
+    view.close()
     view.close()
     shown = screen.getvalue()
+    assert shown.count("[FINISHED  step 4/4  train loss 0.5000]") == 1 and " elapsed" in shown
     assert "plain [bold]text[/bold] :smile:" in shown and "evil" in shown and "more" in shown
     for bad in ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x1bP", "52;c"):
         assert bad not in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_live_view_fits(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    import io
+
+    import rich.console
+
+    from dlicmd import live
+
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    monkeypatch.setattr(live, "Console", lambda **_: console)
+    view = live.LiveView("local-12")
+    view.state(RUNNING)
+    view.close()
+    with console.capture() as captured:
+        console.print(view._picture())
+    first, second = captured.get().splitlines()
+    assert "step 40/120" in first and (width < 60 or "12s left" in first)
+    assert ("elapsed" in first) == (width > 70) and ("\u2501" in first) == (width > 100)
+    assert ("train loss 0.0310" in second) == (width >= 60) and "Ctrl-C" in second

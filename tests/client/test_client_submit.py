@@ -19,7 +19,7 @@ from fake_server import BASE, FakeServer, Reply, Seen
 
 from dlicmd.contract.argv import parse_argv
 from dlicmd.paths import samples_dir
-from dlicmd.submit import demo_words
+from dlicmd.submit import demo_words, mistyped
 
 
 def parts(seen: Seen) -> dict[str, list[tuple[str | None, bytes]]]:
@@ -221,7 +221,7 @@ def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> No
 def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:
     local.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: Framework x is not known.\n")
     done = desk.run("--exec-start", "x", "--user-cmd", "--", "x")
-    assert done.code == 1 and "Error 400: Framework x is not known." in done.err
+    assert done.code == 2 and done.err == "dlicmd: the server refused the submission: Framework x is not known.\n"
 
 
 def test_a_server_that_hangs_up_during_the_upload(desk: Desk, local: FakeServer) -> None:
@@ -283,3 +283,36 @@ def test_what_the_demo_stands_for(words: list[str], more: list[str], program: li
     own = stands_for[: stands_for.index("--")] if "--" in stands_for else stands_for
     assert own[len(own) - len(more):] == more and (line.after_dashes or []) == program
     assert sum(word.startswith("--numWorker") for word in stands_for) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--folow", "3"], [("--folow", "--follow")]),
+        (["--model-mian=train.py", "x"], [("--model-mian", "--model-main")]),
+        (["--numWorkers", "2", "--workermemory", "8g"], [("--numWorkers", "--numWorker"),
+                                                        ("--workermemory", "--workerMemory")]),
+        (["--model_dir", "d"], [("--model_dir", "--model-dir")]),
+        (["--model-dir", "d", "--model_dir", "d"], []),
+        (["--", "--folow", "3"], []),
+    ],
+)
+def test_what_looks_like_a_slip_is_found(words: list[str], expected: list[tuple[str, str]]) -> None:
+    assert mistyped(parse_argv(["--exec-start", "PyTorch", *words])) == expected
+
+
+def test_what_programs_call_their_options_is_no_slip() -> None:
+    own = ("lr epochs num model name user device debug output-dir data-dir num-workers num_workers workers batch-size "
+           "log-dir log-level save-model data dataset seed gpus gpu port host accelerator resume checkpoint-dir val "
+           "model-name model-path out weights weight-decay momentum config verbose dry-run no-cuda test tag labels "
+           "world-size rank local-rank backend dist-url arch pretrained env priority-queue timeout password-file "
+           "steps max-steps max_epochs train-file output_dir data_path input num-proc memory cpu options queue t f")
+    words = [f"--{name}" for name in own.split()] + ["-lr", "-", "--x=--folow", "folow"]
+    assert mistyped(parse_argv(["--exec-start", "PyTorch", *words])) == []
+
+
+def test_a_slip_is_passed_on_and_told(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--folow", "3", "--", "x")
+    assert done.code == 0 and done.err == (
+        "dlicmd: --folow is no option of dlicmd and goes to your program; did you mean --follow?\n")
+    assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd --folow 3 -- x"]

@@ -95,8 +95,40 @@ def test_the_own_local_backend_by_its_address(desk: Desk, local: FakeServer) -> 
 
 
 def test_https_is_not_taken_for_http(desk: Desk, secure: FakeServer, words: list[str]) -> None:
-    done = desk.run("--exec-get-all", *words, "--http")
-    assert done.code == 8 and not secure.seen
+    for host in ("localhost", "127.0.0.1"):
+        done = desk.run("--exec-get-all", "--rest-host", host, *words[2:], "--http")
+        assert done.code == 8 and not secure.seen
+        assert done.err == f"dlicmd: {host}:{secure.port} speaks TLS, not plain http; leave --http out\n"
+
+
+def test_a_home_whose_server_speaks_tls(desk: Desk, authority: trustme.CA) -> None:
+    """Its own users know it by the very certificate that backend.json names, whatever the name in it."""
+    context, other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), trustme.CA().issue_cert("elsewhere.example")
+    issued = authority.issue_cert("elsewhere.example")
+    issued.configure_cert(context)
+    own, foreign = desk.folder / "own.pem", desk.folder / "foreign.pem"
+    issued.cert_chain_pems[0].write_to_path(own)
+    other.cert_chain_pems[0].write_to_path(foreign)
+    with FakeServer(tls=context) as server:
+        desk.embed(server, certificate=str(own))
+        done = desk.run("--exec-get-all")
+        assert (done.code, done.out, done.err) == (0, "No result found\n", "")
+        desk.embed(server, certificate=str(foreign))
+        done = desk.run("--exec-get-all")
+        assert done.code == 8 and "no TLS connection to 127.0.0.1" in done.err and len(done.err.splitlines()) == 1
+        desk.embed(server, certificate=str(desk.folder / "none.pem"))
+        done = desk.run("--exec-get-all")
+        assert done.code == 8 and "none.pem cannot be read" in done.err and "--rest-host" in done.err
+        assert len(server.seen) == 1
+
+
+def test_plain_http_to_another_machine_that_speaks_tls(secure: FakeServer) -> None:
+    from dlicmd.errors import Unreachable
+    from dlicmd.tls import RequestsTransport
+    from dlicmd.transport import Request
+
+    with pytest.raises(Unreachable, match="leave --http out"):
+        RequestsTransport(secure.url.replace("https:", "http:")).send(Request("GET", "/"))
 
 
 def test_a_netrc_does_not_replace_the_token(desk: Desk, secure: FakeServer, words: list[str], ca_file: str) -> None:
