@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from dlicmd.contract import states, wire
-from local_backend.runtime.paths import DRIVER, worker_task
+from local_backend.runtime.paths import DRIVER, pod_name, worker_task
 from local_backend.store.execs import NAMESPACE, ExecRow
 
 #: The one resource plan that there is, and the host that everything runs on.
@@ -210,7 +210,7 @@ def pods(row: ExecRow, node: str) -> list[dict[str, Any]]:
     return [
         {
             "metadata": {
-                "name": f"{row.id}-{task}",
+                "name": pod_name(row.id, task),
                 "labels": {"controller-uid": job_uid(row), "lsf.ibm.com/jobId": row.id},
                 "ownerReferences": [{"uid": job_uid(row), "kind": "ParallelJob", "name": row.id}],
             },

@@ -101,11 +101,17 @@ def _directory(path: str, roots: DataRoots) -> str:
     _check_characters(path)
     if not path and not roots.data_fs.exists():
         return ""
-    if os.path.isabs(path) and roots.anywhere:
-        return _existing(os.path.realpath(path), path)
-    if os.path.isabs(path) and not _inside(os.path.realpath(path), os.path.realpath(roots.data_fs)):
-        raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give it relative to that")
-    return _below(roots.data_fs, path, "DLI_DATA_FS")
+    if not os.path.isabs(path):
+        return _below(roots.data_fs, path, "DLI_DATA_FS")
+    real = os.path.realpath(path)
+    if _inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
+        return _existing(real, path)
+    # WMLA joined the path to DLI_DATA_FS, whether it began with a slash or not.
+    if os.path.exists(roots.data_fs / path.lstrip("/")):
+        return _below(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS")
+    if roots.anywhere:
+        return _existing(real, path)
+    raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give it relative to that")
 
 
 def _below(base: Path, path: str, what: str) -> str:

@@ -17,6 +17,12 @@ def worker_task(number: int) -> str:
     return f"task12n-{number}"
 
 
+def pod_name(exec_id: str, task: str) -> str:
+    """Name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`."""
+    mark = hashlib.sha256(f"{exec_id} {task}".encode()).hexdigest()[:5]
+    return f"{exec_id}-{task.split('-')[0]}-{mark}"
+
+
 @dataclass(frozen=True)
 class HomePaths:
     """The state directory of one backend."""

@@ -136,10 +136,11 @@ def _memory(line: CommandLine, hardware: Hardware) -> int | None:
 
 
 def _data_dir(asked: Asked, roots: fs.DataRoots) -> str:
-    """DATA_DIR: --data-source wins over --cs-datastore-meta, which is checked all the same."""
+    """DATA_DIR: --data-source wins over --cs-datastore-meta, which is not even looked at then."""
     try:
-        from_meta = fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots)
-        return fs.from_sources(asked.data_source, roots) if asked.data_source else from_meta
+        if asked.data_source:
+            return fs.from_sources(asked.data_source, roots)
+        return fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots)
     except fs.DataError as problem:
         raise BadSubmission(str(problem)) from None
 

@@ -1,0 +1,61 @@
+"""Where DATA_DIR is, as a pure function of what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local_backend.data.fs import DataError, DataRoots, from_meta, from_sources
+
+
+@pytest.fixture(params=[True, False], ids=["own machine", "served to others"])
+def roots(request: pytest.FixtureRequest, tmp_path: Path) -> DataRoots:
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    (tmp_path / "volumes" / "demo_project_pvc").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    return DataRoots(tmp_path / "data", tmp_path / "volumes", request.param)
+
+
+@pytest.mark.parametrize("meta", ["type=fs,data_path=mnist", "data_path=mnist", "type=fs,data_path=/mnist"])
+def test_a_path_is_joined_to_the_data_directory(meta: str, roots: DataRoots) -> None:
+    assert from_meta(meta, roots) == str(roots.data_fs / "mnist")
+
+
+@pytest.mark.parametrize("meta", ["", "type=fs"])
+def test_without_a_path_it_is_the_data_directory_itself(meta: str, roots: DataRoots) -> None:
+    assert from_meta(meta, roots) == str(roots.data_fs)
+
+
+def test_absolute_paths_are_for_the_own_machine_alone(roots: DataRoots, tmp_path: Path) -> None:
+    path = str(tmp_path / "elsewhere")
+    if roots.anywhere:
+        assert from_meta(f"type=fs,data_path={path}", roots) == path
+    else:
+        with pytest.raises(DataError, match="not below DLI_DATA_FS"):
+            from_meta(f"type=fs,data_path={path}", roots)
+    assert from_meta(f"data_path={roots.data_fs}/mnist", roots) == str(roots.data_fs / "mnist")
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "mnist/../../elsewhere", "/../elsewhere"])
+def test_no_way_out(path: str, roots: DataRoots) -> None:
+    with pytest.raises(DataError):
+        from_meta(f"type=fs,data_path={path}", roots)
+
+
+@pytest.mark.parametrize(
+    "location", [{"paths": "mnist"}, {"path": "mnist"}, {"paths": ["mnist", "."]}, {"paths": "mnist, ."}]
+)
+def test_spellings_of_a_source(location: dict, roots: DataRoots) -> None:
+    assert from_sources([{"type": "fs", "location": location}], roots) == str(roots.data_fs / "mnist")
+
+
+def test_a_volume_by_its_recorded_name(roots: DataRoots) -> None:
+    found = from_sources([{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}], roots)
+    assert found == str(roots.volumes / "demo_project_pvc")
+
+
+@pytest.mark.parametrize("kind", ["connection", "connection_asset", "data_asset", "s3"])
+def test_other_kinds_are_refused_by_name(kind: str, roots: DataRoots) -> None:
+    with pytest.raises(DataError, match=kind):
+        from_sources([{"type": kind, "location": {}}], roots)
