@@ -64,6 +64,11 @@ def save_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, name: st
     )
 
 
+def onnx_path() -> Path:
+    """Where the trained model goes as ONNX."""
+    return model_dir() / "trained_model.onnx"
+
+
 def export_onnx(model: nn.Module, example: Any) -> str | None:
     """Write `trained_model.onnx`; `example` is an input batch of the model. None when done, else why not."""
     training = model.training
@@ -80,7 +85,7 @@ def export_onnx(model: nn.Module, example: Any) -> str | None:
         return f"no ONNX model was written: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     finally:
         model.train(training)
-    write_whole(model_dir() / "trained_model.onnx", lambda file: file.write(data))
+    write_whole(onnx_path(), lambda file: file.write(data))
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from local_backend.elastic import events, hub
+from local_backend.elastic import artifacts, events, hub
 from local_backend.elastic.errors import WorkerLost
 from local_backend.elastic.group import StoreHost
 from local_backend.elastic.hub_io import HubServer
@@ -72,6 +72,9 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     finally:
         if store:
             store.close()
+    if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
+        # The worker said why, but on its own standard error.
+        print(f"WARNING: no ONNX model was written; the log of worker {workers[0]} says why", file=sys.stderr)
 
 
 def worker_numbers(allocation: Allocation, request: Request, shards: int) -> tuple[int, ...]:

@@ -238,7 +238,8 @@ def datasets():
 torch.set_default_dtype(torch.float64)
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
-FabricModel(net, datasets, F.cross_entropy, optimizer, user_callback=[Save()]).train(1, 4, 2)
+model = FabricModel(net, datasets, F.cross_entropy, optimizer, user_callback=[Save()], save_to_onnx=True)
+model.train(1, 4, 2)
 whole = torch.load(os.path.join(os.environ["RESULT_DIR"], "whole.pt"), weights_only=False)
 assert type(whole) is Net
 assert torch.equal(whole.layer.weight, net.layer.weight)
@@ -257,6 +258,8 @@ def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(t
     ended = FakeRunner(tmp_path, 2).run(script, "--data", "here")
     assert ended.returncode == 0, ended.stderr
     assert len(ended.of("spawn")) == 2
+    exported = (tmp_path / "result" / "model" / "trained_model.onnx").exists()
+    assert ("WARNING: no ONNX model was written; the log of worker 1 says why" in ended.stderr) != exported
 
 
 @pytest.mark.parametrize(("slots", "submitted", "engines", "expected"), [(3, 2, 4, 2), (2, 2, 1, 1)])
