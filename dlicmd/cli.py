@@ -53,7 +53,7 @@ def _program(words: list[str]) -> int:
         if words:
             emit(help_text())
             return Exit.DONE
-        print(short_usage(), file=sys.stderr)
+        console.aside(short_usage())
         return Exit.USAGE
     from dlicmd.commands import run
     from dlicmd.render import Output

@@ -47,9 +47,14 @@ def error(text: str) -> None:
     _say("error", f"dlicmd: {text}")
 
 
+def aside(text: str) -> None:
+    """Lines as they are, for people, where standard output is kept for something else."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def _say(level: str, text: str) -> None:
     if LEVELS.index(level) >= LEVELS.index(_level):
-        print(inert(text).replace("\n", " "), file=sys.stderr, flush=True)
+        aside(inert(text).replace("\n", " "))
 
 
 def inert(text: str) -> str:

@@ -37,7 +37,6 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
 
 def cell(item: Mapping[str, Any], column: str) -> str:
     """A column of the table, by its name or by the name of a field; `n/a` for neither."""
-    app_id = item.get(wire.APP_ID) or item.get(wire.SUBMISSION_ID)
     state = item.get(wire.STATE)
     special: dict[str, Any] = {
         "submit_user": item.get(wire.CREATOR, item.get("userName")),
@@ -47,16 +46,22 @@ def cell(item: Mapping[str, Any], column: str) -> str:
         "num": item.get(wire.NUM_WORKER),
         "submit_time": short(item.get(wire.CREATE_TIME)) or None,
         "age": since(item.get(wire.CREATE_TIME)) if wire.CREATE_TIME in item else None,
-        "app_id": app_id,
+        "app_id": application_id(item),
     }
     return scalar(special[column] if column in special else item.get(column))
+
+
+def application_id(found: Mapping[str, Any]) -> str | None:
+    """By which the scheduler knows an exec; None while it has none."""
+    named = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
+    return named if isinstance(named, str) and named else None
 
 
 def detail(client: Client, found: dict[str, Any]) -> dict[str, Any]:
     """An exec with how long it waited and ran, and, while it has not ended, with the scheduler's view of its job."""
     job = None
-    app_id = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
-    if isinstance(app_id, str) and app_id and not states.is_terminal(str(found.get(wire.STATE, ""))):
+    app_id = application_id(found)
+    if app_id is not None and not states.is_terminal(str(found.get(wire.STATE, ""))):
         try:
             job = client.kubernetes_object(paralleljob.KIND, app_id)
         except Denied:

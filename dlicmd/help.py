@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from click import HelpFormatter
 
-from dlicmd.contract.argv import help_sections
 from dlicmd.contract.exits import MEANING
-from dlicmd.contract.options import Local, Option
+from dlicmd.contract.options import Local, Option, help_sections
 
 MOST_COLUMNS = 120
 _USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")

@@ -6,9 +6,9 @@ from typing import Any
 
 from dlicmd.client import Client
 from dlicmd.console import error
-from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import DlicmdError, ServerError
+from dlicmd.execs import application_id
 from dlicmd.render import emit, emit_chunks
 
 SEPARATOR = "=" * 80
@@ -18,8 +18,8 @@ LAUNCHER = "launcherlog"
 def show_task_logs(client: Client, exec_id: str, log: str) -> int:
     """Print a log (`stdout`, `stderr` or `launcherlog`) of every process of an exec, each under its heading."""
     found = client.exec(exec_id)
-    app_id = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
-    if not isinstance(app_id, str) or not app_id:
+    app_id = application_id(found)
+    if app_id is None:
         raise DlicmdError(f"{exec_id} has no application yet, so no logs; try again in a moment")
     applications = client.applications(app_id)
     if not applications:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from dlicmd import hints, package
 from dlicmd.body import FilePart, Multipart
-from dlicmd.console import info
+from dlicmd.console import aside, info
 from dlicmd.contract import wire
-from dlicmd.contract.argv import CommandLine, join_args, parse_argv, with_model_dir
+from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
@@ -50,15 +48,16 @@ def submit(session: Session) -> dict[str, Any]:
         if extensions:
             _mind_the_local_backend(line)
         if wire.EXT_LOCAL_PATHS in extensions:
-            sent = _replace_value(sent, META, _absolute_meta)
+            sent = replace_value(sent, META, _absolute_meta)
             sources = [absolute_source(source) for source in sources]
         folder = line.text("--model-dir")
         if folder is not None:
-            sent = with_model_dir(sent, package.base_name(Path(folder)))
+            base = package.base_name(Path(folder))
+            sent = replace_value(sent, "--model-dir", lambda _: base)
         data = {wire.DATA_SOURCE: sources} if sources else {}
         if wire.EXT_ARGV in extensions:
             data[wire.ARGV] = sent
-        say = info_plain if session.output.is_data else emit
+        say = aside if session.output.is_data else emit
         say("Copying files and directories ...")
         if parts:
             say(f"Content size: {show_size(sum(part.size for part in parts))}")
@@ -66,11 +65,6 @@ def submit(session: Session) -> dict[str, Any]:
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission holds no id and appId", 200)
     return found
-
-
-def info_plain(text: str) -> None:
-    """A line for people that a script may look for, on standard error because data goes to standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _check(line: CommandLine) -> None:
@@ -160,18 +154,6 @@ def data_sources(line: CommandLine) -> list[Any]:
     return sources
 
 
-def _replace_value(sent: list[str], name: str, change: Callable[[str], str]) -> list[str]:
-    """`sent` with the values of the option `name` changed; words after `--` stay."""
-    end = sent.index("--") if "--" in sent else len(sent)
-    result = list(sent)
-    for at, word in enumerate(sent[:end]):
-        if word == name and at + 1 < end:
-            result[at + 1] = change(sent[at + 1])
-        elif word.startswith(f"{name}="):
-            result[at] = f"{name}={change(word[len(name) + 1:])}"
-    return result
-
-
 def _absolute_meta(text: str) -> str:
     """The value of --cs-datastore-meta with a `data_path` that names a place on this machine made absolute."""
     items = [item.partition("=") for item in text.split(",")]
@@ -196,11 +178,12 @@ def absolute_source(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def local_path(text: str) -> str:
-    """An absolute path for what starts with `./`, `../`, `~` or `/`; a bare name stays, it is relative to DLI_DATA_FS.
+    """An absolute path for what starts with `./`, `../` or `~`; any other stays.
 
-    Raises UsageProblem when nothing is there.
+    A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
+    UsageProblem when nothing is there.
     """
-    if not (text in (".", "..") or text.startswith(("./", "../", "~", "/"))):
+    if not (text in (".", "..") or text.startswith(("./", "../", "~"))):
         return text
     path = os.path.abspath(os.path.expanduser(text))
     if not os.path.exists(path):

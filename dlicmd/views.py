@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd import hints
-from dlicmd.console import inert
+from dlicmd.console import aside, inert
 from dlicmd.contract import states, wire
 from dlicmd.times import duration, since
 
@@ -68,7 +68,7 @@ class Plain:
         text = progress_text(found)
         if mark != self._last or (now >= self._next and text != self._shown):
             self._last, self._shown, self._next = mark, text, now + PROGRESS_EVERY
-            print(f"[{text}]", file=sys.stderr, flush=True)
+            aside(f"[{text}]")
 
     def close(self) -> None:
         """See View."""

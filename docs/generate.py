@@ -12,9 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dlicmd.contract.argv import help_sections  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
-from dlicmd.contract.options import Group, Local  # noqa: E402
+from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 
 
 def exit_codes() -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Group, Kind, Option, Travel
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Kind, Option, Travel
 from dlicmd.contract.sizes import parse_size
 
 #: Commands whose unknown words are the program's; for the others an unknown word is a mistake.
@@ -193,20 +193,15 @@ def _unknown(word: str) -> str:
     return f"{what} '{word}'" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def with_model_dir(sent: Iterable[str], base_name: str) -> list[str]:
-    """`sent` with the value of `--model-dir` replaced by the base name of the folder; words after `--` stay."""
-    result: list[str] = []
-    words = iter(sent)
-    for word in words:
-        if word == "--":
-            return [*result, word, *words]
-        if word == "--model-dir":
-            result += [word, base_name]
-            next(words, None)
-        elif word.startswith("--model-dir="):
-            result.append(f"--model-dir={base_name}")
-        else:
-            result.append(word)
+def replace_value(sent: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:
+    """`sent` with the values of the option `name` changed; words after `--` stay."""
+    end = sent.index("--") if "--" in sent else len(sent)
+    result = list(sent)
+    for at, word in enumerate(sent[:end]):
+        if word == name and at + 1 < end:
+            result[at + 1] = change(sent[at + 1])
+        elif word.startswith(f"{name}="):
+            result[at] = f"{name}={change(word[len(name) + 1:])}"
     return result
 
 
@@ -247,16 +242,3 @@ def _quoted_like_a_shell(text: str) -> bool:
 def _unquote(word: str) -> str:
     match = re.fullmatch(r"([^\s'\"=]*=?)(['\"])(.*)\2", word, re.DOTALL)
     return match[1] + match[3] if match else word
-
-
-
-
-def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
-    """Commands and options by section of the help, in the order of the table."""
-    from dlicmd.contract.options import COMMANDS, OPTIONS
-
-    sections: dict[Group, list[Option]] = {group: [] for group in Group}
-    for option in (*COMMANDS, *OPTIONS):
-        if hidden or not option.hidden:
-            sections[option.group].append(option)
-    return sections

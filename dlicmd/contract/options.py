@@ -200,3 +200,12 @@ BY_NAME: dict[str, Option] = {
     spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
 }
 COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
+
+
+def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
+    """Commands and options by section of the help, in the order of the table."""
+    sections: dict[Group, list[Option]] = {group: [] for group in Group}
+    for option in (*COMMANDS, *OPTIONS):
+        if hidden or not option.hidden:
+            sections[option.group].append(option)
+    return sections

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args, with_model_dir
+from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, replace_value, split_args
 from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Kind, Travel
 from dlicmd.contract.sizes import parse_size
 
@@ -97,7 +97,8 @@ def test_sizes_that_are_none(size: str) -> None:
 
 def test_only_the_base_name_of_the_folder_travels() -> None:
     words = ["--model-dir", "/a/b c/", "--x", "--model-dir=q", "--", "--model-dir", "z"]
-    assert with_model_dir(words, "b c") == ["--model-dir", "b c", "--x", "--model-dir=b c", "--", "--model-dir", "z"]
+    changed = replace_value(words, "--model-dir", lambda _: "b c")
+    assert changed == ["--model-dir", "b c", "--x", "--model-dir=b c", "--", "--model-dir", "z"]
 
 
 def test_what_the_original_client_sent_comes_apart_as_its_users_meant() -> None:
