@@ -125,7 +125,10 @@ def _running() -> dict[str, Any] | None:
     from local_backend.server import holder
 
     settings = _settings()
-    found = read_json(settings.home / home_contract.BACKEND_FILE)
+    try:
+        found = read_json(settings.home / home_contract.BACKEND_FILE)
+    except OSError as problem:
+        _fail(f"cannot read {problem.filename}: {problem.strerror}; remove it")
     pid = holder(settings)
     return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
 

@@ -12,7 +12,8 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -45,10 +46,10 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings), _logging(settings):
+    with _locked(settings) as lock, _logging(settings):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
-            _serve(settings)
+            _serve(settings, lock)
         except ServerError as problem:
             log.error("%s", problem)
             raise
@@ -84,8 +85,8 @@ def make_home(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _locked(settings: Settings) -> Iterator[None]:
-    """Hold the lock of the home; it ends with this process, however that ends."""
+def _locked(settings: Settings) -> Iterator[int]:
+    """Hold the lock of the home (the descriptor); it ends with this process, however that ends."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -104,11 +105,22 @@ def _locked(settings: Settings) -> Iterator[None]:
                 left.unlink(missing_ok=True)
         os.truncate(fd, 0)
         os.write(fd, str(os.getpid()).encode())
-        yield
+        yield fd
     except OSError as problem:
         raise _unusable(settings, problem) from None
     finally:
         os.close(fd)
+
+
+def holds(settings: Settings, lock: int) -> bool:
+    """Whether the lock is still that of the home. Where the home was removed, or another put in its place, it is not:
+    the server has lost its state, and must leave that of another server alone."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(settings.paths.lock))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # a disk that is in trouble may recover
 
 
 def holder(settings: Settings) -> int | None:
@@ -148,11 +160,11 @@ def _logging(settings: Settings) -> Iterator[None]:
         handler.close()
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: Settings, lock: int) -> None:
     database = open_database(settings)
     try:
         with _listening(settings) as sock:
-            _run(settings, database, sock)
+            _run(settings, database, sock, lock)
     except OSError as problem:
         raise _unusable(settings, problem) from None
     finally:
@@ -222,8 +234,8 @@ def _no_port(settings: Settings, problem: OSError) -> ServerError:
     return ServerError(f"cannot listen on {where}: {problem.strerror}")
 
 
-def _run(settings: Settings, database: Database, sock: socket.socket) -> None:
-    """Start the supervisor and answer calls until a signal comes."""
+def _run(settings: Settings, database: Database, sock: socket.socket, lock: int) -> None:
+    """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
     from local_backend.api.app import create_app
     from local_backend.runtime.supervisor import Supervisor
 
@@ -233,16 +245,19 @@ def _run(settings: Settings, database: Database, sock: socket.socket) -> None:
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)
+    server.may_go_on = partial(holds, settings, lock)
     supervisor.start()
     try:
-        with server.heeding_signals(), _announced(settings, sock, token):
+        with server.heeding_signals(), _announced(settings, sock, token, lock):
             server.run(sockets=[sock])
     finally:
         supervisor.close()
+    if not server.may_go_on():
+        raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
 
 
 @contextlib.contextmanager
-def _announced(settings: Settings, sock: socket.socket, token: str) -> Iterator[None]:
+def _announced(settings: Settings, sock: socket.socket, token: str, lock: int) -> Iterator[None]:
     """backend.json, for as long as the server answers."""
     path = settings.home / home_contract.BACKEND_FILE
     url = url_of(settings, sock)
@@ -258,7 +273,8 @@ def _announced(settings: Settings, sock: socket.socket, token: str) -> Iterator[
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if holds(settings, lock):  # else it is another server's
+            path.unlink(missing_ok=True)
 
 
 def url_of(settings: Settings, sock: socket.socket) -> str:
@@ -277,6 +293,14 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
         super().__init__(config)
         self._guard = guard
+        #: Asked twice a second; the server ends when it says no.
+        self.may_go_on: Callable[[], bool] = lambda: True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second, by the base class; whether to end."""
+        if counter % 5 == 0 and not self.may_go_on():
+            self._guard.backend.closing = self.should_exit = True
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

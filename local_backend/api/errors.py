@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from local_backend.submit.errors import BadSubmission, StorageFailed, SubmitError, TooLarge
 
+_log = logging.getLogger(__name__)
 _STATUS: dict[type[SubmitError], int] = {BadSubmission: 400, TooLarge: 413, StorageFailed: 507}
 _SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
 
@@ -29,6 +32,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(SubmitError, _submit)
     app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -47,6 +51,13 @@ def _validation(_request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     return error_response(400, f"{first['loc'][-1]}: {first['msg']}")
+
+
+def _database(_request: Request, problem: Exception) -> Response:
+    """Its disk is full, in trouble, or gone; what was asked for has not been done."""
+    _log.error("the database failed: %s", problem)
+    reason = getattr(problem, "orig", None) or type(problem).__name__
+    return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")
 
 
 def _unexpected(_request: Request, _problem: Exception) -> Response:

@@ -233,3 +233,11 @@ def test_a_full_home_at_the_start_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"cannot use .*home.*DLICMD_HOME"):
         make_home(settings_for(tmp_path / "home"))
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_a_database_that_is_gone_is_no_fault_of_the_server(live: Live) -> None:
+    exec_id = live.submitted()
+    shutil.rmtree(live.settings.home)
+    for method, path in (("GET", "/execs"), ("GET", f"/execs/{exec_id}"), ("POST", f"/execs/{exec_id}/stop")):
+        answer = live.call(method, path)
+        assert answer.status == 507 and "database" in answer.text, path

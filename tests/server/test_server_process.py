@@ -6,6 +6,7 @@ import fcntl
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -263,3 +264,24 @@ def test_a_killed_server_leaves_a_file_that_the_next_one_replaces(run: Run, envi
     following = run("serve")
     serving(following)
     assert backend_file(environment)["pid"] == following.pid
+
+
+def test_a_server_whose_home_is_removed_ends_and_leaves_the_next_one_alone(
+    run: Run, environment: dict[str, str]
+) -> None:
+    first, home = run("serve"), Path(environment["DLICMD_HOME"])
+    serving(first)
+    shutil.rmtree(home)
+    second = run("serve")
+    address = serving(second)
+    code, _, err = ended(first)
+    assert code == 1 and "was removed or replaced" in err and "Traceback" not in err
+    assert backend_file(environment)["url"] == address
+    assert second.poll() is None
+
+
+def test_a_backend_file_that_cannot_be_read_is_one_line(run: Run, environment: dict[str, str]) -> None:
+    (Path(environment["DLICMD_HOME"]) / "backend.json").mkdir(parents=True)
+    for command in ("status", "stop", "serve"):
+        code, _, err = ended(run(command))
+        assert code == 1 and "backend.json" in err and len(err.splitlines()) == 1
