@@ -8,10 +8,11 @@ from types import TracebackType
 
 from dlicmd import auth
 from dlicmd.client import Client, open_transport
-from dlicmd.console import warn
+from dlicmd.console import info, warn
 from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem
 from dlicmd.render import Output
+from dlicmd.transport import lacks_tls
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -43,9 +44,13 @@ class Session:
                 if option in line.values:
                     raise UsageProblem(f"{option} needs a server: --rest-host HOST")
             return Client()
-        http = line.flag("--http") or _is_own_backend(host, line.number("--rest-port"))
+        port = line.number("--rest-port")
+        http = line.flag("--http") or _is_own_backend(host, port)
+        if not http and not {"--ca-cert", "--insecure"} & line.values.keys() and _is_plain_on_loopback(host, port):
+            info(f"{host}:{port} is on this machine and does not speak TLS: plain http is used")
+            http = True
         transport = open_transport(
-            host, line.number("--rest-port"), http=http,
+            host, port, http=http,
             ca_cert=line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT"),
             insecure=line.flag("--insecure") or os.environ.get("DLICMD_INSECURE", "").lower() in ("1", "true", "yes"),
         )
@@ -65,6 +70,11 @@ class Session:
         """Give back the connection."""
         if self._client is not None:
             self._client.close()
+
+
+def _is_plain_on_loopback(host: str, port: int | None) -> bool:
+    """Whether this is a server on the loopback without TLS, where nothing leaves the machine."""
+    return host in LOOPBACK and port is not None and port > 0 and lacks_tls(host, port)
 
 
 def _is_own_backend(host: str, port: int | None) -> bool:

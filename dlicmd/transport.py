@@ -213,6 +213,15 @@ def speaks_tls(host: str, port: int) -> bool:
         return False
 
 
+def lacks_tls(host: str, port: int) -> bool:
+    """Whether something listens there that does not speak TLS. Sends it a TLS greeting and nothing else."""
+    try:
+        socket.create_connection((host, port), _PROBE_TIMEOUT).close()
+    except OSError:
+        return False
+    return not speaks_tls(host, port)
+
+
 def reason(problem: BaseException) -> str:
     """One short line about an error of the network."""
     if isinstance(problem, TimeoutError):

@@ -154,7 +154,7 @@ def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: lis
 
 
 def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
-    meta = "--cs-datastore-meta=type=fs,data_path=/no/way"
+    meta = "--cs-datastore-meta=type=fs,data_path=./no/way"
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", meta, "--", "x")
     assert done.code == 2 and "/no/way" in done.err
     assert not local.requests("POST")
