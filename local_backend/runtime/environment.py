@@ -111,7 +111,8 @@ def _job(launch: Launch) -> dict[str, str]:
     env = {
         "DATA_DIR": spec.data_dir, "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
         "CHECKPOINT_DIR": str(paths.checkpoint), "DLI_DATA_FS": str(launch.home.data_fs),
-        "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_FILE_LOCATION": str(paths.submitted),
+        "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
+        "MODEL_FILE_LOCATION": str(paths.submitted),
         "DLI_EXECID": job, "APP_ID": job, "JOB_ID": job, "TASK_JOB_ID": job, "DLI_OBJECT_ID": job,
         "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.user, "DLI_CS_DATASTORE_META": spec.datastore_meta,
         "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.framework,

@@ -20,7 +20,7 @@ def worker_task(number: int) -> str:
 def pod_name(exec_id: str, task: str) -> str:
     """Name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`."""
     mark = hashlib.sha256(f"{exec_id} {task}".encode()).hexdigest()[:5]
-    return f"{exec_id}-{task.split('-')[0]}-{mark}"
+    return f"{exec_id}-{task.partition('-')[0]}-{mark}"
 
 
 @dataclass(frozen=True)

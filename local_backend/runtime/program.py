@@ -162,9 +162,11 @@ def _forget_the_nursery() -> None:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    if "torch" in sys.modules and threads.isdecimal() and int(threads) > 0:
-        sys.modules["torch"].set_num_threads(int(threads))
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        if threads.isdecimal() and int(threads) > 0:
+            sys.modules["torch"].set_num_threads(int(threads))
     gc.enable()  # what the nursery froze stays so: modules never become garbage, and looking at them copies them
 
 

@@ -120,9 +120,10 @@ def test_it_looks_like_python_itself(any_bench: Bench, name: str) -> None:
 
 PROBE = """
 import json, os, sys
+UNIQUE = ("MASTER_PORT", "DLI_RUN_MARK", "JOB_UUID", "MSD_MK_ID")
 import torch
 path = [entry for entry in sys.path if "batchworkdir" not in entry]
-names = {k: v for k, v in os.environ.items() if "local-" not in v and k not in ("MASTER_PORT", "DLI_RUN_MARK")}
+names = {k: v for k, v in os.environ.items() if "local-" not in v and k not in UNIQUE}
 print(json.dumps([names, path, sys.argv[1:], torch.get_num_threads(), sys.flags.no_site, os.getpgid(0) == os.getpid(),
                   os.getcwd() == os.environ["DLI_WORK_DIR"], sorted(os.listdir("."))]))
 """
@@ -155,7 +156,8 @@ def test_a_module_of_the_program_wins_over_one_that_the_nursery_has_loaded(warm:
 
 def test_random_numbers_differ_between_jobs(warm: Bench) -> None:
     eventually(lambda: nursery_state(warm) == "ready", "the nursery gets ready")
-    program = "import random, numpy, uuid\nprint(random.random(), numpy.random.rand(), uuid.uuid4())\n"
+    numbers = "random.random(), numpy.random.rand(), torch.rand(1).item(), uuid.uuid4()"
+    program = f"import random, numpy, torch, uuid\nprint({numbers})\n"
     ids = [warm.submit(program) for _ in range(2)]
     assert all(warm.wait(one).state == FINISHED for one in ids)
     first, second = (warm.output(one).split() for one in ids)
