@@ -8,6 +8,9 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+#: Bytes without which a file system counts as full: a record and a journal of the database.
+_ROOM = 64 * 1024
+
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600, durable: bool = True) -> None:
     """Replace `path` by a file with `data` and `mode`, whole or not at all.
@@ -51,3 +54,14 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def full_disk(path: Path) -> str | None:
+    """A sentence when the file system of `path` has no room left for even small files, else None."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    if found.f_bavail * found.f_frsize >= _ROOM:
+        return None
+    return f"the disk of {path} is full; what ends now is recorded when there is room again"

@@ -21,7 +21,7 @@ from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object
 from local_backend.data.fs import DataRoots
-from local_backend.files import read_json
+from local_backend.files import full_disk, read_json
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.submit import words
@@ -44,9 +44,11 @@ _SORTABLE = {
 def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     """The exec object of a row, with what its program last said about its progress."""
     paths = backend.paths(row)
-    return exec_object(
+    shown = exec_object(
         row, _progress(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
     )
+    trouble = None if row.terminal else full_disk(paths.state)
+    return shown | {wire.MESSAGE: trouble} if trouble else shown
 
 
 def _progress(path: Path) -> Any:

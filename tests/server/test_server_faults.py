@@ -9,13 +9,14 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from live_server import Live, settings_for, tar
 from sqlalchemy.exc import OperationalError
 
-from dlicmd.contract import states
+from dlicmd.contract import states, wire
 from local_backend.server import ServerError, make_home, open_database
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -241,3 +242,15 @@ def test_a_database_that_is_gone_is_no_fault_of_the_server(live: Live) -> None:
     for method, path in (("GET", "/execs"), ("GET", f"/execs/{exec_id}"), ("POST", f"/execs/{exec_id}/stop")):
         answer = live.call(method, path)
         assert answer.status == 507 and "database" in answer.text, path
+
+
+def test_an_exec_says_why_its_end_is_not_recorded(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that ends on a full disk stays RUNNING until there is room: whoever waits for it is told."""
+    exec_id = live.submitted()
+    live.move(exec_id, states.PENDING, states.RUNNING)
+    assert wire.MESSAGE not in live.call("GET", f"/execs/{exec_id}").json()
+    room = os.statvfs(live.paths(exec_id).state)
+    full = SimpleNamespace(f_bavail=3, f_frsize=room.f_frsize)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    shown = live.call("GET", f"/execs/{exec_id}").json()
+    assert shown[wire.STATE] == states.RUNNING and "is full" in shown[wire.MESSAGE]
