@@ -98,7 +98,7 @@ def test_every_package_is_listed_for_installation() -> None:
     assert listed == found | {"dlicmd.samples", "pyedt"}
 
 
-def test_nothing_of_a_workplace_is_in_the_tree() -> None:
+def test_no_work_is_left_open() -> None:
     for top in ("dlicmd", "local_backend", "samples", "docs", "benchmarks"):
         for path in (ROOT / top).rglob("*"):
             if path.suffix in (".py", ".md", ".cfg"):
