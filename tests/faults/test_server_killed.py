@@ -9,6 +9,7 @@ import textwrap
 import threading
 from pathlib import Path
 
+import pytest
 from runtime_support import Bench, gone, host_bench, runner_of
 from support import eventually
 
@@ -79,12 +80,17 @@ def test_a_stop_requested_while_the_server_was_down_is_carried_out(tmp_path: Pat
         assert not one.leftovers(job)
 
 
-def test_killed_again_and_again_no_job_is_lost_or_started_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "jobs_between"), [(12, 2), pytest.param(500, 1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_killed_again_and_again_no_job_is_lost_or_started_twice(
+    tmp_path: Path, kills: int, jobs_between: int
+) -> None:
     chance = random.Random(7)
     with host_bench(tmp_path) as (host, one):
         jobs = []
-        for _ in range(12):
-            jobs += [one.submit(COUNTED) for _ in range(2)]
+        for _ in range(kills):
+            jobs += [one.submit(COUNTED) for _ in range(jobs_between)]
             threading.Event().wait(chance.random() * 0.25)  # the moment of death is what varies here
             host.restart()
         rows = {job: one.wait(job) for job in jobs}
