@@ -37,7 +37,6 @@ def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> No
         archive.extractall(user.folder / "result")
     weights = next((user.folder / "result").rglob("model_epoch_final.pth"))
     assert weights.parent.name == "train"
-    user.environment["DATA_DIR"] = str(ROOT / "samples/digits/data")
     scored = run_script(user, ROOT / "samples/digits/evaluate.py", str(weights))
     assert re.search(r"[0-9.]+", scored)[0] and accuracy in scored, scored
 
