@@ -15,7 +15,7 @@ from network import Net, load_digits, score
 def main():
     parser = argparse.ArgumentParser(description="Score the weights of a finished training")
     parser.add_argument("weights", help="model_epoch_final.pth from the result")
-    parser.add_argument("--data", default=os.path.join(os.path.dirname(__file__), "data"), help="folder of digits.csv.gz")
+    parser.add_argument("--data", default=os.path.join(os.path.dirname(__file__), "data"), help="its folder of samples")
     args = parser.parse_args()
 
     model = Net()
