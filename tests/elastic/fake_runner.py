@@ -154,6 +154,8 @@ class FakeRunner:
                     stderr=err,
                 )
         else:
+            for path in (stdout, stderr):
+                path.touch()  # a worker may be ended before it has opened them
             self.workers[number] = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
             self.workers[number].start()
         threading.Thread(target=self._watch, args=(number,)).start()
