@@ -25,6 +25,13 @@ class BatchResult:
 
 # --- events: what happened
 @dataclass(frozen=True)
+class Allocated:
+    """The job may use these slots from now on, none of them twice."""
+
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Arrived:
     """The worker is connected and waits until it may load its data sets."""
 
@@ -33,7 +40,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has loaded its data sets."""
+    """The worker has loaded its data sets and can take part."""
 
     worker: int
     samples: int
@@ -42,12 +49,46 @@ class Ready:
 
 
 @dataclass(frozen=True)
+class Impatient:
+    """The first generation has been waited for long enough: whoever is ready begins."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A value by which the members of a generation find each other."""
+
+    worker: int
+    generation: int
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Formed:
+    """The worker is connected with all other members of a generation."""
+
+    worker: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Entered:
+    """The worker is in the generation now, and its state is that of all members: `applied` steps are in it."""
+
+    worker: int
+    generation: int
+    applied: int
+
+
+@dataclass(frozen=True)
 class Stepped:
-    """The worker has applied a step (counted from 0 over the whole job)."""
+    """The worker has computed its shards of `step` (counted from 0 over the whole job) and applied all steps before."""
 
     worker: int
     step: int
     results: tuple[BatchResult, ...]
+    #: Seconds that computing the shards took.
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +97,8 @@ class AtBoundary:
 
     worker: int
     epoch: int
+    #: It was the one whose callbacks saved the user's own artefacts.
+    saved: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +107,23 @@ class TaskDone:
 
     worker: int
     results: tuple[BatchResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A state from which training can go on when no worker is left: in a file, or here when no file could be written."""
+
+    worker: int
+    version: int
+    path: str = ""
+    blob: bytes = b""
+
+
+@dataclass(frozen=True)
+class Left:
+    """The worker is out of its generation and waits to be let go."""
+
+    worker: int
 
 
 @dataclass(frozen=True)
@@ -89,6 +149,21 @@ class Broken:
     """The worker lost a peer in the middle of a collective and waits for orders."""
 
     worker: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker's connection has ended, without or before its process; it must not take part any more."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Hung(Lost):
+    """The worker keeps the others waiting for too long."""
+
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +174,17 @@ class Gone:
     how: str
 
 
-Event = Arrived | Ready | Stepped | AtBoundary | TaskDone | Finished | Failed | Broken | Gone
+@dataclass(frozen=True)
+class Unbalanced:
+    """The members would be faster with these numbers of shards each, in their order."""
+
+    counts: tuple[int, ...]
+
+
+Event = (
+    Allocated | Arrived | Ready | Impatient | Published | Formed | Entered | Stepped | AtBoundary | TaskDone | Kept
+    | Left | Finished | Failed | Broken | Lost | Hung | Gone | Unbalanced
+)
 
 
 # --- actions: what is to be done about it
@@ -107,13 +192,48 @@ Event = Arrived | Ready | Stepped | AtBoundary | TaskDone | Finished | Failed | 
 class Send:
     worker: int
     message: Mapping[str, Any]
+    attachment: bytes = b""
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Start a worker on a slot."""
+
+    worker: int
+    slot: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End a worker's process at once."""
+
+    worker: int
 
 
 @dataclass(frozen=True)
 class Begin:
-    """All workers are ready; this is what they are going to do."""
+    """Training begins; this is what is going to be done."""
 
     plan: Plan
+
+
+@dataclass(frozen=True)
+class Switched:
+    """A generation is in place: all its members have entered it. `before` are the members of the one before."""
+
+    generation: int
+    before: tuple[int, ...]
+    members: tuple[int, ...]
+    counts: tuple[int, ...]
+    #: Applied steps that all of them have.
+    step: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something for the job's history."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -148,7 +268,7 @@ class Fail:
     cause: Failed | None = None
 
 
-Action = Send | Begin | Commit | Validated | End | Fail
+Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | End | Fail
 
 
 def accuracy(results: tuple[BatchResult, ...]) -> float | None:

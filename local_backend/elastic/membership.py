@@ -1,0 +1,249 @@
+"""Who takes part: workers on slots, generations, deaths. Pure; `hub` calls it, it knows nothing of steps and batches.
+
+A worker goes STARTING → WAITING → LOADING → READY → MEMBER → LEAVING. A *generation* is a numbered list of members.
+The next one is *pending* while training goes on: its members connect (`prepare`), all say that they have (`Formed`),
+the old members are told (`confirm`), agree among themselves on a step and switch; or, when a member died, the
+survivors are told to drop everything and enter a new one (`enter`). Numbers of workers and generations are never used
+twice, so whatever arrives late is recognised as late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from local_backend.elastic.events import Action, Kill, Note, Ready, Send, Spawn, Switched
+
+#: A slot whose workers ended this many times in a row before they took part is not used any more.
+SLOT_FAILURES = 3
+
+
+class Stage(Enum):
+    STARTING = "starting"
+    WAITING = "waiting to load its data sets"
+    LOADING = "loading its data sets"
+    READY = "ready"
+    MEMBER = "a member"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A worker whose process has not ended yet."""
+
+    slot: str
+    stage: Stage = Stage.STARTING
+    #: Steps that are in its state.
+    applied: int = 0
+
+
+@dataclass(frozen=True)
+class Generation:
+    number: int
+    members: tuple[int, ...]
+    #: Shards that each member computes, in their order.
+    counts: tuple[int, ...]
+
+
+NOBODY = Generation(0, (), ())
+
+
+@dataclass(frozen=True)
+class Crew:
+    """All that is known about workers. Mappings are never changed in place."""
+
+    #: Most workers that can have something to do.
+    most: int
+    #: Shards of a step.
+    shards: int
+    slots: tuple[str, ...] = ()
+    peers: Mapping[int, Peer] = field(default_factory=dict)
+    spawned: int = 0
+    issued: int = 0
+    active: Generation = NOBODY
+    #: Members of the active generation that have not entered it yet.
+    entering: frozenset[int] = frozenset()
+    #: Members before the active generation, for its announcement.
+    before: tuple[int, ...] = ()
+    pending: Generation | None = None
+    formed: frozenset[int] = frozenset()
+    confirmed: bool = False
+    #: Slot → workers in a row that ended there before they took part.
+    failures: Mapping[str, int] = field(default_factory=dict)
+    #: What every data set must be like, from the first worker that loaded it.
+    data: Ready | None = None
+    resizes: int = 0
+    deaths: int = 0
+
+    def at(self, *stages: Stage) -> tuple[int, ...]:
+        """Workers in one of these stages, in order."""
+        return tuple(sorted(worker for worker, peer in self.peers.items() if peer.stage in stages))
+
+    def put(self, workers: Iterable[int], **changes: Any) -> Crew:
+        """These workers changed."""
+        return replace(self, peers={**self.peers, **{w: replace(self.peers[w], **changes) for w in workers}})
+
+    @property
+    def settled(self) -> bool:
+        """Whether the active generation is in place and no other is under way."""
+        return not self.entering and self.pending is None
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        """Slots that workers should be on."""
+        good = [slot for slot in self.slots if self.failures.get(slot, 0) < SLOT_FAILURES]
+        return tuple(good[: self.most])
+
+
+Outcome = tuple[Crew, tuple[Action, ...]]
+
+
+def even(shards: int, workers: int) -> tuple[int, ...]:
+    """Shards per worker that differ by at most one; the longer ones come first."""
+    least, longer = divmod(shards, workers) if workers else (0, 0)
+    return tuple(least + (i < longer) for i in range(workers))
+
+
+def staff(crew: Crew, plan: Mapping[str, Any] | None, trained: bool) -> Outcome:
+    """Start workers on empty slots, let those go that take no part and have lost their slot, let arrived ones load.
+
+    `plan` is sent along once there is one; `trained` says that newcomers will get a state from others.
+    """
+    actions: list[Action] = []
+    kept: set[str] = set()
+    for worker in sorted(crew.peers):
+        peer = crew.peers[worker]
+        if peer.stage not in (Stage.MEMBER, Stage.LEAVING) and peer.slot not in crew.usable:
+            crew = crew.put([worker], stage=Stage.LEAVING)
+            actions.append(Kill(worker))
+        kept.add(peer.slot)
+    for slot in crew.usable:
+        if slot not in kept:
+            worker = crew.spawned + 1
+            crew = replace(crew, spawned=worker, peers={**crew.peers, worker: Peer(slot)})
+            actions.append(Spawn(worker, slot))
+    waiting = crew.at(Stage.WAITING)
+    # The first one loads its data sets alone, for it may have to download them; then all others do.
+    if crew.data is None:
+        waiting = () if crew.at(Stage.LOADING) else waiting[:1]
+    for worker in waiting:
+        crew = crew.put([worker], stage=Stage.LOADING)
+        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": trained}))
+    return crew, tuple(actions)
+
+
+def wanted(crew: Crew) -> tuple[int, ...]:
+    """Members that the generation after the active one should have."""
+    stay = [worker for worker in crew.active.members if crew.peers[worker].slot in crew.usable]
+    return (*stay, *crew.at(Stage.READY))[: crew.most]
+
+
+def propose(crew: Crew, members: tuple[int, ...], counts: tuple[int, ...] | None = None) -> Outcome:
+    """Prepare a generation while the active one goes on."""
+    generation = Generation(crew.issued + 1, members, counts or even(crew.shards, len(members)))
+    everyone = sorted({*crew.active.members, *members})
+    crew = replace(crew, issued=generation.number, pending=generation, formed=frozenset(), confirmed=False)
+    return crew, tuple(_prepare(worker, generation) for worker in everyone)
+
+
+def cancel(crew: Crew) -> Outcome:
+    """The pending generation will not be; nobody has switched to it."""
+    assert crew.pending is not None
+    everyone = sorted({*crew.active.members, *crew.pending.members} & set(crew.peers))
+    number = crew.pending.number
+    crew = replace(crew, pending=None, formed=frozenset(), confirmed=False)
+    return crew, tuple(Send(worker, {"op": "cancel", "generation": number}) for worker in everyone)
+
+
+def confirm(crew: Crew) -> Outcome:
+    """All members of the pending generation are connected: the old members may switch, newcomers wait inside."""
+    assert crew.pending is not None
+    number = crew.pending.number
+    old = [Send(worker, {"op": "confirm", "generation": number}) for worker in crew.active.members]
+    new = [_enter(worker, number) for worker in crew.pending.members if worker not in crew.active.members]
+    return replace(crew, confirmed=True), (*old, *new)
+
+
+def call(crew: Crew) -> Outcome:
+    """Between two pieces of work: everybody enters the pending generation now."""
+    assert crew.pending is not None
+    number, before = crew.pending.number, crew.active.members
+    new = () if crew.confirmed else crew.pending.members
+    everyone = sorted({*before, *new})
+    crew = activate(crew)
+    return crew, tuple(_enter(worker, number) for worker in everyone)
+
+
+def activate(crew: Crew, planned: bool = True) -> Crew:
+    """The pending generation is the active one from now on."""
+    assert crew.pending is not None
+    old, new = crew.active.members, crew.pending
+    leavers = [worker for worker in old if worker not in new.members and worker in crew.peers]
+    crew = crew.put(leavers, stage=Stage.LEAVING).put(new.members, stage=Stage.MEMBER)
+    failures = {slot: n for slot, n in crew.failures.items() if slot not in {crew.peers[w].slot for w in new.members}}
+    return replace(
+        crew,
+        active=new,
+        entering=frozenset(new.members),
+        before=old,
+        pending=None,
+        formed=frozenset(),
+        confirmed=False,
+        failures=failures,
+        resizes=crew.resizes + (planned and set(old) != set(new.members)),
+    )
+
+
+def regroup(crew: Crew, members: tuple[int, ...], restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Outcome:
+    """Members drop what they have and enter a new generation at once. The first of them loads `restore` before."""
+    generation = Generation(crew.issued + 1, members, even(crew.shards, len(members)))
+    crew = activate(replace(crew, issued=generation.number, pending=generation), planned=False)
+    actions: list[Action] = [_prepare(worker, generation) for worker in members]
+    for i, worker in enumerate(members):
+        first = i == 0 and restore is not None
+        actions.append(_enter(worker, generation.number, restore if first else None, blob if first else b""))
+    return crew, tuple(actions)
+
+
+def enter(crew: Crew, worker: int, generation: int, applied: int) -> Outcome:
+    """A worker has entered a generation."""
+    if crew.pending is not None and crew.pending.number == generation:
+        crew = activate(crew)
+    if crew.active.number != generation or worker not in crew.entering:
+        return crew, ()
+    crew = replace(crew.put([worker], applied=applied), entering=crew.entering - {worker})
+    if crew.entering:
+        return crew, ()
+    return crew, (Switched(generation, crew.before, crew.active.members, crew.active.counts, applied),)
+
+
+def bury(crew: Crew, worker: int, how: str) -> Outcome:
+    """A process has ended."""
+    peer = crew.peers[worker]
+    crew = replace(crew, peers={w: p for w, p in crew.peers.items() if w != worker})
+    if peer.stage in (Stage.MEMBER, Stage.LEAVING):
+        return crew, ()
+    count = crew.failures.get(peer.slot, 0) + 1
+    crew = replace(crew, failures={**crew.failures, peer.slot: count})
+    text = f"worker-{worker} {how} while {peer.stage.value} on {peer.slot}"
+    if count >= SLOT_FAILURES:
+        text += f"; {peer.slot} is not used any more: {count} workers in a row ended there before they took part"
+    return crew, (Note(text),)
+
+
+def _prepare(worker: int, generation: Generation) -> Send:
+    return Send(
+        worker,
+        {
+            "op": "prepare",
+            "generation": generation.number,
+            "members": list(generation.members),
+            "counts": list(generation.counts),
+        },
+    )
+
+
+def _enter(worker: int, number: int, restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Send:
+    return Send(worker, {"op": "enter", "generation": number, "restore": restore}, blob)
