@@ -6,25 +6,30 @@ the same in every worker, loader process and order.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
-import os
 import random
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
+from local_backend.elastic.job import describe_exception, revive
 from local_backend.elastic.plan import sample_seed
 
 #: The epoch that validation samples are seeded with.
 VALIDATION = -1
 
-#: (epoch, index of the sample in the data set)
-Key = tuple[int, int]
+
+
+class LoaderLost(EngineError):
+    """A loader process has ended before its time, killed for example."""
 
 
 def seed_everything(seed: int) -> None:
@@ -70,70 +75,155 @@ def _check_dataset(name: str, dataset: Any) -> None:
         )
 
 
-class _ByValue:
-    """Pickles by value, classes and functions of the main script included, whatever starts the loader process."""
+class _Source(ByValue, Dataset[Any]):
+    """Loads whole batches, seeding before each sample."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), cloudpickle.dumps(self.__dict__))
-
-
-def _rebuild(kind: type[_ByValue], state: bytes) -> _ByValue:
-    made = kind.__new__(kind)
-    made.__dict__.update(cloudpickle.loads(state))
-    return made
-
-
-class _Seeded(_ByValue, Dataset[Any]):
-    """A data set asked by (epoch, index), seeding before each sample."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
         self._dataset = dataset
         self._seed = seed
-
-    def __getitem__(self, key: Key) -> Any:
-        epoch, index = key
-        seed_everything(sample_seed(self._seed, epoch, index))
-        return self._dataset[index]
-
-
-class _Collate(_ByValue):
-    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
         self._collate = collate or default_collate
 
-    def __call__(self, samples: list[Any]) -> Any:
+    def load(self, keys: Iterable[Key]) -> Any:
+        samples = []
+        for epoch, index in keys:
+            seed_everything(sample_seed(self._seed, epoch, index))
+            samples.append(self._dataset[index])
         return self._collate(samples)
 
-
-class _LetGo(_ByValue):
-    """Run first in a loader process: closes what a forked child must not keep open."""
-
-    def __init__(self, descriptors: Sequence[int]) -> None:
-        self._descriptors = descriptors
-
-    def __call__(self, _: int) -> None:
-        torch.set_num_threads(1)
-        for descriptor in self._descriptors:
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue
+    def __getitem__(self, request: tuple[int, list[Key]]) -> tuple[int, bool, Any]:
+        """(number of the request, whether it went well, the batch or what `describe_exception` says)."""
+        number, keys = request
+        try:
+            return number, True, self.load(keys)
+        except Exception as error:
+            return number, False, describe_exception(error)
 
 
-class _Batches:
-    """The batches to load next; a list that can be exchanged between two passes of a DataLoader."""
+class Stream:
+    """Batches of a data set, loaded ahead in the order in which they will be wanted; what is wanted may change.
 
-    def __init__(self) -> None:
-        self.keys: Sequence[Sequence[Key]] = ()
+    For one thread. Loader processes are forked in the constructor, so that they do not inherit what is opened later,
+    and stay until `close`; each works up to `AHEAD` batches ahead. Without any, `take` loads.
+    """
 
-    def __iter__(self) -> Iterator[list[Key]]:
-        return iter([list(keys) for keys in self.keys])
+    def __init__(
+        self,
+        dataset: Any,
+        seed: int,
+        collate: Callable[[list[Any]], Any] | None = None,
+        threads: int = 0,
+        private: Sequence[int] = (),
+        *,
+        pin_memory: bool = False,
+    ) -> None:
+        """`threads`: loader processes. `private`: descriptors of this process that these must close. `pin_memory`: for
+        batches that go to a GPU."""
+        self.dataset = dataset
+        self._source = _Source(dataset, seed, collate)
+        self._feed = Feed()
+        #: Outcomes that are here before they are taken.
+        self._loaded: dict[Label, tuple[bool, Any]] = {}
+        self._ahead = AHEAD * threads
+        self._loader: DataLoader[Any] | None = None
+        self._batches: Iterator[Any] = iter(())
+        self._processes: list[Any] = []
+        if threads:
+            others = multiprocessing.active_children()
+            self._loader = data_loader(self._source, self._feed, threads, private, pin_memory)
+            self._batches = iter(self._loader)
+            self._processes = [child for child in multiprocessing.active_children() if child not in others]
+            attention.hold_back_torch()
 
-    def __len__(self) -> int:
-        return len(self.keys)
+    def plan(self, wanted: Iterator[tuple[Label, list[Key]]]) -> None:
+        """Load these from now on, and nothing else; `wanted` is consumed as loading proceeds and may be endless.
+
+        What is loaded or being loaded already, under a label that is among the next, is used; the rest of it is thrown
+        away.
+        """
+        # Twice as far as the loader processes work: what a change of members leaves in place is found again.
+        self._feed.replace(wanted, self._loaded, 2 * self._ahead)
+        due = set(self._feed.due)
+        self._loaded = {label: outcome for label, outcome in self._loaded.items() if label in due}
+        if self._loader is not None and not self._feed.given:
+            with suppress(LoaderLost):  # `take` will find out
+                self._advance()
+
+    def take(self, label: Label) -> Any:
+        """The collated batch of this label, which must be the next of the plan.
+
+        Raises what the data set or the collate function raised, LoaderLost, and LookupError for any other label.
+        """
+        if self._loader is None:
+            return self._load_now(label)
+        due = self._feed.due
+        while not due and self._advance():
+            pass
+        if not due or due[0] != label:
+            raise LookupError(f"batch {label!r} is not the next of the plan, which is {due[0] if due else None!r}")
+        while label not in self._loaded:
+            self._advance()
+        due.popleft()
+        went_well, outcome = self._loaded.pop(label)
+        if not went_well:
+            raise revive(*outcome)
+        return outcome
+
+    def close(self) -> None:
+        """End the loader processes."""
+        loader, self._loader, self._batches = self._loader, None, iter(())
+        if loader is not None and not loader.pin_memory:
+            # Not with a thread that pins: it might be left waiting for the rest of a message.
+            for process in self._processes:
+                process.terminate()
+        del loader
+        for process in self._processes:
+            process.join()
+        self._processes = []
+
+    def _load_now(self, label: Label) -> Any:
+        try:
+            _, keys = next(self._feed)
+        except StopIteration:
+            raise LookupError(f"batch {label!r} is not in the plan, which has come to its end") from None
+        _, planned, _ = self._feed.given.popleft()
+        if self._feed.due:
+            self._feed.due.popleft()
+        if planned != label:
+            raise LookupError(f"batch {label!r} is not the next of the plan, which is {planned!r}")
+        return self._source.load(keys)
+
+    def _advance(self) -> bool:
+        """Receive the oldest batch given away; with none, give away as many as may be. False when there are none."""
+        feed = self._feed
+        assert self._loader is not None
+        with attention.paid(self._check):
+            if not feed.given:
+                iter(self._loader)
+                return bool(feed.given)
+            number, went_well, outcome = next(self._batches)
+        expected, label, wanted = feed.given.popleft()
+        assert number == expected
+        if wanted:
+            self._loaded[label] = (went_well, outcome)
+        return True
+
+    def _check(self) -> None:
+        """Raises LoaderLost when a loader process has ended."""
+        for process in self._processes:
+            if not process.is_alive():
+                raise LoaderLost(f"a process that loads data (pid {process.pid}) {_end(process.exitcode)}")
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    hint = {"SIGKILL": "; is there enough memory?", "SIGBUS": "; is /dev/shm full?"}.get(name, "")
+    return f"was killed by signal {-code}: {name}{hint}"
 
 
 class Loader:
-    """Loads batches, in this process or in `threads` loader processes that stay for the whole training."""
+    """Loads batches in passes, for a user's function that wants to iterate."""
 
     def __init__(
         self,
@@ -143,31 +233,25 @@ class Loader:
         threads: int = 0,
         private: Sequence[int] = (),
     ) -> None:
-        """`private`: descriptors of this process that loader processes must close."""
+        """See Stream."""
         self.dataset = dataset
-        self._seeded = _Seeded(dataset, seed)
-        self._collate = _Collate(collate)
-        self._batches = _Batches()
-        self._loader = self._processes(threads, private) if threads else None
+        self._source = _Source(dataset, seed, collate)
+        self._stream = Stream(dataset, seed, collate, threads, private) if threads else None
+        self._passes = itertools.count()
 
     def load(self, keys: Sequence[Sequence[Key]]) -> Iterator[Any]:
-        """Yields the collated batch of each list of keys, in order. End one pass before the next begins."""
-        if self._loader is None:
-            return (self._collate([self._seeded[key] for key in batch]) for batch in keys)
-        self._batches.keys = keys
-        return iter(self._loader)
+        """Yields the collated batch of each list of keys, in order. With loader processes the pass that begins last
+        ends all others."""
+        if self._stream is None:
+            return map(self._source.load, keys)
+        number = next(self._passes)
+        self._stream.plan(((number, i), list(batch)) for i, batch in enumerate(keys))
+        return map(self._stream.take, [(number, i) for i in range(len(keys))])
 
-    def _processes(self, threads: int, private: Sequence[int]) -> DataLoader[Any]:
-        methods = multiprocessing.get_all_start_methods()
-        return DataLoader(
-            self._seeded,
-            batch_sampler=self._batches,
-            num_workers=threads,
-            collate_fn=self._collate,
-            persistent_workers=True,
-            worker_init_fn=_LetGo(private if "fork" in methods else ()),
-            multiprocessing_context="fork" if "fork" in methods else None,
-        )
+    def close(self) -> None:
+        """End the loader processes."""
+        if self._stream is not None:
+            self._stream.close()
 
 
 def keys_of(epoch: int, indices: Iterable[int]) -> list[Key]:

@@ -1,0 +1,283 @@
+"""Streams: every batch as if it were loaded alone, whatever was planned before, in however many processes."""
+
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import PATIENCE, eventually
+from torch.utils.data import Dataset
+
+from local_backend.elastic.data import Loader, LoaderLost, Stream, keys_of
+from local_backend.elastic.feed import AHEAD, Feed
+
+
+class Noisy(Dataset):
+    """Random from all three generators."""
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, i):
+        return i, torch.rand(1).item() + random.random() + np.random.rand()
+
+
+class Breaks(Noisy):
+    def __getitem__(self, i):
+        if i == 5:
+            raise KeyError("five")
+        if i == 6:
+            os._exit(3)
+        return i, float(i)
+
+
+class Counts(Noisy):
+    """Notes what was loaded, in a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __getitem__(self, i):
+        with open(self.path, "a") as file:
+            file.write(f"{i}\n")
+        return i, float(i)
+
+    def seen(self):
+        return [int(line) for line in self.path.read_text().split()] if self.path.exists() else []
+
+
+def batch(epoch, step):
+    return keys_of(epoch, range(step * 3, step * 3 + 3))
+
+
+def plan(labels):
+    return ((label, batch(*label)) for label in labels)
+
+
+def endless(epoch, step):
+    """Labels of all steps from here, ten to an epoch."""
+    return ((n // 10, n % 10) for n in itertools.count(epoch * 10 + step))
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.fixture
+def stream_of():
+    made = []
+
+    def make(dataset, threads, **options):
+        made.append(Stream(dataset, 7, threads=threads, **options))
+        return made[-1]
+
+    yield make
+    for stream in made:
+        stream.close()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    stream = Stream(Noisy(), 7)
+    labels = [(epoch, step) for epoch in range(6) for step in range(10)]
+    stream.plan(plan(labels))
+    return {label: stream.take(label) for label in labels}
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_batches_are_the_same_in_any_number_of_processes_and_across_epochs(stream_of, expected, threads):
+    stream = stream_of(Noisy(), threads)
+    stream.plan(plan(endless(0, 0)))
+    for label in itertools.islice(endless(0, 0), 25):
+        assert same(stream.take(label), expected[label])
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+@settings(deadline=None, max_examples=25)
+@given(
+    data=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=12, unique=True), st.integers(0, 12)
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_was_planned_before_each_take_is_the_batch_of_its_label(expected, threads, data):
+    stream = _shared(threads)
+    for labels, taken in data:
+        stream.plan(plan(labels))
+        for label in labels[:taken]:
+            assert same(stream.take(label), expected[label])
+
+
+_streams = {}
+
+
+def _shared(threads):
+    """One stream for all examples: they are then also one long history."""
+    if threads not in _streams:
+        _streams[threads] = Stream(Noisy(), 7, threads=threads)
+    return _streams[threads]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close_shared():
+    yield
+    for stream in _streams.values():
+        stream.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loads_ahead_across_epochs_but_no_further(stream_of, tmp_path, threads):
+    data = Counts(tmp_path / "seen")
+    stream = stream_of(data, threads)
+    stream.plan(plan(endless(0, 9)))
+    samples = 3 * AHEAD * threads
+    eventually(lambda: len(data.seen()) == samples, "loading ahead has begun before anything is taken")
+    stream.take((0, 9))
+    eventually(lambda: len(data.seen()) == samples + 3, "one more batch is loaded for each that is taken")
+
+
+def test_what_was_loaded_is_used_when_it_comes_up_again_and_the_rest_thrown_away(stream_of, tmp_path):
+    data = Counts(tmp_path / "seen")
+    stream = stream_of(data, 2)
+    stream.plan(plan([(0, n) for n in (1, 2, 3, 4)]))
+    eventually(lambda: len(data.seen()) == 12, "loaded ahead")
+    stream.take((0, 1))
+    stream.plan(plan([(0, n) for n in (9, 4, 2)]))
+    assert [stream.take((0, n))[0].tolist() for n in (9, 4, 2)] == [[27, 28, 29], [12, 13, 14], [6, 7, 8]]
+    assert sorted(data.seen()) == [*range(3, 15), 27, 28, 29]
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_only_the_next_of_the_plan_can_be_taken(stream_of, threads):
+    stream = stream_of(Noisy(), threads)
+    with pytest.raises(LookupError, match="is not"):
+        stream.take((0, 0))
+    stream.plan(plan([(0, 1)]))
+    with pytest.raises(LookupError, match="not the next"):
+        stream.take((0, 0))
+    stream.plan(plan([(0, 1)]))
+    stream.take((0, 1))
+    with pytest.raises(LookupError, match="is not"):
+        stream.take((0, 2))
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_an_exception_of_the_data_set_is_raised_where_its_batch_is_wanted_and_only_there(stream_of, threads):
+    stream = stream_of(Breaks(), threads)
+    stream.plan(iter([("a", [(0, 1)]), ("b", [(0, 5)]), ("c", [(0, 2)])]))
+    assert stream.take("a")[0].tolist() == [1]
+    with pytest.raises(KeyError, match="five"):
+        stream.take("b")
+    assert stream.take("c")[0].tolist() == [2]
+    stream.plan(iter([("d", [(0, 5)])]))
+    stream.plan(iter([("e", [(0, 3)])]))
+    assert stream.take("e")[0].tolist() == [3]
+
+
+def test_a_loader_process_that_is_killed_is_noticed_when_a_batch_is_wanted_and_not_before(stream_of):
+    others = multiprocessing.active_children()
+    stream = stream_of(Noisy(), 2)
+    stream.plan(plan(endless(0, 0)))
+    stream.take((0, 0))
+    victim = next(child for child in multiprocessing.active_children() if child not in others)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.join(PATIENCE)
+    assert not victim.is_alive()
+    assert sum(range(100_000)), "nothing is raised here, where an optimizer might be at work"
+    with pytest.raises(LoaderLost, match=rf"pid {victim.pid}\) was killed by signal 9: SIGKILL"):
+        stream.take((0, 1))
+    with pytest.raises(LoaderLost):
+        stream.take((0, 1))
+    stream.plan(plan(endless(1, 0)))
+    with pytest.raises(LoaderLost):
+        stream.take((1, 0))
+
+
+def test_a_loader_process_that_ends_while_its_batch_is_waited_for(stream_of):
+    stream = stream_of(Breaks(), 1)
+    stream.plan(iter([("a", [(0, 6)])]))
+    with pytest.raises(LoaderLost, match="ended with exit code 3"):
+        stream.take("a")
+
+
+class Waits(Noisy):
+    """Tells its process, then loads for ever."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __getitem__(self, i):
+        os.mkfifo(self.path)
+        with open(self.path) as file:
+            return file.read()
+
+
+def test_closing_ends_all_loader_processes_also_in_the_midst_of_a_batch(tmp_path):
+    others = multiprocessing.active_children()
+    stream = Stream(Waits(tmp_path / "pipe"), 7, threads=1)
+    (child,) = (child for child in multiprocessing.active_children() if child not in others)
+    stream.plan(iter([("a", [(0, 0)])]))
+    eventually((tmp_path / "pipe").exists, "loading has begun")
+    stream.close()
+    stream.close()
+    assert child.exitcode is not None
+
+
+def test_loader_processes_do_not_keep_private_descriptors(stream_of):
+    reader, writer = os.pipe()
+    stream = stream_of(Noisy(), 1, private=[writer])
+    stream.plan(iter([("a", [(0, 0)])]))
+    stream.take("a")
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "nobody else holds the other end"
+    os.close(reader)
+
+
+def test_the_random_numbers_of_this_process_are_left_alone_by_loader_processes(stream_of):
+    stream = stream_of(Noisy(), 1)
+    before = torch.get_rng_state()
+    stream.plan(plan(endless(0, 0)))
+    stream.take((0, 0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_passes_of_a_users_loader(expected, threads):
+    loader = Loader(Noisy(), 7, threads=threads)
+    try:
+        keys = [batch(0, step) for step in range(4)]
+        next(loader.load(keys))
+        for _ in range(2):
+            for step, found in enumerate(loader.load(keys)):
+                assert same(found, expected[0, step])
+    finally:
+        loader.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(0, 8)), max_size=20))
+def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_asked(history):
+    feed, loaded = Feed(), set()
+    for first, asked, back in history:
+        feed.replace(((n, [(0, n)]) for n in itertools.count(first)), loaded, 8)
+        loaded &= set(feed.due)
+        before = len(feed.given)
+        for _ in range(asked):
+            next(feed)
+        assert len(feed.given) == before + asked
+        wanted = [label for _, label, wanted in feed.given if wanted]
+        assert len(wanted) == len(set(wanted))
+        assert not loaded & set(wanted)
+        # No hole: up to the last one given, everything is loaded or on its way.
+        given_now = [label for _, label, _ in list(feed.given)[before:]]
+        assert set(range(first, max(given_now, default=first - 1) + 1)) <= loaded | set(wanted)
+        for _ in range(min(back, len(feed.given))):
+            _, label, still = feed.given.popleft()
+            loaded |= {label} if still else set()
