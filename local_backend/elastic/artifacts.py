@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import queue
 import secrets
 import tempfile
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from torch import nn
 
-from local_backend.elastic.job import to_cpu
+from local_backend.elastic import faults
 
 
 def result_dir() -> Path:
@@ -32,8 +36,16 @@ def train_dir() -> Path:
     return model_dir() / "train"
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Replace `path` by what `write` puts into the file given to it, on disk and whole, or not at all."""
+def checkpoint_dir() -> Path:
+    """CHECKPOINT_DIR: where the engine keeps what it needs to go on."""
+    return Path(os.environ.get("CHECKPOINT_DIR") or result_dir() / "checkpoint")
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any], fault_point: str = "") -> None:
+    """Replace `path` by what `write` puts into the file given to it, on disk and whole, or not at all.
+
+    `fault_point`: see faults.py; it comes before the file gets its name. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -41,6 +53,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        faults.at(fault_point)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -52,16 +65,97 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         os.close(directory)
 
 
+def frozen(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A copy of a state dict whose tensors are on the CPU and do not change any more.
+
+    Tensors that share memory do so in the copy, where they are on the CPU.
+    """
+    memo = {} if memo is None else memo
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        return copy.deepcopy(value, memo) if value.device.type == "cpu" else value.cpu()
+    if isinstance(value, dict):
+        made = copy.copy(value)  # with its attributes: that of a module has `_metadata`
+        made.update((key, frozen(item, memo)) for key, item in value.items())
+        return made
+    if isinstance(value, (list, tuple)):
+        return type(value)(frozen(item, memo) for item in value)
+    return copy.deepcopy(value, memo)
+
+
+def write_checkpoint(name: str, model_state: Any, optimizer_state: Any) -> None:
+    """Write `model_epoch_<name>.pth` and `model_epoch_<name>_optimizer_state.pth`: state dicts, tensors on the CPU.
+
+    Raises OSError with the name of the file.
+    """
+    for suffix, state in (("", model_state), ("_optimizer_state", optimizer_state)):
+        path = train_dir() / f"model_epoch_{name}{suffix}.pth"
+        try:
+            write_whole(path, partial(_save, state), "checkpoint-rename")
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"the checkpoint {path} could not be written: {reason}") from error
+
+
 def save_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, name: str) -> None:
-    """Write `model_epoch_<name>.pth` and `model_epoch_<name>_optimizer_state.pth`: state dicts, tensors on the CPU."""
-    state = model.state_dict()
-    for key, value in state.items():
-        state[key] = to_cpu(value)
-    write_whole(train_dir() / f"model_epoch_{name}.pth", lambda file: torch.save(state, file))
-    optimizer_state = to_cpu(optimizer.state_dict())
-    write_whole(
-        train_dir() / f"model_epoch_{name}_optimizer_state.pth", lambda file: torch.save(optimizer_state, file)
-    )
+    """Write a checkpoint now; see `write_checkpoint`."""
+    write_checkpoint(name, frozen(model.state_dict()), frozen(optimizer.state_dict()))
+
+
+class ArtifactWriter:
+    """Writes checkpoints in the background, in order, so that training goes on."""
+
+    def __init__(self, written: Callable[[str], None] | None = None) -> None:
+        """`written(name)` is called in the background when a checkpoint is on disk."""
+        self._written = written
+        #: At most one waits behind the one that is being written: each holds a copy of the model.
+        self._waiting: queue.Queue[tuple[str, Any, Any] | None] = queue.Queue(1)
+        self._failure: Exception | None = None
+        threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
+
+    def save(self, name: str, model_state: Any, optimizer_state: Any) -> None:
+        """Have a checkpoint written. The state dicts must not change any more, see `frozen`.
+
+        Waits while two others are unfinished. Raises the first failure of those before; nothing more is written then.
+        """
+        self._raise()
+        self._waiting.put((name, model_state, optimizer_state))
+
+    def flush(self) -> None:
+        """Wait until everything is on disk. Raises the first failure, an OSError with the name of the file."""
+        self._waiting.join()
+        self._raise()
+
+    def close(self) -> None:
+        """End the thread, after what is still to be written."""
+        self._waiting.put(None)
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while (checkpoint := self._waiting.get()) is not None:
+            try:
+                if self._failure is None:
+                    write_checkpoint(*checkpoint)
+                    if self._written is not None:
+                        self._written(checkpoint[0])
+            except Exception as error:
+                self._failure = error
+            finally:
+                del checkpoint
+                self._waiting.task_done()
+
+
+def _save(state: Any, file: BinaryIO) -> None:
+    """torch.save; with a full disk it raises what the file raised, not torch's complaint about its own bookkeeping."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def onnx_path() -> Path:
