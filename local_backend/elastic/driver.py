@@ -1,29 +1,39 @@
-"""Runs one training from the driver: starts workers, feeds the hub, carries out what it decides."""
+"""Runs one training from the driver: feeds the hub, carries out what it decides, and calls the user's logger.
+
+The hub has a thread of its own, so that a slow logger does not keep it from hearing that a worker has died; the
+thread that called `train` reports.
+"""
 
 from __future__ import annotations
 
 import queue
 import sys
+import threading
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 from local_backend.elastic import artifacts, events, hub
+from local_backend.elastic.balance import Balance
+from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
-from local_backend.elastic.group import StoreHost
-from local_backend.elastic.hub_io import HubServer
+from local_backend.elastic.hub_io import HubServer, Pong
 from local_backend.elastic.job import Job, revive
-from local_backend.elastic.launcher import Allocation, InProcessLauncher, Launcher, runner
-from local_backend.elastic.plan import shard_count
+from local_backend.elastic.launcher import InProcessLauncher, Launcher, runner
+from local_backend.elastic.liveness import Liveness
+from local_backend.elastic.member import Terms
+from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.surroundings import choose_device, thread_count
 from local_backend.elastic.worker import serve
 
 #: Seconds that workers have to end by themselves when the job is done, before they are killed.
 GRACE = 10.0
+#: Reports that may wait for a slow logger; the hub waits then, and the workers after a while.
+BACKLOG = 10_000
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,42 @@ class Request:
     validation_freq: int
     checkpoint_freq: int
     seed: int
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the job's attributes (--msd-attr) say about the engine."""
+
+    mode: str
+    hang_seconds: float
+    snapshot_seconds: float
+
+    @classmethod
+    def of(cls, attributes: dict[str, str], request: Request) -> Options:
+        """Raises ValueError naming the attribute."""
+        default = "fast" if torch.cuda.is_available() else "exact"
+        mode = request.mode or attributes.get("mode") or default
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        return cls(
+            mode,
+            _seconds(attributes, "hang_seconds", 5.0),
+            _seconds(attributes, "snapshot_seconds", 10.0),
+        )
+
+
+MODES = ("exact", "fast", "async")
+
+
+def _seconds(attributes: dict[str, str], name: str, default: float) -> float:
+    try:
+        value = float(attributes.get(name, default))
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"the attribute {name} must be a number of seconds above 0, not {attributes[name]!r}")
+    return value
 
 
 def choose_launcher(job: Job) -> Launcher:
@@ -49,117 +95,121 @@ def choose_launcher(job: Job) -> Launcher:
 def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) -> None:
     """Train `job` to its end; model and optimizer then hold the result.
 
-    Raises the exception of a worker as it was raised there, WorkerLost when one died without any, EngineError.
+    Raises the exception of a worker as it was raised there, WorkerLost when training could not go on, EngineError.
     """
     allocation = launcher.allocation()
+    options = Options.of(allocation.attributes, request)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
-    workers = worker_numbers(allocation, request, shard_count(step_samples, job.batch))
-    store = StoreHost() if len(workers) > 1 else None
     course = hub.Course(
-        workers=workers,
+        workers=min(allocation.max_workers, request.engines or allocation.max_workers),
         epochs=job.epochs,
         batch=job.batch,
         step_samples=step_samples,
         seed=request.seed,
         validation_freq=request.validation_freq,
         checkpoint_freq=request.checkpoint_freq,
-        store=store.port if store else 0,
         test_chunk=max(1, 2 * job.loader_threads),
     )
-    try:
-        with job.put_back() if launcher.in_process else nullcontext():
-            _Driver(job, course, driver_logger, launcher, allocation).run()
-    finally:
-        if store:
-            store.close()
+    record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
+    with job.put_back() if launcher.in_process else nullcontext():
+        _Driver(job, options, record, Reporter(driver_logger, launcher.progress), launcher).run()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker said why, but on its own standard error.
-        print(f"WARNING: no ONNX model was written; the log of worker {workers[0]} says why", file=sys.stderr)
+        print("WARNING: no ONNX model was written; the log of the worker that saved last says why", file=sys.stderr)
 
 
-def worker_numbers(allocation: Allocation, request: Request, shards: int) -> tuple[int, ...]:
-    """Numbers of the workers to start, from 1: no more than slots, shards, and what script or submission allow."""
-    most = min(len(allocation.slots), allocation.max_workers, shards)
-    return tuple(range(1, max(1, min(most, request.engines or most)) + 1))
+@dataclass
+class _Report:
+    """Something for the thread that reports."""
+
+    action: events.Action
+    members: int
+    at: float = field(default_factory=time.monotonic)
 
 
 class _Driver:
-    def __init__(
-        self, job: Job, course: hub.Course, driver_logger: Any, launcher: Launcher, allocation: Allocation
-    ) -> None:
+    def __init__(self, job: Job, options: Options, record: Record, reporter: Reporter, launcher: Launcher) -> None:
+        course = record.course
         self._job = job
         self._launcher = launcher
-        self._slots = allocation.slots
-        self._workers = course.workers
-        self._state = hub.State(course)
-        self._reporter = Reporter(driver_logger, launcher.progress, len(course.workers))
-        payload = b"" if launcher.in_process else job.dumps()
+        self._record = record
+        self._reporter = reporter
+        self._state = hub.begin(course, record.kept, record.committed, record.epochs_done)
+        self._liveness = Liveness(options.hang_seconds)
+        self._balance = Balance(self._state.crew.shards)
+        self._chronicle = Chronicle()
+        self._reports: queue.Queue[_Report | BaseException] = queue.Queue(BACKLOG)
+        #: Set when the reporting thread cannot go on: the hub ends then.
+        self._stop = threading.Event()
+        self._alive: set[int] = set()
+        self._status: dict[str, Any] = {}
         path = [entry for entry in sys.path if isinstance(entry, str)]
         dtype = str(torch.get_default_dtype()).removeprefix("torch.")
-        welcome = {"op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(), "dtype": dtype}
-        self._server = HubServer(course.workers, welcome, payload)
-        self._gone: set[int] = set()
+        terms = Terms(
+            course.epochs, course.batch, course.step_samples, course.seed, options.mode,
+            str(record.folder) if record.folder else None, options.snapshot_seconds,
+        )
+        welcome = {
+            "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(), "dtype": dtype,
+            "terms": asdict(terms),
+        }
+        self._server = HubServer(welcome, b"" if launcher.in_process else job.dumps())
 
     def run(self) -> None:
         print(f"start message server {self._server.address}", flush=True)
-        self._launcher.listen(self._server.ended)
+        inbox = self._server.inbox
+        self._launcher.listen(
+            self._server.ended, lambda slots: inbox.put(events.Allocated(tuple(slot.id for slot in slots)))
+        )
+        inbox.put(events.Allocated(tuple(slot.id for slot in self._launcher.allocation().slots)))
         try:
-            for worker, slot in zip(self._workers, self._slots, strict=False):
-                self._launcher.start(worker, slot, self._server.address, self._server.key)
             self._launcher.attend(self._serve)
         finally:
             self._server.close()
 
+    # --- the thread that reports
+
     def _serve(self) -> None:
-        """Feed the hub until the job is over, and then see the workers off."""
-        patience = 0.0
+        """Report until the job is over, then see the workers off."""
+        thinking = threading.Thread(target=self._think, name="hub", daemon=True)
+        thinking.start()
         try:
-            while self._state.phase is not hub.Phase.ENDED:
-                self._step(self._next_event(None))
-            patience = GRACE
+            while not self._report(self._reports.get()):
+                pass
+        except BaseException:
+            # Wakes the hub's thread, whatever it waits for.
+            self._stop.set()
+            self._server.inbox.put(events.Impatient())
+            raise
         finally:
-            self._see_off(patience)
+            thinking.join()
         self._launcher.history(f"training is done after {self._state.committed} steps")
         self._reporter.end()
 
-    def _next_event(self, seconds: float | None) -> events.Event:
-        event = self._server.inbox.get(timeout=seconds)
-        if isinstance(event, BaseException):
-            raise event
-        if isinstance(event, events.Gone):
-            self._gone.add(event.worker)
-        return event
-
-    def _step(self, event: events.Event) -> None:
-        self._state, actions = hub.step(self._state, event)
-        for action in actions:
-            self._do(action)
-
-    def _do(self, action: events.Action) -> None:
-        match action:
-            case events.Send():
-                self._server.send(action.worker, dict(action.message))
+    def _report(self, report: _Report | BaseException) -> bool:
+        """Report an action; whether it was the last one."""
+        if isinstance(report, BaseException):
+            raise report
+        match report.action:
             case events.Begin():
-                self._begin(action)
+                self._record.begin(report.action.plan)
+                self._reporter.begin(report.action.plan, self._record.committed, self._record.rows)
             case events.Commit():
-                self._reporter.commit(action)
+                self._reporter.commit(report.action, report.members)
+                self._record.commit(report.action)
             case events.Validated():
-                self._reporter.validated(action)
+                if self._record.validated(report.action):
+                    self._reporter.validated(report.action)
             case events.End():
                 self._reporter.last_progress()
                 if not self._launcher.in_process:
-                    self._job.load_state(action.state)
+                    self._job.load_state(report.action.state)
+                return True
             case events.Fail():
-                self._fail(action)
-
-    def _begin(self, action: events.Begin) -> None:
-        plan = action.plan
-        self._launcher.history(
-            f"generation {self._state.generation}: workers {', '.join(map(str, self._workers))}; "
-            f"{plan.epochs} epochs of {plan.steps_per_epoch} steps, each {plan.step_samples} samples in "
-            f"{plan.shards} shards"
-        )
-        self._reporter.begin(plan)
+                self._fail(report.action)
+            case _:
+                raise AssertionError(report.action)
+        return False
 
     def _fail(self, action: events.Fail) -> None:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
@@ -167,25 +217,108 @@ class _Driver:
             raise revive(action.cause.summary, action.cause.traceback, action.cause.exception)
         raise WorkerLost(f"{action.reason}; training stopped after step {self._state.committed}")
 
+    # --- the hub's thread
+
+    def _think(self) -> None:
+        """Feed the hub until the job is over; then wait for the workers, and kill those that do not end."""
+        try:
+            while self._state.phase is not hub.Phase.ENDED and not self._stop.is_set():
+                self._hear(self._next(self._liveness.due(time.monotonic())))
+            self._see_off(0.0 if self._stop.is_set() else GRACE)
+        except BaseException as error:
+            self._see_off(0.0)
+            self._reports.put(error)
+
+    def _next(self, until: float | None) -> events.Event | Pong | None:
+        """The next event; None when it is time to look whether somebody hangs."""
+        try:
+            event = self._server.inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        if isinstance(event, events.Gone):
+            self._alive.discard(event.worker)
+        return event
+
+    def _hear(self, event: events.Event | Pong | None) -> None:
+        now = time.monotonic()
+        if isinstance(event, Pong):
+            self._liveness.ponged(event.worker, event.phase, now)
+        elif event is not None:
+            self._liveness.heard(event, now)
+            self._step(event)
+            for proposal in self._balance.heard(event, self._state, now):
+                self._step(proposal)
+        for consequence in self._liveness.check(self._state, time.monotonic()):
+            if isinstance(consequence, (events.Send, events.Kill)):
+                self._do(consequence)
+            else:
+                self._step(consequence)
+        self._show_status()
+
+    def _step(self, event: events.Event) -> None:
+        self._state, actions = hub.step(self._state, event)
+        for action in actions:
+            self._do(action)
+
+    def _do(self, action: events.Action) -> None:
+        for line in self._chronicle.heard(action, time.monotonic()):
+            self._launcher.history(line)
+        match action:
+            case events.Send():
+                self._server.send(action.worker, dict(action.message), action.attachment)
+            case events.Spawn():
+                self._alive.add(action.worker)
+                key = self._server.expect(action.worker)
+                self._launcher.start(action.worker, action.slot, self._server.address, key)
+            case events.Kill():
+                self._server.cut(action.worker)
+                self._launcher.kill(action.worker)
+            case events.Begin() | events.Commit() | events.Validated() | events.End() | events.Fail():
+                self._put(_Report(action, len(self._state.members)))
+
+    def _put(self, report: _Report) -> None:
+        """Hand on a report; while a slow logger keeps us waiting, nobody is blamed for being late."""
+        while not self._stop.is_set():
+            try:
+                self._reports.put(report, timeout=0.2)
+            except queue.Full:
+                self._liveness.resumed(time.monotonic())
+                continue
+            return
+
+    def _show_status(self) -> None:
+        """Tell what has changed about workers, besides the progress of the training."""
+        state, crew = self._state, self._state.crew
+        message = None
+        if state.parked:
+            message = f"parked at step {state.committed}: waits for a slot"
+        elif state.recovering:
+            message = "recovering: no worker is left; training goes on from its newest snapshot"
+        status = {
+            "workers": len(state.members), "generation": crew.active.number, "resizes": crew.resizes,
+            "deaths": crew.deaths, "recovering": state.recovering, "message": message,
+        }
+        if status != self._status:
+            self._status = status
+            self._launcher.status(**status)
+
     def _see_off(self, patience: float) -> None:
         """Wait for all workers to end, and kill those that do not in time."""
         deadline = time.monotonic() + patience
         killed = False
-        while len(self._gone) < len(self._workers):
+        while self._alive:
             if not killed and time.monotonic() >= deadline:
-                self._dismiss()
+                for worker in sorted(self._alive):
+                    self._launcher.kill(worker)
                 killed, deadline = True, time.monotonic() + GRACE
+                self._server.close()
             try:
-                self._next_event(max(0.0, deadline - time.monotonic()))
+                event = self._server.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 if killed:
                     return
-            except Exception:
-                # What workers say after the end changes nothing.
                 continue
-
-    def _dismiss(self) -> None:
-        for worker in self._workers:
-            if worker not in self._gone:
-                self._launcher.kill(worker)
-        self._server.close()
+            if isinstance(event, events.Gone):
+                self._alive.discard(event.worker)

@@ -96,6 +96,8 @@ class FabricModel:
         validation_freq: int = 1,
         checkpoint_freq: int = 1,
         effective_batch_size: int | None = None,
+        *,
+        mode: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Train, and return when the model holds the result.
@@ -105,6 +107,9 @@ class FabricModel:
         alternatively `effective_batch_size` is the number of samples per step. `num_dataloader_threads` processes
         load data in each worker; 0 loads in the worker itself. Validation and saving happen after every
         `validation_freq` and `checkpoint_freq` epochs, 0 for never; the final state is always saved.
+
+        `mode` is "exact" (default on CPU: the same bits for every number of workers), "fast" (default on GPU: the same
+        within rounding) or "async" (local steps, no promise about the trajectory); it goes before --msd-attr mode=.
 
         Order of samples and all random numbers follow from `torch.manual_seed` of the script, or its default.
         Raises TypeError and ValueError before anything starts; later what the user's code raised in a worker.
@@ -127,6 +132,7 @@ class FabricModel:
             validation_freq=_whole("validation_freq", validation_freq, 0),
             checkpoint_freq=_whole("checkpoint_freq", checkpoint_freq, 0),
             seed=torch.initial_seed(),
+            mode=_mode(mode),
         )
         driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
 
@@ -210,6 +216,12 @@ def _whole(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ValueError(f"{name} must be at least {least}, not {number}")
     return number
+
+
+def _mode(value: Any) -> str | None:
+    if value is not None and value not in driver.MODES:
+        raise ValueError(f"mode must be one of {', '.join(driver.MODES)}, not {value!r}")
+    return value
 
 
 def _either(new: str, value: Any, old: str, older: Any) -> Any:

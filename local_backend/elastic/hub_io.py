@@ -10,8 +10,10 @@ import hmac
 import queue
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from local_backend.elastic.errors import EngineError
@@ -20,10 +22,16 @@ from local_backend.elastic.events import (
     AtBoundary,
     BatchResult,
     Broken,
+    Entered,
     Event,
     Failed,
     Finished,
+    Formed,
     Gone,
+    Kept,
+    Left,
+    Lost,
+    Published,
     Ready,
     Stepped,
     TaskDone,
@@ -35,25 +43,42 @@ HELLO_SECONDS = 10.0
 #: Events that may wait; a worker that is ahead of a slow logger waits then.
 BACKLOG = 10_000
 
-Inbox = queue.Queue[Event | BaseException]
+#: A worker that does not read for this many seconds is as good as gone.
+SEND_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The worker's control thread answers; what its main thread does."""
+
+    worker: int
+    phase: str
+
+
+Inbox = queue.Queue[Event | Pong | BaseException]
 
 
 class HubServer:
     """Listens on the loopback and turns what workers say into events in `inbox`."""
 
-    def __init__(self, workers: tuple[int, ...], welcome: Message, payload: bytes) -> None:
-        """`welcome` and `payload` are sent to each worker that shows the key."""
+    def __init__(self, welcome: Message, payload: bytes) -> None:
+        """`welcome` and `payload` are sent to each worker that shows its key."""
         self.inbox: Inbox = queue.Queue(BACKLOG)
-        self.key = secrets.token_hex(32)
-        self._workers = workers
         self._welcome = welcome
         self._payload = payload
+        #: Worker → key, of those that may connect, once each.
+        self._keys: dict[int, str] = {}
         self._connections: dict[int, socket.socket] = {}
         self._ended: dict[int, str] = {}
-        self._heard: set[int] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         threading.Thread(target=self._accept, name="hub-accept", daemon=True).start()
+
+    def expect(self, worker: int) -> str:
+        """A worker will be started; the key that it has to show."""
+        with self._lock:
+            self._keys[worker] = secrets.token_hex(32)
+            return self._keys[worker]
 
     @property
     def address(self) -> str:
@@ -61,29 +86,40 @@ class HubServer:
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
 
-    def send(self, worker: int, message: Message) -> None:
+    def send(self, worker: int, message: Message, attachment: bytes = b"") -> None:
         """Tell a worker something. One that is gone does not hear it: its end is an event of its own."""
         connection = self._connections.get(worker)
         if connection is not None:
             try:
-                send_frame(connection, message)
+                send_frame(connection, message, attachment)
+            except OSError:
+                # Half a message may be on its way: nothing can follow it.
+                self.cut(worker)
+
+    def cut(self, worker: int) -> None:
+        """End the connection of a worker, which is not to take part any more."""
+        connection = self._connections.get(worker)
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return
 
     def ended(self, worker: int, how: str) -> None:
         """The worker's process has ended: once all that it said is read, `Gone` follows."""
         with self._lock:
-            self._ended[worker] = how
+            self._keys.pop(worker, None)
             connection = self._connections.get(worker)
-            heard = connection is None or worker in self._heard
-        if heard:
+            if connection is not None:
+                self._ended[worker] = how
+        if connection is None:
             self.inbox.put(Gone(worker, how))
-        elif connection is not None:
-            try:
-                # Wakes the reader even if something that the worker forked still holds the other end.
-                connection.shutdown(socket.SHUT_RD)
-            except OSError:
-                return
+            return
+        try:
+            # Wakes the reader even if something that the worker forked still holds the other end.
+            connection.shutdown(socket.SHUT_RD)
+        except OSError:
+            return
 
     def close(self) -> None:
         """Close all connections; workers that still live end then."""
@@ -117,10 +153,9 @@ class HubServer:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self.inbox.put(EngineError(f"worker {worker} sent what makes no sense: {error!r}"))
             with self._lock:
-                self._heard.add(worker)
-                how = self._ended.get(worker)
-            if how is not None:
-                self.inbox.put(Gone(worker, how))
+                how = self._ended.pop(worker, None)
+                self._connections.pop(worker, None)
+            self.inbox.put(Lost(worker) if how is None else Gone(worker, how))
 
     def _admit(self, connection: socket.socket) -> int | None:
         """The number of the worker at the other end, None when it may not come in."""
@@ -130,14 +165,20 @@ class HubServer:
             frame = receive_frame(connection, HELLO_LIMIT)
         except (OSError, ValueError):
             return None
-        if frame is None or not hmac.compare_digest(str(frame[0].get("key")), self.key):
+        if frame is None:
             return None
         worker = frame[0].get("worker")
-        connection.settimeout(None)
         with self._lock:
-            if worker not in self._workers or worker in self._connections:
+            known = self._keys.get(worker) if isinstance(worker, int) else None
+            if known is None or not hmac.compare_digest(str(frame[0].get("key")), known):
                 return None
+            # A key is good for one connection.
+            del self._keys[worker]
             self._connections[worker] = connection
+        connection.settimeout(None)
+        # Sending never blocks the hub for long, whatever a worker does; receiving may take for ever.
+        seconds = struct.pack("ll", int(SEND_SECONDS), 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         return worker
 
     def _listen(self, worker: int, connection: socket.socket) -> None:
@@ -145,19 +186,25 @@ class HubServer:
             self.inbox.put(to_event(worker, *frame))
 
 
-def to_event(worker: int, message: Message, attachment: bytes) -> Event:
+def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong:
     """The event that a worker's message means. Raises KeyError, TypeError or ValueError when it makes no sense."""
     return _EVENTS[message["op"]](worker, message, attachment)
 
 
-_EVENTS: dict[str, Callable[[int, Message, bytes], Event]] = {
+_EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
     "ready": lambda worker, m, _: Ready(worker, int(m["samples"]), int(m["test_batches"])),
-    "step": lambda worker, m, _: Stepped(worker, int(m["step"]), _results(m["results"])),
-    "boundary": lambda worker, m, _: AtBoundary(worker, int(m["epoch"])),
+    "publish": lambda worker, m, data: Published(worker, int(m["generation"]), str(m["key"]), data),
+    "formed": lambda worker, m, _: Formed(worker, int(m["generation"])),
+    "entered": lambda worker, m, _: Entered(worker, int(m["generation"]), int(m["applied"])),
+    "step": lambda worker, m, _: Stepped(worker, int(m["step"]), _results(m["results"]), float(m["seconds"])),
+    "boundary": lambda worker, m, _: AtBoundary(worker, int(m["epoch"]), bool(m["saved"])),
     "done": lambda worker, m, _: TaskDone(worker, _results(m.get("results", []))),
+    "kept": lambda worker, m, data: Kept(worker, int(m["version"]), str(m["path"]), data),
+    "left": lambda worker, *_: Left(worker),
     "finished": lambda worker, _, attachment: Finished(worker, attachment),
     "failed": lambda worker, m, attachment: Failed(worker, str(m["summary"]), str(m["traceback"]), attachment),
-    "broken": lambda worker, *_: Broken(worker),
+    "broken": lambda worker, m, _: Broken(worker, int(m["generation"])),
+    "pong": lambda worker, m, _: Pong(worker, str(m["phase"])),
 }
 
 

@@ -10,8 +10,8 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from local_backend.elastic.errors import EngineError, HubGone
@@ -30,6 +30,11 @@ PROGRESS_KEYS = {
     "samples_per_second": "samplesPerSecond",
     "seconds_left": "secondsLeft",
     "workers": "workers",
+    "generation": "generation",
+    "resizes": "resizes",
+    "deaths": "deaths",
+    "recovering": "recovering",
+    "message": "message",
 }
 
 
@@ -47,10 +52,14 @@ class Allocation:
 
     slots: tuple[Slot, ...]
     max_workers: int
+    #: What the job was submitted with for the engine (--msd-attr).
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Called with the number of a worker and how it ended, in words that follow "worker 3 ...".
 OnExit = Callable[[int, str], None]
+#: Called with the slots that the job has from now on.
+OnSlots = Callable[[tuple[Slot, ...]], None]
 
 
 class Launcher(Protocol):
@@ -60,12 +69,12 @@ class Launcher(Protocol):
     in_process: bool
 
     def allocation(self) -> Allocation:
-        """What the job may use."""
+        """What the job may use now."""
 
-    def listen(self, on_exit: OnExit) -> None:
-        """From now on call `on_exit` for every worker that ends."""
+    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
+        """From now on call `on_exit` for every worker that ends, and `on_slots` when the allocation changes."""
 
-    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+    def start(self, worker: int, slot: str, address: str, key: str) -> None:
         """Start a worker that finds its hub at `address`. Raises EngineError when that is not possible."""
 
     def kill(self, worker: int) -> None:
@@ -76,6 +85,9 @@ class Launcher(Protocol):
 
     def progress(self, **values: Any) -> None:
         """Report progress, with the names on the left of PROGRESS_KEYS; None is left out."""
+
+    def status(self, **values: Any) -> None:
+        """The same, but None clears what was said before."""
 
     def history(self, text: str) -> None:
         """Add a line to the job's history."""
@@ -91,23 +103,27 @@ class InProcessLauncher:
         self._run = run_worker
         self._device = device
         self._started: tuple[int, str, str] | None = None
+        self._ready = threading.Event()
         self._on_exit: OnExit | None = None
 
     def allocation(self) -> Allocation:
         return Allocation((Slot(self._device, self._device),), 1)
 
-    def listen(self, on_exit: OnExit) -> None:
+    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
         self._on_exit = on_exit
 
-    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+    def start(self, worker: int, slot: str, address: str, key: str) -> None:
+        if self._started is not None:
+            raise EngineError("the only worker, this process, has left its training")
         self._started = (worker, address, key)
+        self._ready.set()
 
     def kill(self, worker: int) -> None:
         """The worker is this very thread: it ends when its connection closes."""
 
     def attend(self, serve: Callable[[], None]) -> None:
         """Raises what the worker raises; or what ended `serve` and so cut the worker off."""
-        assert self._started is not None and self._on_exit is not None
+        assert self._on_exit is not None
         failures: list[BaseException] = []
 
         def hub() -> None:
@@ -115,22 +131,29 @@ class InProcessLauncher:
                 serve()
             except BaseException as error:
                 failures.append(error)
+            self._ready.set()
 
         beside = threading.Thread(target=hub, name="hub")
         beside.start()
         cut_off = None
+        self._ready.wait()
         try:
-            self._run(*self._started)
+            if self._started is not None:
+                self._run(*self._started)
         except HubGone as error:
             cut_off = error
         finally:
-            self._on_exit(self._started[0], "stopped")
+            if self._started is not None:
+                self._on_exit(self._started[0], "stopped")
             beside.join()
         for failure in (*failures, cut_off):
             if failure is not None:
                 raise failure
 
     def progress(self, **values: Any) -> None:
+        """Nobody asks."""
+
+    def status(self, **values: Any) -> None:
         """Nobody asks."""
 
     def history(self, text: str) -> None:
@@ -149,6 +172,7 @@ class RunnerLauncher:
         self._allocated = threading.Event()
         self._allocation: Allocation | None = None
         self._on_exit: OnExit | None = None
+        self._on_slots: OnSlots | None = None
         self._alive: set[int] = set()
         self._send({"op": "hello"})
         threading.Thread(target=self._listen, name="runner-channel", daemon=True).start()
@@ -159,12 +183,12 @@ class RunnerLauncher:
             raise EngineError("the runner closed its channel before it said which slots the job has")
         return self._allocation
 
-    def listen(self, on_exit: OnExit) -> None:
-        self._on_exit = on_exit
+    def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
+        self._on_exit, self._on_slots = on_exit, on_slots
 
-    def start(self, worker: int, slot: Slot, address: str, key: str) -> None:
+    def start(self, worker: int, slot: str, address: str, key: str) -> None:
         self._alive.add(worker)
-        self._send({"op": "spawn", "worker": worker, "slot": slot.id, "address": address, "key": key})
+        self._send({"op": "spawn", "worker": worker, "slot": slot, "address": address, "key": key})
 
     def kill(self, worker: int) -> None:
         self._send({"op": "kill", "worker": worker})
@@ -173,8 +197,10 @@ class RunnerLauncher:
         serve()
 
     def progress(self, **values: Any) -> None:
-        known = {PROGRESS_KEYS[name]: value for name, value in values.items() if value is not None}
-        self._send({"op": "progress", **known})
+        self.status(**{name: value for name, value in values.items() if value is not None})
+
+    def status(self, **values: Any) -> None:
+        self._send({"op": "progress", **{PROGRESS_KEYS[name]: value for name, value in values.items()}})
 
     def history(self, text: str) -> None:
         self._send({"op": "history", "text": text})
@@ -197,8 +223,10 @@ class RunnerLauncher:
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("event") == "allocation":
             slots = tuple(Slot(slot["id"], slot["kind"]) for slot in message["slots"])
-            self._allocation = Allocation(slots, int(message["max_workers"]))
+            self._allocation = Allocation(slots, int(message["max_workers"]), message.get("attributes", {}))
             self._allocated.set()
+            if self._on_slots is not None:
+                self._on_slots(slots)
         elif message.get("event") == "exited":
             self._report(int(message["worker"]), how_it_ended(message))
 

@@ -77,8 +77,8 @@ def default_block(count: int, counter: int, loss: float, accuracy: float) -> str
 class Speed:
     """Samples per second over the last seconds."""
 
-    def __init__(self, now: float) -> None:
-        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
+    def __init__(self, now: float, samples: int = 0) -> None:
+        self._marks: deque[tuple[float, int]] = deque([(now, samples)])
 
     def add(self, now: float, samples: int) -> float | None:
         """Take the number of samples so far; the speed, None while nothing can be said."""
@@ -92,27 +92,37 @@ class Speed:
 class Reporter:
     """Turns commits and validations into calls of the logger, lines on stdout and progress."""
 
-    def __init__(self, logger: Any, progress: Callable[..., None], workers: int) -> None:
+    def __init__(self, logger: Any, progress: Callable[..., None]) -> None:
         """`logger`: the user's, None for the built-in one. `progress` takes the names of launcher.PROGRESS_KEYS."""
         self._hooks = None if logger is None else LoggerHooks(logger)
         self._progress = progress
-        self._workers = workers
+        self._workers = 0
         self._meter = Meter()
         self._iterations = 0
         self._samples = 0
         self._steps = 0
 
-    def begin(self, plan: Plan) -> None:
-        """Training starts now."""
+    def begin(self, plan: Plan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
+        """Training starts now. An earlier driver of the job has reported `committed` steps, the last of them `rows`
+        of the present epoch."""
         self._plan = plan
+        epochs, steps = divmod(committed, plan.steps_per_epoch)
+        self._steps = committed
+        self._samples = epochs * plan.samples + min(steps * plan.step_samples, plan.samples)
+        self._iterations = epochs * plan.batches_per_epoch
+        for results in rows:
+            for result in results:
+                self._meter.add(result)
+                self._iterations += 1
         self._started = self._reported = time.monotonic()
-        self._speed = Speed(self._started)
+        self._speed = Speed(self._started, self._samples)
         print("--------START TRAINING--------", flush=True)
         if self._hooks:
             self._hooks.train_begin()
 
-    def commit(self, action: Commit) -> None:
-        """One call of the logger per batch, in order of shards."""
+    def commit(self, action: Commit, workers: int) -> None:
+        """One call of the logger per batch, in order of shards; that many workers are there now."""
+        self._workers = workers
         if action.step == 0:
             self._meter.reset()
         for result in action.results:
@@ -172,5 +182,4 @@ class Reporter:
             accuracy=self._meter.accuracy,
             samples_per_second=round(speed, 1) if speed else None,
             seconds_left=round(left / speed, 1) if speed else None,
-            workers=self._workers,
         )

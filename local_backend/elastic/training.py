@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-from local_backend.elastic.data import VALIDATION, Loader, count_correct, keys_of, seed_everything, to_device, unpack
-from local_backend.elastic.errors import EngineError
+from local_backend.elastic import faults
+from local_backend.elastic.control import Control
+from local_backend.elastic.data import (
+    VALIDATION,
+    Loader,
+    Stream,
+    count_correct,
+    keys_of,
+    seed_everything,
+    to_device,
+    unpack,
+)
+from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.events import BatchResult
-from local_backend.elastic.group import Group
+from local_backend.elastic.group import Group, Interrupted
+from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
-from local_backend.elastic.plan import Plan, batches, derive_seed, split
-from local_backend.elastic.reduce import Layout, new_fold, reduce
+from local_backend.elastic.layout import Layout
+from local_backend.elastic.link import Link
+from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
+from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.transfer import Sending
 
 
 class ModelHandle:
@@ -57,101 +76,182 @@ class Batches:
 class Trainer:
     """Computes this worker's part of steps and validations, on one device."""
 
-    def __init__(self, job: Job, plan: Plan, loader: Loader, device: torch.device) -> None:
+    def __init__(
+        self, job: Job, plan: Plan, stream: Stream, device: torch.device, *, mode: str, link: Link, control: Control
+    ) -> None:
         self.job = job
         self.plan = plan
         self.device = device
-        self._loader = loader
+        self.dataset = stream.dataset
+        self._stream = stream
+        self._mode = mode
+        self._link = link
+        self._control = control
         self._handle = ModelHandle(job)
-        # A step function may look at all training data; it must not disturb the pass that feeds it.
-        self._all = Batches(Loader(loader.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
-        self.relayout()
+        # A step function may look at all training data; it must not disturb the stream that feeds it.
+        self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
+        self._group: Group | None = None
+        self._ranges: tuple[Range, ...] = ((0, plan.shards),)
+        #: Ranges of the first step in a generation, which newcomers leave to the others.
+        self._first_ranges: tuple[Range, ...] | None = None
+        self._sending: Sending | None = None
+        self._seconds = 0.0
+        #: Live buffers are not those of the state, for shards have begun to change them.
+        self._in_step = False
+        self.layout = Layout(job.modules, job.optimizer)
+
+    @property
+    def committed(self) -> Any:
+        """Buffers that shards overwrite, with the values that they have in the state."""
+        return self.layout.committed
 
     def relayout(self) -> None:
         """Look at the model anew: callbacks may have frozen parameters."""
         self.layout = Layout(self.job.modules, self.job.optimizer)
+        self._reducer = make_reducer(self._mode, self.layout, self._group)
 
-    def steps(
-        self, epoch: int, rank: int, members: int, group: Group | None
-    ) -> Iterator[tuple[int, list[BatchResult]]]:
-        """Trains an epoch; yields (step, results of this worker's shards) after each step has been applied.
+    def join(
+        self, group: Group, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
+    ) -> None:
+        """Take this worker's part in a generation from now on; only `holders` compute the next step."""
+        self._group, self._sending, self._seconds = group, sending, 0.0
+        ends = list(itertools.accumulate(counts))
+        self._ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        self._first_ranges = None
+        if holders is not None:
+            parts = iter(split(self.plan.shards, len(holders)))
+            self._first_ranges = tuple(next(parts) if rank in holders else (0, 0) for rank in range(group.size))
+        self.relayout()
 
-        Raises GroupBroken; the model is then as after the last step yielded.
+    def range_of(self, first: bool) -> Range:
+        """Shards of this worker; `first`: in the next step, if it is the first one in the generation."""
+        assert self._group is not None
+        ranges = self._first_ranges if first and self._first_ranges is not None else self._ranges
+        return ranges[self._group.rank]
+
+    def break_off(self) -> None:
+        """A member has died: undo what was begun of a step, and do not care whether newcomers got the state."""
+        with suppress(GroupBroken, Interrupted):
+            self._finish_sending()
+        if self._in_step:
+            self._in_step = False
+            self.layout.begin_shard()
+
+    def _finish_sending(self) -> None:
+        """Wait until newcomers have the state: nothing in it may change before."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.join()
+
+    def step(self, epoch: int, step: int, word: int) -> tuple[list[BatchResult], list[int]]:
+        """Train one step of an epoch; (results of this worker's shards, words of all members).
+
+        Raises GroupBroken and Interrupted; parameters, buffers and optimizer are then as before the step.
         """
-        plan = self.plan
-        ranges = split(plan.shards, members)
-        first, last = ranges[rank]
-        order = plan.order(epoch)
-        mine = [range(first, min(last, plan.active_shards(step))) for step in range(plan.steps_per_epoch)]
-        loaded = self._loader.load(
-            [
-                keys_of(epoch, plan.indices(epoch, step, shard, order))
-                for step, shards in enumerate(mine)
-                for shard in shards
-            ]
-        )
+        assert self._group is not None
+        plan, reducer, control = self.plan, self._reducer, self._control
+        ranges = self._first_ranges or self._ranges
+        active = plan.active_shards(step)
+        first, last = ranges[self._group.rank]
+        shards = range(first, min(last, active))
         for module in self.job.modules:
             module.train()
-        for step, shards in enumerate(mine):
-            active = plan.active_shards(step)
-            fold = new_fold(active)
-            computed = []
-            for shard in shards:
-                batch = next(loaded)
-                seed_everything(plan.shard_seed(epoch, step, shard))
-                self.layout.begin_shard()
-                computed.append((shard, *self._forward_backward(batch)))
-                fold.push((shard, 1), self.layout.collect(shard, plan.weight(step, shard)))
-            total = reduce(fold.parts(), ranges, active, self.layout, group)
-            # From here to the yield everything is local and cannot fail half-way for a reason outside this process.
-            self.layout.apply(total, active)
-            self.job.optimizer.step()
-            yield step, self._results(step, computed)
-        # Lets a loader process notice that this pass has ended.
-        for _ in loaded:
-            pass
+        control.phase = "computing"
+        began = time.perf_counter()
+        results: list[BatchResult] = []
+        report = functools.partial(self._report, epoch, step, results)
+        self._in_step = True
+        reducer.begin_step(ranges, active, shards)
+        for shard in shards:
+            if control.called_away(self._group.generation):
+                raise Interrupted("wanted in another generation")
+            batch = self._stream.take((epoch, step, shard))
+            seed_everything(plan.shard_seed(epoch, step, shard))
+            reducer.begin_shard(shard)
+            size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
+            if self.job.fn_step_train is None:
+                loss, result = self._forward(shard, size, batch)
+                results.append(result)
+                if shard == shards[-1]:
+                    report()
+                reducer.backward(loss, weight)
+            else:
+                results.append(self._step_by_user(shard, size, batch))
+            reducer.end_shard(shard, weight)
+        if self.job.fn_step_train is not None or not shards:
+            report()
+        self._seconds = time.perf_counter() - began
+        self._finish_sending()
+        control.phase = "waiting"
+        words = reducer.finish(word)
+        self._in_step = False
+        # From here on everything is local and cannot fail half-way for a reason outside this process.
+        control.phase = "applying"
+        faults.at("mid-apply")
+        self.job.optimizer.step()
+        self._first_ranges = None
+        return results, words
 
-    def test(self, loader: Loader, first: int, last: int) -> list[BatchResult]:
+    def _report(self, epoch: int, step: int, results: list[BatchResult]) -> None:
+        """Tell the hub what this worker's shards gave, before their gradients go to anybody: then no death can take
+        away the results of a step that some member has applied."""
+        done = epoch * self.plan.steps_per_epoch + step
+        self._link.send({"op": "step", "step": done, "results": results_to_wire(results), "seconds": self._seconds})
+
+    def warm_up(self) -> None:
+        """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
+        reducer = make_reducer("exact", self.layout, None)
+        self._stream.plan(iter([(("warm", i), keys_of(0, self.plan.indices(0, 0, 0))) for i in range(2)]))
+        for module in self.job.modules:
+            module.train()
+        for i in range(2):
+            batch = self._stream.take(("warm", i))
+            reducer.begin_step(((0, 1),), 1, range(1))
+            reducer.begin_shard(0)
+            if self.job.fn_step_train is None:
+                reducer.backward(self._forward(0, 1, batch)[0], 1.0)
+            else:
+                self._step_by_user(0, 1, batch)
+            reducer.end_shard(0, 1.0)
+            reducer.finish(0)
+            self.job.optimizer.step()
+
+    def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
         """Validates batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
         self._evaluation_mode()
         with torch.no_grad():
             if self.job.fn_test is not None:
-                return [self._test_by_user(loader)]
-            parts = list(batches(len(loader.dataset), self.plan.batch))[first:last]
-            keys = [keys_of(VALIDATION, part) for part in parts]
-            loaded = zip(range(first, last), parts, loader.load(keys), strict=True)
-            return [self._test_batch(number, len(part), batch) for number, part, batch in loaded]
+                return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
+            parts = list(batches(len(stream.dataset), self.plan.batch))[first:last]
+            numbered = list(zip(range(first, last), parts, strict=True))
+            stream.plan(iter([(("test", number), keys_of(VALIDATION, part)) for number, part in numbered]))
+            return [self._test_batch(number, len(part), stream.take(("test", number))) for number, part in numbered]
 
     def _evaluation_mode(self) -> None:
         for module in self.job.modules:
             module.eval()
 
-    def _forward_backward(self, batch: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """(mean loss, samples right, metrics) of a batch; gradients of the mean loss are in the parameters."""
+    def _forward(self, shard: int, size: int, batch: Any) -> tuple[torch.Tensor, BatchResult]:
+        """(loss, to run backward on; what it and the metrics are) of a shard."""
         job = self.job
-        if job.fn_step_train is not None:
-            result = job.fn_step_train(self._handle, unpack(batch), count_correct, self._all, job.fn_args)
-            if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise EngineError("fn_step_train must return the pair (acc, loss)")
-            return result[1], result[0], {}
         inputs, labels = to_device(unpack(batch), self.device)
         outputs = job.model(inputs)
         loss = one_number(job.loss_function(outputs, labels))
-        loss.backward()
         with torch.no_grad():
-            return loss.detach(), count_correct(outputs, labels), self._metrics(outputs, labels)
+            correct, metrics = count_correct(outputs, labels), self._metrics(outputs, labels)
+        return loss, _result(shard, size, loss, correct, metrics)
+
+    def _step_by_user(self, shard: int, size: int, batch: Any) -> BatchResult:
+        """The user's own function runs forward and backward."""
+        job = self.job
+        assert job.fn_step_train is not None
+        result = job.fn_step_train(self._handle, unpack(batch), count_correct, self._all, job.fn_args)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise EngineError("fn_step_train must return the pair (acc, loss)")
+        return _result(shard, size, result[1], result[0], {})
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {metric_name(metric): one_value(metric, outputs, labels) for metric in self.job.metrics}
-
-    def _results(self, step: int, computed: Sequence[tuple[int, Any, Any, dict[str, Any]]]) -> list[BatchResult]:
-        """Numbers of the shards' results; the one place where a GPU is waited for."""
-        results = []
-        for shard, loss, correct, metrics in computed:
-            size = self.plan.size_of_shard(step, shard)
-            values = {name: number(value) for name, value in metrics.items()}
-            results.append(BatchResult(shard, size, number(loss), samples_right(correct, size), values))
-        return results
 
     def _test_batch(self, number_: int, count: int, batch: Any) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
@@ -169,6 +269,12 @@ class Trainer:
             return BatchResult(0, 1, number(loss), None)
         except (TypeError, ValueError):
             raise EngineError(f"fn_test must return one number, the mean loss; it returned {loss!r}") from None
+
+
+def _result(shard: int, size: int, loss: Any, correct: Any, metrics: dict[str, Any]) -> BatchResult:
+    """Numbers of what a shard gave. Waits for a GPU."""
+    values = {name: number(value) for name, value in metrics.items()}
+    return BatchResult(shard, size, number(loss), samples_right(correct, size), values)
 
 
 def one_number(loss: Any) -> torch.Tensor:

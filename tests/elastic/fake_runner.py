@@ -57,6 +57,8 @@ class FakeRunner:
 
     #: Start workers as fresh interpreters, `python -m local_backend.elastic.worker`.
     cold = False
+    #: What the job was submitted with (--msd-attr). A loaded machine is no reason to suspect a worker.
+    attributes: dict[str, str] = {"hang_seconds": "120"}
 
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
         self.tmp = tmp
@@ -115,6 +117,16 @@ class FakeRunner:
     def on_message(self, message: dict) -> None:
         """For tests to overwrite."""
 
+    def allocate(self, slots: int) -> None:
+        """Tell the driver that the job has this many slots now."""
+        self.slots = slots
+        self._tell({
+            "event": "allocation",
+            "slots": [{"id": f"cpu-{i}", "kind": "cpu"} for i in range(slots)],
+            "max_workers": self.max_workers,
+            "attributes": self.attributes,
+        })
+
     def _written(self, worker: int, stream: str) -> str:
         return (self.tmp / f"worker-{worker}.{stream}").read_text()
 
@@ -128,8 +140,7 @@ class FakeRunner:
 
     def _obey(self, message: dict) -> None:
         if message["op"] == "hello":
-            slots = [{"id": f"cpu-{i}", "kind": "cpu"} for i in range(self.slots)]
-            self._tell({"event": "allocation", "slots": slots, "max_workers": self.max_workers})
+            self.allocate(self.slots)
         elif message["op"] == "spawn":
             self._spawn(message)
         elif message["op"] == "kill":

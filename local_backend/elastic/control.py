@@ -1,0 +1,155 @@
+"""A worker's control thread: hears the hub while the main thread trains.
+
+What concerns generations is dealt with at once (connections are made in the background, a call to enter another
+generation interrupts whatever waits); all else is an order for the main thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from local_backend.elastic.errors import EngineError, HubGone
+from local_backend.elastic.frames import Message
+from local_backend.elastic.group import Formation, Interrupted
+from local_backend.elastic.link import Link
+
+Order = tuple[Message, bytes]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A generation as the hub described it."""
+
+    number: int
+    members: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+class Control:
+    """What the hub has said. The main thread asks; `start` begins to listen."""
+
+    def __init__(self, number: int, link: Link) -> None:
+        self._number = number
+        self._link = link
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._proposals: dict[int, Proposal] = {}
+        self._formations: dict[int, Formation] = {}
+        self._device = torch.device("cpu")
+        #: The generation that has been called for most lately.
+        self._called = 0
+        self._gone = False
+        #: The generation that all its members are connected for, to be agreed upon in the next step.
+        self.word = 0
+        #: What the main thread does, for the hub when it wonders.
+        self.phase = "starting"
+
+    def start(self, device: torch.device) -> None:
+        """Listen from now on. Groups are formed for tensors on `device`."""
+        self._device = device
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+
+    def order(self, *expected: str) -> Order:
+        """The next order. Raises HubGone, and EngineError when it is none of `expected`."""
+        order = self._orders.get()
+        if order is None:
+            raise HubGone("the driver is gone")
+        if order[0]["op"] not in expected:
+            raise EngineError(f"the hub said {order[0]['op']!r} where {' or '.join(expected)} was expected")
+        return order
+
+    def called_away(self, generation: int) -> bool:
+        """Whether the members of this generation are wanted elsewhere, or there is no hub any more."""
+        return self._called > generation or self._gone
+
+    def proposal(self, number: int) -> Proposal:
+        """The generation of that number."""
+        with self._lock:
+            return self._proposals[number]
+
+    def formation(self, number: int) -> Formation:
+        """The group of that generation, in the making."""
+        with self._lock:
+            found = self._formations.get(number)
+        if found is None:
+            raise Interrupted(f"generation {number} was called off")
+        return found
+
+    def taken(self, number: int) -> None:
+        """The group of that generation is in the main thread's hands."""
+        with self._lock:
+            self._formations.pop(number, None)
+
+    def close(self) -> None:
+        """Abandon what is being formed."""
+        with self._lock:
+            for formation in self._formations.values():
+                formation.abandon()
+            self._formations.clear()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._hear(*self._link.receive())
+        except HubGone:
+            pass
+        finally:
+            self._gone = True
+            self.close()
+            self._orders.put(None)
+
+    def _hear(self, message: Message, attachment: bytes) -> None:
+        match message:
+            case {"op": "prepare", "generation": int(number)}:
+                self._prepare(Proposal(number, tuple(message["members"]), tuple(message["counts"])))
+            case {"op": "address", "generation": int(number), "key": str(key)}:
+                with self._lock:
+                    formation = self._formations.get(number)
+                if formation is not None:
+                    formation.deliver(key, attachment)
+            case {"op": "cancel", "generation": int(number)}:
+                self._forget(lambda other: other == number)
+            case {"op": "confirm", "generation": int(number)}:
+                self.word = number
+            case {"op": "ping"}:
+                with suppress(HubGone):
+                    self._link.send({"op": "pong", "phase": self.phase})
+            case {"op": "enter", "generation": int(number)}:
+                self._forget(lambda other: other < number)
+                self._called = number
+                self._orders.put((message, attachment))
+            case _:
+                self._orders.put((message, attachment))
+
+    def _prepare(self, proposal: Proposal) -> None:
+        """Begin to form the group, unless this worker is not in it."""
+        number, link = proposal.number, self._link
+
+        def publish(key: str, value: bytes) -> None:
+            with suppress(HubGone):
+                link.send({"op": "publish", "generation": number, "key": key}, value)
+
+        def formed() -> None:
+            with suppress(HubGone):
+                link.send({"op": "formed", "generation": number})
+
+        with self._lock:
+            self._proposals[number] = proposal
+            for old in [other for other in self._proposals if other < number - 100]:
+                del self._proposals[old]
+            if self._number in proposal.members:
+                rank = proposal.members.index(self._number)
+                self._formations[number] = Formation(
+                    number, rank, len(proposal.members), self._device, publish, formed
+                )
+
+    def _forget(self, which: Callable[[int], bool]) -> None:
+        with self._lock:
+            for number in [number for number in self._formations if which(number)]:
+                self._formations.pop(number).abandon()

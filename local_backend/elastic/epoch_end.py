@@ -1,0 +1,59 @@
+"""What a worker does between two epochs: files, validation batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from local_backend.elastic import artifacts
+from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device, unpack
+from local_backend.elastic.events import BatchResult
+from local_backend.elastic.job import Job
+from local_backend.elastic.journal import Journal
+from local_backend.elastic.replica import Replica
+from local_backend.elastic.training import Trainer
+
+
+class EpochEnd:
+    """The pieces of work that the hub hands out at a boundary."""
+
+    def __init__(self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal) -> None:
+        self._job = job
+        self._trainer = trainer
+        self._tests = tests
+        self._replica = replica
+        self._journal = journal
+
+    def save(self, epoch: int, final: bool) -> None:
+        """Write the files of an epoch (counted from 1). Raises OSError."""
+        job = self._job
+        self._journal.say(f"save model under: {artifacts.train_dir()}")
+        artifacts.save_checkpoint(job.model, job.optimizer, "final" if final else str(epoch))
+        self._journal.say(f"save models for epoch {epoch} ")
+        if final and job.save_to_onnx:
+            trouble = artifacts.export_onnx(job.model, self._example())
+            if trouble:
+                print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
+
+    def save_artifacts(self, callbacks: Callable[..., None], epoch: int) -> None:
+        """Let callbacks save what the user wants to keep, after the worker that should have done it has died.
+
+        They have run for this epoch already, so what they change in the model is undone.
+        """
+        before = self._replica.copy(self._replica.capture())
+        callbacks(epoch, "on_epoch_end", epoch, save_model=True)
+        self._replica.restore(before)
+
+    def test(self, epoch: int, first: int, last: int, workers: int) -> list[BatchResult]:
+        """Validate batches `first` to `last` (exclusive) of the test set."""
+        results = self._trainer.test(self._tests, first, last)
+        for result in results:
+            self._journal.tested(result, epoch, workers)
+        return results
+
+    def _example(self) -> Any:
+        """Inputs of a batch of one training sample."""
+        samples = Stream(self._trainer.dataset, self._trainer.plan.seed, self._job.fn_batch_collate)
+        samples.plan(iter([("example", keys_of(VALIDATION, [0]))]))
+        return to_device(unpack(samples.take("example"))[0], self._trainer.device)

@@ -1,0 +1,71 @@
+"""What a worker writes: its log on stderr, per-batch values on stdout or to the user's logger."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from local_backend.elastic.events import BatchResult
+from local_backend.elastic.hooks import LoggerHooks, Values
+from local_backend.elastic.reporting import Meter, default_block
+
+
+class Journal:
+    """The worker's log on stderr, in the form that WMLA's had, and the per-batch output on stdout or to a logger."""
+
+    def __init__(self, number: int, quiet: bool, logger: Any) -> None:
+        """`quiet`: say nothing by ourselves. `logger`: the user's logger for workers."""
+        self._hooks = LoggerHooks(logger) if logger is not None else None
+        self._blocks = not quiet and logger is None
+        self._log = logging.Logger(f"worker-{number}", logging.CRITICAL + 1 if quiet else logging.INFO)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s - root - %(levelname)s - %(message)s"))
+        self._log.addHandler(handler)
+        self._meter, self._tests = Meter(), Meter()
+        self.count = 0
+
+    def say(self, text: str) -> None:
+        self._log.info(text)
+
+    def begin_epoch(self) -> None:
+        self._meter.reset()
+        self._tests.reset()
+
+    def batch(self, result: BatchResult, epoch: int, counter: int, workers: int) -> None:
+        """A batch of this worker: its own loss, its running accuracy. `counter`: see `Worker._counter`."""
+        self._meter.add(result)
+        self.count += 1
+        if self._blocks:
+            print(default_block(self.count, counter, result.loss, self._meter.accuracy), flush=True)
+        if self._hooks:
+            metrics = {"loss": result.loss, "accuracy": (result.correct or 0) / result.count, **result.metrics}
+            self._hooks.train_metrics(
+                Values(result.loss, self._meter.accuracy, self.count, metrics, self.count, epoch, workers)
+            )
+
+    def tested(self, result: BatchResult, epoch: int, workers: int) -> None:
+        """A validation batch of this worker, the values over its batches so far."""
+        number = self._tests.batches
+        self._tests.add(result)
+        known = {} if result.correct is None else {"accuracy": self._tests.accuracy}
+        if self._blocks:
+            for name, value in {**known, "loss": self._tests.loss_of_batches}.items():
+                print(f"Iteration {number}: tag test_{name}, simple_value {round(value, 5)}", flush=True)
+        if self._hooks:
+            metrics = {**self._tests.metrics, "loss": self._tests.loss_of_batches}
+            metrics = metrics if known else {"loss": metrics["loss"]}
+            self._hooks.test_metrics(
+                Values(metrics["loss"], self._tests.accuracy, number, metrics, number, epoch, workers)
+            )
+
+    def begin_training(self) -> None:
+        self.say("--------START TRAINING--------")
+        if self._hooks:
+            self._hooks.train_begin()
+
+    def end_training(self) -> None:
+        if self._hooks:
+            self._hooks.train_end()
+        if self._blocks:
+            print(f"--------END TRAINING: completed {self.count} iterations --------", flush=True)

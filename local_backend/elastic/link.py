@@ -1,0 +1,54 @@
+"""A worker's connection to the hub of its job."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from local_backend.elastic.errors import HubGone
+from local_backend.elastic.frames import Message, receive_frame, send_frame
+
+
+class Link:
+    """One stream socket, for life. Any thread may send; one receives."""
+
+    def __init__(self, number: int, address: str, key: str) -> None:
+        """Raises HubGone when there is no hub."""
+        host, _, port = address.rpartition(":")
+        try:
+            self._socket = socket.create_connection((host, int(port)))
+        except OSError as error:
+            raise HubGone(f"there is no hub at {address}: {error.strerror}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sending = threading.Lock()
+        self.send({"op": "hello", "worker": number, "key": key})
+
+    @property
+    def descriptor(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message, attachment: bytes = b"") -> None:
+        """Raises HubGone."""
+        try:
+            with self._sending:
+                send_frame(self._socket, message, attachment)
+        except OSError:
+            raise HubGone("the driver is gone") from None
+
+    def receive(self) -> tuple[Message, bytes]:
+        """The next message and its attachment. Raises HubGone."""
+        try:
+            frame = receive_frame(self._socket)
+        except (OSError, ValueError):
+            frame = None
+        if frame is None:
+            raise HubGone("the driver is gone")
+        return frame
+
+    def close(self) -> None:
+        """Close it; a thread that receives wakes up."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other end was faster
+        self._socket.close()

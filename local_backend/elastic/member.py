@@ -1,0 +1,380 @@
+"""A worker's life: data sets, generations, epochs, boundaries.
+
+Where a worker stands is one number, its *version*: four times the optimizer steps in its state, plus the stage. Members
+of a generation compare versions when they enter it, and whoever is behind copies the state of one that is ahead: a
+newcomer, one whom a death caught before it could apply a step, and one that begins again from a snapshot alike.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from local_backend.elastic import faults
+from local_backend.elastic.control import Control, Order
+from local_backend.elastic.data import Key, Stream, keys_of, load_datasets, seed_everything
+from local_backend.elastic.entry import enter
+from local_backend.elastic.epoch_end import EpochEnd
+from local_backend.elastic.errors import GroupBroken, HubGone
+from local_backend.elastic.frames import Message
+from local_backend.elastic.group import Group, Interrupted
+from local_backend.elastic.hooks import call
+from local_backend.elastic.hub_io import results_to_wire
+from local_backend.elastic.job import Job
+from local_backend.elastic.journal import Journal
+from local_backend.elastic.link import Link
+from local_backend.elastic.plan import Plan, batches, derive_seed
+from local_backend.elastic.replica import Replica, State
+from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
+from local_backend.elastic.surroundings import choose_device
+from local_backend.elastic.training import Trainer
+
+#: Stages of a version: within an epoch or just after its last step; at the boundary, its end's callbacks have run; the
+#: next epoch's beginning's callbacks have run.
+STEPPED, ENDED, BEGUN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the driver tells every worker about the training."""
+
+    epochs: int
+    batch: int
+    step_samples: int
+    seed: int
+    mode: str
+    #: Folder for snapshots, None for none.
+    snapshots: str | None
+    #: Least seconds between two snapshots.
+    snapshot_seconds: float
+
+
+class Member:
+    """One worker, from its data sets to the final state."""
+
+    def __init__(
+        self, number: int, link: Link, job: Job, terms: Terms, quiet: bool = False
+    ) -> None:
+        self._number = number
+        self._link = link
+        self._control = Control(number, link)
+        self._job = job
+        self._terms = terms
+        self._journal = Journal(number, quiet, job.worker_logger)
+        self._device = choose_device()
+        self._replica = Replica(job)
+        self._version = 0
+        self._group: Group | None = None
+        self._generation = 0
+        self._begun = False
+        #: The callbacks that this process told to save the user's artefacts have run.
+        self._saved = False
+
+    def run(self) -> None:
+        """Take part until the hub says that it is over. Raises what user code raises, EngineError, HubGone."""
+        self._control.start(self._device)
+        try:
+            self._prepare()
+            self._serve()
+        finally:
+            self._control.close()
+            self._drop_group()
+            for name in ("_stream", "_test_stream"):
+                if hasattr(self, name):
+                    getattr(self, name).close()
+
+    # --- before the first generation
+
+    def _prepare(self) -> None:
+        """Load the data sets, move the model, and get warm where others train already."""
+        journal, job, terms = self._journal, self._job, self._terms
+        order, _ = self._control.order("load")
+        self._control.phase = "loading"
+        journal.say("create dataset")
+        train_set, test_set = load_datasets(job.datasets_function)
+        self.plan = Plan(len(train_set), terms.batch, terms.step_samples, terms.epochs, terms.seed)
+        test_batches = len(list(batches(len(test_set), job.batch)))
+        if job.fn_test is not None:
+            test_batches = min(1, test_batches)
+        journal.say("create dataloader")
+        journal.say(f"! dataset size {len(train_set)}, batch size {job.batch}")
+        private, pinned = (self._link.descriptor,), self._device.type == "cuda"
+        # Loader processes begin here, before there are any sockets to other workers that they would keep open.
+        self._stream, self._test_stream = (
+            Stream(data, terms.seed, job.fn_batch_collate, job.loader_threads, private, pin_memory=pinned)
+            for data in (train_set, test_set)
+        )
+        job.move(self._device)
+        if self._device.type == "cuda":
+            journal.say(f"CUDA Device set to: {self._device.index}")
+        self._trainer = Trainer(
+            job, self.plan, self._stream, self._device, mode=terms.mode, link=self._link, control=self._control
+        )
+        self._epoch_end = EpochEnd(job, self._trainer, self._test_stream, self._replica, journal)
+        for callback in job.callbacks:
+            callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
+            callback.model = job.model
+        if order["warm"]:
+            self._warm_up()
+        self._link.send({"op": "ready", "samples": len(train_set), "test_batches": test_batches})
+
+    def _warm_up(self) -> None:
+        """Two steps alone, which leave no trace: compilers, allocators and thread pools are ready afterwards."""
+        before = self._replica.copy(self._replica.capture())
+        self._trainer.warm_up()
+        self._replica.restore(before)
+
+    # --- generations
+
+    def _serve(self) -> None:
+        while True:
+            self._control.phase = "waiting"
+            order, blob = self._control.order("enter", "keep", "bye")
+            while order["op"] != "bye":
+                try:
+                    order, blob = self._obey(order, blob)
+                except (Interrupted, GroupBroken) as error:
+                    self._trainer.break_off()
+                    self._drop_group()
+                    if isinstance(error, GroupBroken):
+                        self._link.send({"op": "broken", "generation": self._generation})
+                    break
+            else:
+                return
+
+    def _obey(self, order: Message, blob: bytes) -> Order:
+        """Carry out an order of the hub; the next one."""
+        if order["op"] == "keep":
+            self._keep()
+        elif self._enter(order["generation"], order["restore"], blob):
+            return self._go_on()
+        return self._control.order("enter", "keep", "bye")
+
+    def _enter(self, number: int, restore: Message | None = None, blob: bytes = b"") -> bool:
+        """Be in a generation; False, having said so to the hub, when this worker is not in it."""
+        control = self._control
+        control.phase = "entering"
+        proposal = control.proposal(number)
+        if self._number not in proposal.members:
+            self._link.send({"op": "left"})
+            return False
+        self._generation = number
+        faults.at("forming")
+        if restore is not None:
+            self._restore(restore, blob)
+        group = control.formation(number).result(lambda: control.called_away(number))
+        control.taken(number)
+        before, self._group = self._group, group
+        entry = enter(group, self._version, self._replica, self._trainer, self._catch_up)
+        # Not earlier: the members of the old group are through with it only now.
+        if before is not None:
+            before.drop()
+        self._version = entry.version
+        self._members = proposal.members
+        self._trainer.join(group, proposal.counts, entry.holders, entry.sending)
+        self._stream.plan(self._wanted())
+        self._link.send({"op": "entered", "generation": number, "applied": self._version >> 2})
+        self._greet(proposal.members)
+        return True
+
+    def _greet(self, members: tuple[int, ...]) -> None:
+        journal = self._journal
+        names = ", ".join(f"worker-{member}" for member in members)
+        journal.say(f"new communicate id {self._generation}: {names}")
+        if not self._begun:
+            self._begun = True
+            journal.say(f"grad size {self._trainer.layout.gradient_size}")
+            journal.say(f"epoch start, total epoch {self.plan.epochs}")
+            journal.begin_training()
+
+    def _restore(self, restore: Message, blob: bytes) -> None:
+        """Take over a state that was kept."""
+        path, version = Path(restore["path"]), restore["version"]
+        state = _from_bytes(blob) if blob else Snapshot(path, version, {}).load()
+        self._replica.restore(state, lambda callback: self._catch_up(callback, version))
+        self._version = version
+
+    def _catch_up(self, callback: Any, version: int) -> None:
+        """Let a callback whose state cannot come along run the hooks that it has missed in this process."""
+        if not self._begun:
+            call(callback, "on_train_begin")
+            call(callback, "on_epoch_begin", (version >> 2) // self.plan.steps_per_epoch)
+
+    def _keep(self) -> None:
+        """Keep the state, for there will be no worker: in a file, or with the driver when there is no room for it."""
+        state = self._replica.copy(self._replica.capture())
+        message: Message = {"op": "kept", "version": self._version, "path": ""}
+        blob = b""
+        try:
+            if self._terms.snapshots is None:
+                raise OSError("there is no folder for snapshots")
+            message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._version, state))
+        except OSError as error:
+            self._journal.say(f"the state goes to the driver: {error}")
+            blob = _to_bytes(state)
+        self._link.send(message, blob)
+
+    def _drop_group(self) -> None:
+        if self._group is not None:
+            self._group.drop()
+            self._group = None
+
+    # --- epochs
+
+    def _go_on(self) -> Order:
+        """Train from where the version says; the order that this worker cannot carry out within its generation."""
+        steps = self.plan.steps_per_epoch
+        while True:
+            applied, stage = self._version >> 2, self._version & 3
+            epoch, within = divmod(applied, steps)
+            if within or stage == BEGUN:
+                order = self._train(epoch, within)
+                if order is not None:
+                    return order
+            elif stage == ENDED:
+                order = self._at_boundary(epoch - 1)
+                if order[0]["op"] == "finish":
+                    return self._finish(order[0]["writer"])
+                if order[0]["op"] != "go":
+                    return order
+                self._begin_epoch(epoch)
+            elif applied == 0:
+                self._callbacks(0, "on_train_begin")
+                self._begin_epoch(0)
+            else:
+                self._end_epoch(epoch - 1)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._callbacks(epoch, "on_epoch_begin", epoch)
+        self._version = (self._version & ~3) | BEGUN
+        # Callbacks may have frozen parameters.
+        self._trainer.relayout()
+
+    def _end_epoch(self, epoch: int) -> None:
+        self._journal.say(f"<=== Epoch {epoch} End ==> ")
+        writes = epoch == self.plan.epochs - 1 and self._number == self._members[0]
+        self._callbacks(epoch, "on_epoch_end", epoch, save_model=writes)
+        self._saved = self._saved or writes
+        self._version = (self._version & ~3) | ENDED
+
+    def _callbacks(self, epoch: int, hook: str, *arguments: Any, **optional: Any) -> None:
+        """Every worker runs the same callbacks with the same random numbers, so that replicas stay equal."""
+        self._control.phase = "callbacks"
+        seed_everything(derive_seed(self.plan.seed, 4, epoch))
+        for callback in self._job.callbacks:
+            call(callback, hook, *arguments, **optional)
+
+    def _train(self, epoch: int, within: int) -> Order | None:
+        """Train to the end of the epoch; an order when this worker has left its generation."""
+        journal, plan = self._journal, self.plan
+        if within == 0:
+            journal.say(f"<=== Epoch {epoch} Begin ==> ")
+            journal.begin_epoch()
+        for step in range(within, plan.steps_per_epoch):
+            done = epoch * plan.steps_per_epoch + step
+            faults.now(done)
+            results, words = self._trainer.step(epoch, step, self._control.word)
+            self._version = (done + 1) << 2
+            for result in results:
+                counter = self._counter(epoch, step * plan.shards + result.number)
+                journal.batch(result, epoch, counter, len(self._members))
+            self._snapshot()
+            agreed = min(words)
+            if agreed > self._generation and agreed == max(words) and not self._enter(agreed):
+                return self._control.order("enter", "keep", "bye")
+        return None
+
+    def _counter(self, epoch: int, batch: int) -> int:
+        """The server's counter as recorded: over all batches of the job 2, 3, ..., where the last of an epoch repeats
+        the number of the one before."""
+        in_epoch = self.plan.batches_per_epoch
+        return epoch * in_epoch + min(batch + 2, in_epoch)
+
+    def _wanted(self) -> Iterator[tuple[tuple[int, int, int], list[Key]]]:
+        """Batches from here to the end of the training, as far as they are this worker's."""
+        plan, trainer = self.plan, self._trainer
+        first = self._version >> 2
+        ranges = [trainer.range_of(first=True), trainer.range_of(first=False)]
+        for epoch in range(first // plan.steps_per_epoch, plan.epochs):
+            order = plan.order(epoch)
+            for step in range(plan.steps_per_epoch):
+                done = epoch * plan.steps_per_epoch + step
+                low, high = ranges[min(1, done - first)] if done >= first else (0, 0)
+                for shard in range(low, min(high, plan.active_shards(step))):
+                    yield (epoch, step, shard), keys_of(epoch, plan.indices(epoch, step, shard, order))
+
+    def _snapshot(self) -> None:
+        """The first member keeps the state now and then, against the death of all."""
+        if self._terms.snapshots is None or self._number != self._members[0]:
+            return
+        if not hasattr(self, "_snapshotter"):
+            folder = SnapshotFolder(Path(self._terms.snapshots))
+            self._snapshotter = Snapshotter(
+                folder, self._kept, self._journal.say, self._terms.snapshot_seconds
+            )
+        if self._snapshotter.due(time.monotonic()):
+            self._snapshotter.take(self._version, self._replica.capture())
+
+    def _kept(self, version: int, path: Path, seconds: float) -> None:
+        """A snapshot is on disk; called by the thread that wrote it."""
+        with suppress(HubGone):
+            self._link.send({"op": "kept", "version": version, "path": str(path)})
+
+    # --- boundaries
+
+    def _at_boundary(self, epoch: int) -> Order:
+        """Do what the hub says after an epoch; the order to go on, to finish, or to be elsewhere."""
+        self._control.phase = "waiting"
+        self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved})
+        while True:
+            order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
+            match order["op"]:
+                case "save":
+                    self._epoch_end.save(order["epoch"], order["final"])
+                    self._link.send({"op": "done"})
+                case "artifacts":
+                    self._epoch_end.save_artifacts(self._callbacks, epoch)
+                    self._link.send({"op": "done"})
+                case "test":
+                    self._control.phase = "computing"
+                    results = self._epoch_end.test(epoch, order["first"], order["last"], len(self._members))
+                    self._link.send({"op": "done", "results": results_to_wire(results)})
+                case "go" if order["epoch"] < epoch:
+                    continue  # said again to somebody who had come to that boundary twice
+                case _:
+                    if order.get("accuracy") is not None and self._number == self._members[0]:
+                        self._journal.say(f"epoch={epoch} validation_accuracy: {order['accuracy']:.4f}")
+                    return order, blob
+            self._control.phase = "waiting"
+
+    def _finish(self, writer: int) -> Order:
+        """After the last boundary; the order to end."""
+        self._callbacks(self.plan.epochs, "on_train_end")
+        self._journal.end_training()
+        if hasattr(self, "_snapshotter"):
+            self._snapshotter.close(wait=False)
+        while True:
+            state = self._job.state() if writer == self._number else b""
+            self._link.send({"op": "finished"}, state)
+            order, blob = self._control.order("state", "bye")
+            if order["op"] == "bye":
+                return order, blob
+            writer = self._number
+
+
+def _to_bytes(state: State) -> bytes:
+    buffer = io.BytesIO()
+    torch.save({"meta": state.meta, "tensors": state.tensors}, buffer)
+    return buffer.getvalue()
+
+
+def _from_bytes(blob: bytes) -> State:
+    """Inverse of `_to_bytes`."""
+    return State(**torch.load(io.BytesIO(blob), weights_only=True))

@@ -1,0 +1,173 @@
+"""What a driver leaves behind for the one that is started after its death: how far training was reported.
+
+The newest snapshot says from where training goes on; this says what was logged already, so that nothing is logged
+twice: the steps of the present epoch with their results, and the boundaries that are done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from local_backend.elastic.artifacts import write_whole
+from local_backend.elastic.events import BatchResult, Commit, Kept, Validated
+from local_backend.elastic.hub import Course
+from local_backend.elastic.job import Job
+from local_backend.elastic.plan import Plan
+from local_backend.elastic.snapshots import SnapshotFolder
+
+STEPS = "steps.jsonl"
+#: Trainings of this process so far: a script may call train() several times.
+_trainings = 0
+
+
+@dataclass
+class Record:
+    """One training. Without a folder nothing is written, and there is nothing to go on from."""
+
+    course: Course
+    folder: Path | None = None
+    kept: Kept | None = None
+    committed: int = 0
+    epochs_done: int = 0
+    #: Results of the steps of the present epoch that are committed.
+    rows: list[tuple[BatchResult, ...]] = field(default_factory=list)
+    #: Epochs whose validation is logged.
+    last_validated: int = -1
+    _file: IO[str] | None = None
+
+    @classmethod
+    def none(cls, course: Course) -> Record:
+        """Nothing is kept."""
+        return cls(course)
+
+    @classmethod
+    def open(cls, course: Course, mode: str, job: Job) -> Record:
+        """The record of this process' next training, below CHECKPOINT_DIR; with what an earlier process left there.
+
+        What belongs to another training (the script has changed) is thrown away.
+        """
+        global _trainings
+        root = os.environ.get("CHECKPOINT_DIR")
+        if not root:
+            return cls.none(course)
+        _trainings += 1
+        folder = Path(root) / "elastic" / f"train-{_trainings}"
+        record = cls(course, folder)
+        terms = _terms(course, mode, job)
+        try:
+            record._start(terms)
+        except OSError as error:
+            print(f"WARNING: {folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
+            return cls.none(course)
+        atexit.register(_remove, folder)
+        return record
+
+    def begin(self, plan: Plan) -> None:
+        """Training begins, or goes on."""
+        self._plan = plan
+
+    def commit(self, action: Commit) -> None:
+        """A step was reported."""
+        if action.step == 0:
+            before = action.epoch * self._plan.steps_per_epoch
+            self._anew({"epoch": action.epoch, "committed": before, "validated": self.last_validated})
+        self._write({"results": [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in action.results]})
+
+    def validated(self, action: Validated) -> bool:
+        """A validation is to be reported; False when it was already."""
+        if action.epoch <= self.last_validated:
+            return False
+        self.last_validated = action.epoch
+        self._write({"validated": action.epoch})
+        return True
+
+    def _start(self, terms: dict[str, Any]) -> None:
+        """Raises OSError."""
+        assert self.folder is not None
+        path = self.folder / "training.json"
+        known = _read(path)
+        if known is not None and {**known, "seed": 0} == {**terms, "seed": 0}:
+            # A seed that the script drew from the clock must stay what it was.
+            self.course = replace(self.course, seed=known["seed"])
+            self._resume()
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(mode=0o700, parents=True)
+            write_whole(path, lambda file: file.write(json.dumps(terms).encode()))
+        self._file = (self.folder / STEPS).open("a")
+
+    def _resume(self) -> None:
+        """Find out how far it got."""
+        assert self.folder is not None
+        snapshot = SnapshotFolder(self.folder).newest()
+        if snapshot is not None:
+            self.kept = Kept(0, snapshot.version, str(snapshot.path))
+        for line in _lines(self.folder / STEPS):
+            if "epoch" in line:
+                self.epochs_done, self.committed = line["epoch"], line["committed"]
+                self.last_validated, self.rows = line["validated"], []
+            elif "results" in line:
+                self.rows.append(tuple(BatchResult(*row) for row in line["results"]))
+            else:
+                self.last_validated = line["validated"]
+        self.committed += len(self.rows)
+
+    def _anew(self, line: dict[str, Any]) -> None:
+        if self._file is not None and self.folder is not None:
+            self._file.close()
+            self._file = (self.folder / STEPS).open("w")
+        self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(json.dumps(line) + "\n")
+                self._file.flush()
+            except OSError:
+                self._file = None  # the disk is full: a restart would log some steps again
+
+
+def _terms(course: Course, mode: str, job: Job) -> dict[str, Any]:
+    """What must be the same for an earlier process' snapshots to be of this training."""
+    parameters = [parameter for module in job.modules for parameter in module.parameters()]
+    shapes = [[list(parameter.shape), str(parameter.dtype)] for parameter in parameters]
+    kind = f"{type(job.optimizer).__module__}.{type(job.optimizer).__qualname__}"
+    terms = asdict(course)
+    del terms["workers"]
+    return {**terms, "mode": mode, "shapes": shapes, "optimizer": kind}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of the file; the last one may be torn."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _remove(folder: Path) -> None:
+    """The process ends by itself: no other one will go on from here."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # of several trainings, the last one to go succeeds
+        folder.parent.rmdir()
