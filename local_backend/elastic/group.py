@@ -1,102 +1,338 @@
-"""Groups of workers that exchange tensors: one group per generation, behind an interface of two operations.
+"""Groups of workers that exchange tensors, one per generation, and how they form while training goes on.
 
-Every process keeps one connection to the store for life (each new store client costs a reverse name lookup), and a
-group is a prefix on it. Store and gloo listen on the loopback only.
+A gloo group has three traps, and `Group` is there so that nobody else has to know them:
+
+- A collective cannot be called off; its `wait`, though, may time out without harm. So waits are short and repeated, and
+  `Group.interrupted` is asked in between.
+- A send or a receive whose wait times out closes all connections of its group. So these are waited for without a limit,
+  by a thread of their own; and a group that is dropped provokes such a timeout on purpose, which frees every thread
+  that still waits in it, whatever has become of the peers.
+- Destroying a group joins its threads, which takes 10 ms per member, and for ever when one of them holds the last
+  reference to a tensor and the destroyer the interpreter's lock. So it happens in a thread of its own, which holds the
+  tensors of recent operations until the group is gone.
 """
 
 from __future__ import annotations
 
-import importlib
-import socket
-from collections.abc import Sequence
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
-from local_backend.elastic.errors import GroupBroken
+from local_backend.elastic.errors import EngineError, GroupBroken
+from local_backend.elastic.rendezvous import NO_TIMEOUT, Publish, RelayStore, gloo, nccl
 
-LOOPBACK = "127.0.0.1"
-#: Nobody waits for this: the hub notices the dead and says so long before.
-NO_TIMEOUT = timedelta(days=7)
+#: How often `interrupted` is asked while waiting.
+TICK = timedelta(milliseconds=20)
+#: Seconds that an exiting interpreter waits for the threads that destroy groups. They need milliseconds.
+EXIT_SECONDS = 10.0
+#: Tags of point-to-point operations: tensors, and the receive that is never answered.
+TENSOR, FAREWELL = 1, 2
+#: Operations whose tensors are kept alive; a backend has at most this many under way, its two threads need two.
+RECENT = 64
 
 
-class StoreHost:
-    """The driver's end: the store that workers meet at."""
+class Interrupted(EngineError):
+    """The hub has called this member away while it waited for its peers."""
 
-    def __init__(self) -> None:
-        listener = socket.socket()
-        listener.bind((LOOPBACK, 0))
-        listener.listen(128)
-        self.port: int = listener.getsockname()[1]
-        # Handing the socket over is the only way to make the store listen on the loopback alone.
-        self._store: TCPStore | None = TCPStore(
-            LOOPBACK, self.port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
 
-    def close(self) -> None:
-        """Stop listening. Groups that were formed stay as they are."""
-        self._store = None
+def never() -> bool:
+    """Nobody interrupts."""
+    return False
+
+
+class Handle:
+    """A collective under way."""
+
+    def __init__(self, group: Group, work: Any) -> None:
+        self._group = group
+        self._work = work
+
+    def wait(self) -> None:
+        """Returns when the tensor holds the result. Raises GroupBroken and Interrupted."""
+        if self._work is not None:
+            self._group._wait(self._work)
 
 
 class Group:
-    """The members of one generation; `rank` is the position of this process in it."""
+    """The members of one generation; `rank` is the position of this process in it. Tensors are flat and contiguous.
 
-    def __init__(self, backend: Any, rank: int, size: int) -> None:
-        self._backend = backend
+    Collectives are started by one thread, in the same order on all members. One `send` or `receive` per peer may run in
+    other threads at the same time. After GroupBroken or Interrupted a group is of no more use but to be dropped.
+    """
+
+    def __init__(self, backend: Any, rank: int, size: int, generation: int, companions: Sequence[Any] = ()) -> None:
+        """`backend`: None for a group of one. `companions`: what has to live as long as the backend."""
         self.rank = rank
         self.size = size
+        self.generation = generation
+        #: Asked every now and then while waiting; once true, the wait ends with Interrupted.
+        self.interrupted: Callable[[], bool] = never
+        self._backend = backend
+        self._companions = companions
+        self._recent: deque[Any] = deque(maxlen=RECENT)
+        if backend is not None:
+            _standing.add(self)
 
     def all_to_all(
         self, received: torch.Tensor, sent: torch.Tensor, in_sizes: Sequence[int], out_sizes: Sequence[int]
     ) -> None:
-        """Send `out_sizes[m]` elements of the flat tensor `sent` to each member m, and fill `received` with
-        `in_sizes[m]` elements from each. Raises GroupBroken."""
-        self._finish(lambda: self._backend.alltoall_base(received, sent, list(in_sizes), list(out_sizes)))
+        """Send `out_sizes[m]` elements of `sent` to each member m, and fill `received` with `in_sizes[m]` elements from
+        each. Raises GroupBroken and Interrupted."""
+        if self.size == 1:
+            received.copy_(sent)
+            return
+        self._wait(self._start("alltoall_base", received, sent, list(in_sizes), list(out_sizes)))
 
     def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
-        """Fill the flat tensor `gathered` with every member's `chunk`, in order of rank. Raises GroupBroken."""
-        self._finish(lambda: self._backend._allgather_base(gathered, chunk))
+        """Fill `gathered` with every member's `chunk`, in order of rank. Raises GroupBroken and Interrupted."""
+        if self.size == 1:
+            gathered.copy_(chunk)
+            return
+        self._wait(self._start("_allgather_base", gathered, chunk))
+
+    def all_reduce_start(self, tensor: torch.Tensor) -> Handle:
+        """Start to replace `tensor` by its sum over all members. Raises GroupBroken."""
+        return Handle(self, None if self.size == 1 else self._start("allreduce", tensor))
+
+    def send(self, tensor: torch.Tensor, to: int) -> None:
+        """Send to member `to`, which receives; returns when it is on its way. Raises GroupBroken and Interrupted."""
+        self._wait_aside(self._start("send", [tensor], to, TENSOR), tensor)
+
+    def receive(self, tensor: torch.Tensor, source: int) -> None:
+        """Fill `tensor` with what member `source` sends. Raises GroupBroken and Interrupted."""
+        self._wait_aside(self._start("recv", [tensor], source, TENSOR), tensor)
 
     def drop(self) -> None:
-        """Let go: closes the connections, which frees peers that wait for this process."""
-        self._backend = None
+        """Let go, at once: closes the connections, which frees whoever waits in this group, here or in a peer.
 
-    def _finish(self, start: Any) -> None:
+        What peers have not yet received is lost: drop a healthy group only when every member is known to have finished
+        with it, for instance after the first collective of the next group.
+        """
+        backend, self._backend = self._backend, None
+        _standing.discard(self)
+        if backend is None:
+            return
+        grave = [backend, self._companions, self._recent]
+        del backend
+        self._companions = ()
+        aside(lambda: self._destroy(grave), "drop")
+
+    def _destroy(self, grave: list[Any]) -> None:
+        """`grave`: the backend (no one else may hold it), and what must outlive it."""
         try:
-            start().wait()
-        except RuntimeError as error:
-            raise GroupBroken(f"a collective failed, a peer is gone: {str(error).splitlines()[0]}") from error
+            unanswered = grave[0].recv([torch.empty(1)], (self.rank + 1) % self.size, FAREWELL)
+            unanswered.wait(timedelta(milliseconds=1))
+        except RuntimeError:
+            pass  # as meant: all connections are closed now
+        grave[0] = None
+        grave.clear()
 
-
-class Meeting:
-    """A worker's end of the store; forms one group per generation."""
-
-    def __init__(self, port: int) -> None:
-        self._store = TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False)
-
-    def form(self, generation: int, rank: int, size: int, device: torch.device) -> Group:
-        """The group of this generation; returns when all `size` members are here. Raises GroupBroken."""
-        store = PrefixStore(f"generation-{generation}", self._store)
-        make = _nccl if device.type == "cuda" else _gloo
+    def _start(self, operation: str, *arguments: Any) -> Any:
+        backend = self._backend
+        if backend is None:
+            raise GroupBroken(f"the group of generation {self.generation} was dropped")
+        self._recent.append(arguments)
         try:
-            return Group(make(store, rank, size), rank, size)
+            return getattr(backend, operation)(*arguments)
         except RuntimeError as error:
-            raise GroupBroken(f"generation {generation} could not meet: {str(error).splitlines()[0]}") from error
+            raise self._broken(error) from error
+        finally:
+            del backend  # the frame may live on in a traceback
+
+    def _wait(self, work: Any) -> None:
+        while True:
+            try:
+                work.wait(TICK)
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    break
+            if self.interrupted():
+                raise Interrupted(f"called away from generation {self.generation}")
+        try:
+            # It may have completed well after the wait gave up.
+            work.wait()
+        except RuntimeError as error:
+            raise self._broken(error) from error
+
+    def _wait_aside(self, work: Any, tensor: torch.Tensor) -> None:
+        """Wait for a point-to-point operation, which does not bear a timeout."""
+        failure: list[RuntimeError] = []
+        ended = threading.Event()
+
+        def finish() -> None:
+            nonlocal work, tensor
+            try:
+                work.wait(NO_TIMEOUT)
+            except RuntimeError as error:
+                failure.append(error)
+            del work, tensor
+            ended.set()
+
+        aside(finish, "transfer")
+        while not ended.wait(TICK.total_seconds()):
+            if self.interrupted():
+                raise Interrupted(f"called away from generation {self.generation}")
+        if failure:
+            raise self._broken(failure[0]) from failure[0]
+
+    def _broken(self, error: RuntimeError) -> GroupBroken:
+        reason = str(error).partition("\n")[0]
+        return GroupBroken(f"generation {self.generation} is broken, a peer is gone: {reason}")
 
 
-def _gloo(store: PrefixStore, rank: int, size: int) -> Any:
-    backend: Any = ProcessGroupGloo
-    options = backend._Options()
-    options._devices = [backend.create_device(hostname=LOOPBACK)]
-    options._timeout = NO_TIMEOUT
-    return backend(store, rank, size, options)
+class DeviceGroup(Group):
+    """A group over NCCL: each member owns one GPU. Never run: it takes two GPUs."""
+
+    def _wait(self, work: Any) -> None:
+        while not work.is_completed():
+            if self.interrupted():
+                raise Interrupted(f"called away from generation {self.generation}")
+            time.sleep(0.0002)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._broken(error) from error
+
+    def _wait_aside(self, work: Any, tensor: torch.Tensor) -> None:
+        self._wait(work)
+
+    def _destroy(self, grave: list[Any]) -> None:
+        grave[0].abort()
+        grave[0] = None
+        grave.clear()
 
 
-def _nccl(store: PrefixStore, rank: int, size: int) -> Any:
-    """Each member owns a device, seen as cuda:0. Not exercised by any test without two GPUs."""
-    backend: Any = importlib.import_module("torch.distributed").ProcessGroupNCCL
-    options = backend.Options()
-    options._timeout = NO_TIMEOUT
-    return backend(store, rank, size, options)
+class Formation:
+    """Forms the group of one generation, in a side thread, from the moment that it is made."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        generation: int,
+        rank: int,
+        size: int,
+        device: torch.device,
+        publish: Publish,
+        formed: Callable[[], None],
+    ) -> None:
+        """`publish(key, value)` sends a value to all other members, which get it by `deliver`. `formed()` says that the
+        group stands. Both are called in the side thread; a group of one stands at once, without a thread."""
+        self._generation, self._rank, self._size = generation, rank, size
+        self._device = device
+        self._formed = formed
+        self._store = RelayStore(publish)
+        self._changed = threading.Condition()
+        self._group: Group | None = None
+        self._failure: Exception | None = None
+        self._unwanted = False
+        if size == 1:
+            self._group = Group(None, rank, size, generation)
+            formed()
+        else:
+            _forming.add(self)
+            aside(self._form, "formation")
+
+    def deliver(self, key: str, value: bytes) -> None:
+        """What another member has published; it may come before this one asks for it."""
+        self._store.deliver(key, value)
+
+    def abandon(self) -> None:
+        """Nobody will want the group: the side thread ends soon, a group that stands is dropped.
+
+        Without effect once `result` has given the group away.
+        """
+        self._store.abandon()
+        with self._changed:
+            self._unwanted = True
+            group, self._group = self._group, None
+            self._changed.notify_all()
+        if group is not None:
+            group.drop()
+
+    def result(self, interrupted: Callable[[], bool]) -> Group:
+        """The group, which is the caller's from now on; waits for it. `interrupted` stays with it.
+
+        Raises GroupBroken when it could not be formed or was abandoned, Interrupted when `interrupted` became true.
+        """
+        with self._changed:
+            while self._group is None:
+                if self._failure is not None:
+                    raise GroupBroken(f"generation {self._generation} could not meet: {self._failure}")
+                if self._unwanted:
+                    raise GroupBroken(f"generation {self._generation} was abandoned")
+                if interrupted():
+                    raise Interrupted(f"called away from generation {self._generation}")
+                self._changed.wait(TICK.total_seconds())
+            group, self._group = self._group, None
+        group.interrupted = interrupted
+        return group
+
+    def _form(self) -> None:
+        kind, make = (DeviceGroup, nccl) if self._device.type == "cuda" else (Group, gloo)
+        try:
+            backend = make(self._store, self._rank, self._size)
+        except Exception as error:
+            # Whatever the backend, the store or `publish` raises: without a group this generation is none.
+            with self._changed:
+                self._failure = error.with_traceback(None)
+                self._changed.notify_all()
+            return
+        group = kind(backend, self._rank, self._size, self._generation, companions=[self._store])
+        del backend
+        with self._changed:
+            unwanted = self._unwanted
+            self._group = None if unwanted else group
+            self._changed.notify_all()
+        if unwanted:
+            group.drop()
+        else:
+            self._formed()
+
+
+_standing: weakref.WeakSet[Group] = weakref.WeakSet()
+_forming: weakref.WeakSet[Formation] = weakref.WeakSet()
+_aside: set[threading.Thread] = set()
+
+
+def aside(work: Callable[[], None], purpose: str) -> None:
+    """Do it in a daemon thread, which an exiting interpreter waits for (with a limit).
+
+    A thread inside the backend must not outlive the interpreter: on its way out it would ask for its lock.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            _aside.discard(thread)
+
+    thread = threading.Thread(target=run, name=f"group-{purpose}", daemon=True)
+    _aside.add(thread)
+    try:
+        thread.start()
+    except RuntimeError:
+        # Python 3.12 and later start no threads while they exit.
+        run()
+
+
+def _leave(process: int = os.getpid()) -> None:
+    if os.getpid() != process:
+        return  # a fork has the groups, but not their threads
+    for formation in list(_forming):
+        formation.abandon()
+    for group in list(_standing):
+        group.drop()
+    deadline = time.monotonic() + EXIT_SECONDS
+    for thread in list(_aside):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_leave)

@@ -1,0 +1,186 @@
+"""The exact sum of a step: fixed additions in a fixed order, so the same bits for every number of workers.
+
+A member folds its shards into aligned blocks of the canonical tree (`plan.Fold`); an all-to-all brings every block's
+chunk of the flat vector to one member, which finishes the tree for that chunk; an all-gather returns it. For powers of
+two the traffic is that of a ring all-reduce. The words of the members ride beside the chunks of the all-to-all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from local_backend.elastic import faults
+from local_backend.elastic.group import Group
+from local_backend.elastic.layout import NOTHING, Gradients, Layout, aligned, in_memory_order
+from local_backend.elastic.plan import Block, Fold, Range, blocks
+
+#: Numbers that a word takes: 16 bits each.
+WORD = 2
+
+#: What a block of the tree has summed up.
+Sum = tuple[Gradients, Tensor | None]
+
+
+def weighted_backward(loss: Tensor, weight: float) -> float:
+    """Run backward on `loss * weight`; returns the weight that the gradients still lack.
+
+    That is all of it where the loss is of a type that would round it.
+    """
+    if loss.dtype not in (torch.float32, torch.float64):
+        loss.backward()
+        return weight
+    loss.backward(torch.full_like(loss, weight))
+    return 1.0
+
+
+class ExactReducer:
+    """See `reduce.Reducer`."""
+
+    def __init__(self, layout: Layout, group: Group | None) -> None:
+        """`group`: None for a member that is alone."""
+        self._layout = layout
+        self._exchange = None if group is None else Exchange(layout, group)
+        self._missing: float | None = None
+
+    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
+        self._ranges = ranges
+        self._active = active
+        self._fold: Fold[Sum] = Fold(active, add)
+
+    def begin_shard(self, shard: int) -> None:
+        self._layout.begin_shard()
+        self._missing = None
+
+    def backward(self, loss: Tensor, weight: float) -> None:
+        self._missing = weighted_backward(loss, weight)
+
+    def end_shard(self, shard: int, weight: float) -> None:
+        gradients = self._layout.gradients(weight if self._missing is None else self._missing)
+        self._fold.push((shard, 1), (gradients, self._layout.take_statistics(shard)))
+
+    def finish(self, word: int) -> list[int]:
+        faults.at("before-reduce")
+        if self._exchange is None:
+            (gradients, statistics), words = self._fold.root(), [word]
+        else:
+            held = [blocks(first, last, self._active) for first, last in self._ranges]
+            gradients, statistics, words = self._exchange.run(self._fold.parts(), held, self._active, word)
+        faults.at("after-reduce")
+        self._layout.apply(gradients, statistics, self._active)
+        return words
+
+
+class Exchange:
+    """Sums the blocks of all members. Its buffers serve all steps of a generation."""
+
+    def __init__(self, layout: Layout, group: Group) -> None:
+        self._layout = layout
+        self._group = group
+        sizes = [*layout.sizes, layout.statistics + len(layout.sizes)]
+        ends = [0, *accumulate(aligned(size) for size in sizes)]
+        self._segments = [(start, start + size) for start, size in zip(ends, sizes, strict=False)]
+        self._chunk = aligned(-(-ends[-1] // group.size))
+        self._whole = self._empty(group.size * self._chunk)
+        self._views = layout.views(self._whole, ends[:-2])
+        self._rest = self._whole[slice(*self._segments[-1])]
+        self._sent: dict[int, tuple[Tensor, list[list[_Piece]]]] = {}
+        self._received = self._empty(0)
+
+    def run(
+        self, parts: list[tuple[Block, Sum]], held: Sequence[Sequence[Block]], active: int, word: int
+    ) -> tuple[Gradients, Tensor | None, list[int]]:
+        """(gradients, statistics, words of all members). `parts`: the blocks of this member; `held`: which ones each
+        member has. Raises GroupBroken and Interrupted."""
+        chunk = self._chunk
+        sent = self._pack([value for _, value in parts], word)
+        sizes = [len(h) * chunk + WORD for h in held]
+        if len(self._received) != sum(sizes):
+            self._received = self._empty(sum(sizes))
+        self._group.all_to_all(self._received, sent, sizes, [len(parts) * chunk + WORD] * self._group.size)
+        faults.at("mid-reduce")
+        members = zip(self._received.split(sizes), held, strict=True)
+        received = [part.split([chunk] * len(h) + [WORD]) for part, h in members]
+        pairs = [pair for h, part in zip(held, received, strict=True) for pair in zip(h, part, strict=False)]
+        self._group.all_gather(self._whole, _root(pairs, active))
+        statistics, flags = self._rest.split([self._layout.statistics, len(self._views)])
+        gradients = [view if flag > 0 else None for view, flag in zip(self._views, flags.tolist(), strict=True)]
+        words = torch.cat([part[-1] for part in received]).tolist()
+        return (
+            gradients,
+            statistics if self._layout.statistics else None,
+            [int(low) + (int(high) << 16) for low, high in zip(words[::WORD], words[1::WORD], strict=True)],
+        )
+
+    def _pack(self, values: list[Sum], word: int) -> Tensor:
+        """The values, cut in chunks: all that is for member 0 and the word, then all that is for member 1, ..."""
+        if len(values) not in self._sent:
+            self._sent[len(values)] = self._cut(len(values))
+        sent, pieces = self._sent[len(values)]
+        for (gradients, statistics), places in zip(values, pieces, strict=True):
+            segments = [None if gradient is None else in_memory_order(gradient) for gradient in gradients]
+            flags = torch.tensor([g is not None for g in gradients], dtype=sent.dtype, device=sent.device)
+            segments.append(flags if statistics is None else torch.cat([statistics, flags]))
+            sources, targets = [], []
+            for segment, part, target in places:
+                source = segments[segment]
+                if source is None:
+                    target.fill_(NOTHING)
+                else:
+                    sources.append(source if part is None else source[part])
+                    targets.append(target)
+            torch._foreach_copy_(targets, sources)
+        mark = torch.tensor([word & 0xFFFF, word >> 16], dtype=sent.dtype, device=sent.device)
+        sent.view(self._group.size, -1)[:, -WORD:] = mark
+        return sent
+
+    def _cut(self, values: int) -> tuple[Tensor, list[list[_Piece]]]:
+        """A buffer for that many values, and where in it the pieces of each value belong."""
+        stride = values * self._chunk + WORD
+        sent = self._empty(self._group.size * stride)
+        pieces: list[list[_Piece]] = []
+        for value in range(values):
+            pieces.append([])
+            for segment, (first, last) in enumerate(self._segments):
+                done = first
+                while done < last:
+                    member, offset = divmod(done, self._chunk)
+                    size = min(last - done, self._chunk - offset)
+                    part = None if size == last - first else slice(done - first, done - first + size)
+                    place = member * stride + value * self._chunk + offset
+                    pieces[-1].append((segment, part, sent[place : place + size]))
+                    done += size
+        return sent, pieces
+
+    def _empty(self, length: int) -> Tensor:
+        return torch.zeros(length, dtype=self._layout.dtype, device=self._layout.device)
+
+
+#: (segment of the flat vector, its part or None for all, where that part goes).
+_Piece = tuple[int, slice | None, Tensor]
+
+
+def add(left: Sum, right: Sum) -> Sum:
+    """Adds the right sum to the left one, in place."""
+    statistics = left[1]
+    if statistics is not None and right[1] is not None:
+        statistics.add_(right[1])
+    return add_gradients(left[0], right[0]), statistics
+
+
+def add_gradients(left: Gradients, right: Gradients) -> Gradients:
+    """Adds the right gradients to the left ones, in place."""
+    both = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if both:
+        torch._foreach_add_([a for a, _ in both], [b for _, b in both])
+    return [b if a is None else a for a, b in zip(left, right, strict=True)]
+
+
+def _root(parts: Iterable[tuple[Block, Tensor]], shards: int) -> Tensor:
+    fold: Fold[Tensor] = Fold(shards, Tensor.add_)
+    for block, vector in parts:
+        fold.push(block, vector)
+    return fold.root()
