@@ -41,7 +41,7 @@ def messages(sizes: Sequence[int], chunk: int = CHUNK, large: int = LARGE) -> It
         if size >= large:
             yield [number]
         elif size:
-            if filled + size > chunk:
+            if together and filled + size > chunk:
                 yield together
                 together, filled = [], 0
             together.append(number)
