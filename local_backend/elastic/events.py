@@ -111,7 +111,7 @@ class TaskDone:
 
 @dataclass(frozen=True)
 class Kept:
-    """A state from which training can go on when no worker is left: in a file, or here when no file could be written."""
+    """A state from which training can go on when no worker is left: in a file, or here when none could be written."""
 
     worker: int
     version: int
@@ -227,6 +227,8 @@ class Switched:
     counts: tuple[int, ...]
     #: Applied steps that all of them have.
     step: int
+    #: Whether it was wanted, not made because a member was lost.
+    planned: bool = True
 
 
 @dataclass(frozen=True)

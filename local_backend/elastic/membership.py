@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from local_backend.elastic.events import Action, Kill, Note, Ready, Send, Spawn, Switched
+from local_backend.elastic.events import Action, Kept, Kill, Note, Ready, Send, Spawn, Switched
 
 #: A slot whose workers ended this many times in a row before they took part is not used any more.
 SLOT_FAILURES = 3
@@ -37,6 +37,10 @@ class Peer:
     stage: Stage = Stage.STARTING
     #: Steps that are in its state.
     applied: int = 0
+    #: Whether it has been in a generation, and so has a state that training got to.
+    holder: bool = False
+    #: What it was when it was lost, as long as the history does not say so.
+    lost: Stage | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,15 @@ class Crew:
     active: Generation = NOBODY
     #: Members of the active generation that have not entered it yet.
     entering: frozenset[int] = frozenset()
-    #: Members before the active generation, for its announcement.
+    #: Members before the active generation.
     before: tuple[int, ...] = ()
+    #: Whether the active generation was wanted, not made because of a death; and whether its members were told to enter
+    #: it, or those before agreed to switch, each by itself.
+    planned: bool = True
+    told: bool = True
+    #: Members before it that are not in it, as long as they have not said that they are out: others may need them to
+    #: complete the step in which all were to switch.
+    stragglers: frozenset[int] = frozenset()
     pending: Generation | None = None
     formed: frozenset[int] = frozenset()
     confirmed: bool = False
@@ -96,6 +107,13 @@ class Crew:
         good = [slot for slot in self.slots if self.failures.get(slot, 0) < SLOT_FAILURES]
         return tuple(good[: self.most])
 
+    @property
+    def called(self) -> tuple[int, ...]:
+        """Newcomers that were told to enter the pending generation and wait inside."""
+        if self.pending is None or not self.confirmed:
+            return ()
+        return tuple(worker for worker in self.pending.members if worker not in self.active.members)
+
 
 Outcome = tuple[Crew, tuple[Action, ...]]
 
@@ -106,21 +124,19 @@ def even(shards: int, workers: int) -> tuple[int, ...]:
     return tuple(least + (i < longer) for i in range(workers))
 
 
-def staff(crew: Crew, plan: Mapping[str, Any] | None, trained: bool) -> Outcome:
+def staff(crew: Crew, plan: Mapping[str, Any] | None) -> Outcome:
     """Start workers on empty slots, let those go that take no part and have lost their slot, let arrived ones load.
 
-    `plan` is sent along once there is one; `trained` says that newcomers will get a state from others.
+    `plan` is sent along once there is one; newcomers get a state from others then.
     """
     actions: list[Action] = []
-    kept: set[str] = set()
-    for worker in sorted(crew.peers):
-        peer = crew.peers[worker]
-        if peer.stage not in (Stage.MEMBER, Stage.LEAVING) and peer.slot not in crew.usable:
+    usable, taken = crew.usable, {peer.slot for peer in crew.peers.values()}
+    for worker in crew.at(Stage.STARTING, Stage.WAITING, Stage.LOADING, Stage.READY):
+        if crew.peers[worker].slot not in usable and worker not in crew.called:
             crew = crew.put([worker], stage=Stage.LEAVING)
             actions.append(Kill(worker))
-        kept.add(peer.slot)
-    for slot in crew.usable:
-        if slot not in kept:
+    for slot in usable:
+        if slot not in taken:
             worker = crew.spawned + 1
             crew = replace(crew, spawned=worker, peers={**crew.peers, worker: Peer(slot)})
             actions.append(Spawn(worker, slot))
@@ -130,13 +146,14 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None, trained: bool) -> Outcome:
         waiting = () if crew.at(Stage.LOADING) else waiting[:1]
     for worker in waiting:
         crew = crew.put([worker], stage=Stage.LOADING)
-        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": trained}))
+        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": plan is not None}))
     return crew, tuple(actions)
 
 
 def wanted(crew: Crew) -> tuple[int, ...]:
     """Members that the generation after the active one should have."""
-    stay = [worker for worker in crew.active.members if crew.peers[worker].slot in crew.usable]
+    usable = crew.usable
+    stay = [worker for worker in crew.active.members if crew.peers[worker].slot in usable]
     return (*stay, *crew.at(Stage.READY))[: crew.most]
 
 
@@ -149,12 +166,13 @@ def propose(crew: Crew, members: tuple[int, ...], counts: tuple[int, ...] | None
 
 
 def cancel(crew: Crew) -> Outcome:
-    """The pending generation will not be; nobody has switched to it."""
-    assert crew.pending is not None
-    everyone = sorted({*crew.active.members, *crew.pending.members} & set(crew.peers))
+    """The pending generation, which is not confirmed, will not be."""
+    assert crew.pending is not None and not crew.confirmed
+    everyone = sorted({*crew.active.members, *crew.pending.members})
+    alive = [w for w in everyone if w in crew.peers and crew.peers[w].stage is not Stage.LEAVING]
     number = crew.pending.number
-    crew = replace(crew, pending=None, formed=frozenset(), confirmed=False)
-    return crew, tuple(Send(worker, {"op": "cancel", "generation": number}) for worker in everyone)
+    crew = replace(crew, pending=None, formed=frozenset())
+    return crew, tuple(Send(worker, {"op": "cancel", "generation": number}) for worker in alive)
 
 
 def confirm(crew: Crew) -> Outcome:
@@ -162,7 +180,7 @@ def confirm(crew: Crew) -> Outcome:
     assert crew.pending is not None
     number = crew.pending.number
     old = [Send(worker, {"op": "confirm", "generation": number}) for worker in crew.active.members]
-    new = [_enter(worker, number) for worker in crew.pending.members if worker not in crew.active.members]
+    new = [summon(worker, number) for worker in crew.pending.members if worker not in crew.active.members]
     return replace(crew, confirmed=True), (*old, *new)
 
 
@@ -172,11 +190,10 @@ def call(crew: Crew) -> Outcome:
     number, before = crew.pending.number, crew.active.members
     new = () if crew.confirmed else crew.pending.members
     everyone = sorted({*before, *new})
-    crew = activate(crew)
-    return crew, tuple(_enter(worker, number) for worker in everyone)
+    return activate(crew, told=True), tuple(summon(worker, number) for worker in everyone)
 
 
-def activate(crew: Crew, planned: bool = True) -> Crew:
+def activate(crew: Crew, told: bool = False, planned: bool = True) -> Crew:
     """The pending generation is the active one from now on."""
     assert crew.pending is not None
     old, new = crew.active.members, crew.pending
@@ -188,6 +205,9 @@ def activate(crew: Crew, planned: bool = True) -> Crew:
         active=new,
         entering=frozenset(new.members),
         before=old,
+        planned=planned,
+        told=told,
+        stragglers=frozenset() if told else frozenset(leavers),
         pending=None,
         formed=frozenset(),
         confirmed=False,
@@ -196,41 +216,71 @@ def activate(crew: Crew, planned: bool = True) -> Crew:
     )
 
 
-def regroup(crew: Crew, members: tuple[int, ...], restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Outcome:
-    """Members drop what they have and enter a new generation at once. The first of them loads `restore` before."""
+def regroup(crew: Crew, members: tuple[int, ...], kept: Kept | None) -> Outcome:
+    """Members drop what they have and enter a new generation at once.
+
+    When none of them is known to have a state that training got to, the first one loads `kept` before.
+    """
+    restore, blob = None, b""
+    if kept is not None and not any(crew.peers[worker].holder for worker in members):
+        restore, blob = {"path": kept.path, "version": kept.version}, kept.blob
     generation = Generation(crew.issued + 1, members, even(crew.shards, len(members)))
-    crew = activate(replace(crew, issued=generation.number, pending=generation), planned=False)
+    crew = replace(crew, issued=generation.number, pending=generation, confirmed=False)
+    crew = activate(crew, told=True, planned=False)
     actions: list[Action] = [_prepare(worker, generation) for worker in members]
     for i, worker in enumerate(members):
-        first = i == 0 and restore is not None
-        actions.append(_enter(worker, generation.number, restore if first else None, blob if first else b""))
+        actions.append(summon(worker, generation.number, *(() if i else (restore, blob))))
     return crew, tuple(actions)
+
+
+def disband(crew: Crew) -> Crew:
+    """There are no members any more."""
+    active = replace(NOBODY, number=crew.active.number)
+    return replace(crew, active=active, entering=frozenset(), pending=None, formed=frozenset(), confirmed=False)
 
 
 def enter(crew: Crew, worker: int, generation: int, applied: int) -> Outcome:
     """A worker has entered a generation."""
-    if crew.pending is not None and crew.pending.number == generation:
+    pending = crew.pending
+    if pending is not None and crew.confirmed and pending.number == generation and worker in pending.members:
         crew = activate(crew)
     if crew.active.number != generation or worker not in crew.entering:
         return crew, ()
-    crew = replace(crew.put([worker], applied=applied), entering=crew.entering - {worker})
+    crew = replace(crew.put([worker], applied=applied, holder=True), entering=crew.entering - {worker})
     if crew.entering:
         return crew, ()
-    return crew, (Switched(generation, crew.before, crew.active.members, crew.active.counts, applied),)
+    active = crew.active
+    return crew, (Switched(generation, crew.before, active.members, active.counts, applied, crew.planned),)
 
 
-def bury(crew: Crew, worker: int, how: str) -> Outcome:
-    """A process has ended."""
+def lose(crew: Crew, worker: int) -> Crew:
+    """A worker takes part no more; its slot is free once its process has ended."""
     peer = crew.peers[worker]
-    crew = replace(crew, peers={w: p for w, p in crew.peers.items() if w != worker})
-    if peer.stage in (Stage.MEMBER, Stage.LEAVING):
+    if peer.stage is Stage.LEAVING:
+        return crew
+    crew = crew.put([worker], stage=Stage.LEAVING, lost=peer.stage)
+    if peer.stage is Stage.MEMBER:
+        return replace(crew, deaths=crew.deaths + 1)
+    return replace(crew, failures={**crew.failures, peer.slot: crew.failures.get(peer.slot, 0) + 1})
+
+
+def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
+    """Say in the history how a worker was lost, unless that was said."""
+    peer = crew.peers[worker]
+    if peer.lost is None:
         return crew, ()
-    count = crew.failures.get(peer.slot, 0) + 1
-    crew = replace(crew, failures={**crew.failures, peer.slot: count})
-    text = f"worker-{worker} {how} while {peer.stage.value} on {peer.slot}"
-    if count >= SLOT_FAILURES:
-        text += f"; {peer.slot} is not used any more: {count} workers in a row ended there before they took part"
-    return crew, (Note(text),)
+    text = f"step {step}: worker-{worker} {how}"
+    if peer.lost is not Stage.MEMBER:
+        text = f"worker-{worker} {how} while {peer.lost.value} on {peer.slot}"
+        count = crew.failures.get(peer.slot, 0)
+        if count >= SLOT_FAILURES:
+            text += f"; {peer.slot} is not used any more: {count} workers in a row ended there before they took part"
+    return crew.put([worker], lost=None), (Note(text),)
+
+
+def bury(crew: Crew, worker: int) -> Crew:
+    """The process of a worker that was lost, or had left, has ended."""
+    return replace(crew, peers={w: peer for w, peer in crew.peers.items() if w != worker})
 
 
 def _prepare(worker: int, generation: Generation) -> Send:
@@ -245,5 +295,6 @@ def _prepare(worker: int, generation: Generation) -> Send:
     )
 
 
-def _enter(worker: int, number: int, restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Send:
+def summon(worker: int, number: int, restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Send:
+    """The order to leave everything and enter a generation, from a state that was kept if there is one."""
     return Send(worker, {"op": "enter", "generation": number, "restore": restore}, blob)

@@ -1,0 +1,160 @@
+"""What the hub has done between epochs, and at the end: files, validation, the final state.
+
+The work of a boundary is a list of tasks, handed out one at a time to whoever is idle. Tasks of the dead are handed out
+again; none needs another worker, so a death costs no more than its task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from local_backend.elastic import membership
+from local_backend.elastic.events import Action, AtBoundary, End, Finished, Kill, Send, TaskDone, Validated, accuracy
+from local_backend.elastic.hub_state import Outcome, Phase, State, Task
+from local_backend.elastic.membership import Stage
+from local_backend.elastic.plan import batches
+
+
+def at_boundary(state: State, event: AtBoundary) -> Outcome:
+    """A worker waits for orders. One that enters a generation meanwhile says so again when it is in it."""
+    crew, worker = state.crew, event.worker
+    state = replace(state, saved=state.saved or event.saved)
+    if state.plan is None or worker not in state.members or worker in crew.entering:
+        return state, ()
+    steps = (event.epoch + 1) * state.plan.steps_per_epoch
+    state = replace(state, crew=crew.put([worker], applied=max(crew.peers[worker].applied, steps)))
+    if event.epoch < state.epoch and event.epoch + 1 < state.course.epochs:
+        # All is done there: it comes from an older state, or its order was lost with its generation.
+        return state, (Send(worker, _onward(state, event.epoch)),)
+    return replace(state, idle=state.idle | {worker}), ()
+
+
+def task_done(state: State, event: TaskDone) -> Outcome:
+    """A task is done, and maybe the worker waits for another one."""
+    worker = event.worker
+    if worker not in state.doing:
+        return state, ()
+    doing = {other: task for other, task in state.doing.items() if other != worker}
+    idle = {worker} & set(state.members) - state.crew.entering
+    return replace(state, doing=doing, idle=state.idle | idle, tested=state.tested + event.results), ()
+
+
+def open_boundary(state: State) -> Outcome:
+    """The boundary begins when all members are at it and the epoch's last step is committed."""
+    if state.phase is not Phase.TRAINING or not state.gathered or state.plan is None:
+        return state, ()
+    done = min(state.epoch + 1, state.course.epochs)
+    if state.committed < done * state.plan.steps_per_epoch:
+        return state, ()
+    if state.epoch == state.course.epochs:
+        return _finish(state)
+    return replace(state, phase=Phase.BOUNDARY, todo=_tasks(state), tested=()), ()
+
+
+def _tasks(state: State) -> tuple[Task, ...]:
+    """What is to be done after the state's epoch: saving comes before validation."""
+    course, done = state.course, state.epoch + 1
+    final = done == course.epochs
+    tasks = []
+    if final and not state.saved:
+        tasks.append(Task({"op": "artifacts", "epoch": state.epoch}, writer=True))
+    if final or (course.checkpoint_freq and done % course.checkpoint_freq == 0):
+        tasks.append(Task({"op": "save", "epoch": done, "final": final}, writer=True))
+    if course.validation_freq and done % course.validation_freq == 0:
+        assert state.crew.data is not None
+        for part in batches(state.crew.data.test_batches, course.test_chunk):
+            tasks.append(Task({"op": "test", "first": part.start, "last": part.stop}))
+    return tuple(tasks)
+
+
+def assign(state: State) -> Outcome:
+    """Gives work to the idle; when none is left and all are idle, ends the boundary."""
+    pending = state.crew.pending
+    if state.phase is not Phase.BOUNDARY or state.crew.entering or not state.members:
+        return state, ()
+    if pending is not None and state.crew.formed.issuperset(pending.members):
+        # It stands: no new work until everybody is in it.
+        return state, ()
+    actions: list[Action] = []
+    todo, doing, idle = list(state.todo), dict(state.doing), set(state.idle)
+    for worker in sorted(state.idle):
+        writes = worker == min(state.members)
+        task = next((task for task in todo if writes or not task.writer), None)
+        if task is not None:
+            todo.remove(task)
+            doing[worker] = task
+            idle.remove(worker)
+            actions.append(Send(worker, {**task.message, "boundary": state.epoch}))
+    state = replace(state, todo=tuple(todo), doing=doing, idle=frozenset(idle))
+    if todo or doing or not state.gathered:
+        return state, tuple(actions)
+    return _leave(state)
+
+
+def _leave(state: State) -> Outcome:
+    """The boundary is over: on with the next epoch, or to the end."""
+    epoch, tested = state.epoch, tuple(sorted(state.tested, key=lambda result: result.number))
+    actions: tuple[Action, ...] = (Validated(epoch, tested),) if tested else ()
+    accuracies = {**state.accuracies, epoch: accuracy(tested)}
+    state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, tested=(), accuracies=accuracies)
+    if state.epoch == state.course.epochs:
+        state, more = _finish(state)
+        return state, actions + more
+    state = replace(state, idle=frozenset())
+    return state, (*actions, *(Send(worker, _onward(state, epoch)) for worker in state.members))
+
+
+def _onward(state: State, epoch: int) -> dict[str, Any]:
+    """What a worker does after the boundary of an epoch."""
+    op = "finish" if epoch + 1 == state.course.epochs else "go"
+    return {"op": op, "epoch": epoch, "accuracy": state.accuracies.get(epoch), "writer": state.writer}
+
+
+# --- the end
+
+
+def _finish(state: State) -> Outcome:
+    """All that was to be done is done; members stay as they are until the final state is here."""
+    crew = state.crew
+    actions: tuple[Action, ...] = ()
+    if crew.pending is not None and not crew.confirmed:
+        crew, actions = membership.cancel(crew)
+    # Newcomers that were called already wait inside until they are told to end.
+    crew = replace(crew, pending=None, formed=frozenset(), confirmed=False)
+    state = replace(
+        state, crew=crew, phase=Phase.FINISHING, writer=min(state.members), heir=False, idle=frozenset(),
+        finished=frozenset(),
+    )
+    message = _onward(state, state.course.epochs - 1)
+    return state, (*actions, *(Send(worker, message) for worker in state.members))
+
+
+def finished(state: State, event: Finished) -> Outcome:
+    """A member is done with the job."""
+    worker = event.worker
+    if state.phase is not Phase.FINISHING or worker not in state.members:
+        return state, ()
+    # An heir says first that it is done, for all were told to be, and then brings the state.
+    brings = worker == state.writer and (worker in state.finished or not state.heir)
+    result = event.state if brings else state.result
+    return replace(state, finished=state.finished | {worker}, result=result), ()
+
+
+def unfinished(state: State) -> Outcome:
+    """A member died after the last step: the others have all there is to have."""
+    alive = state.alive
+    crew = replace(state.crew, active=replace(state.crew.active, members=alive))
+    state = replace(state, crew=crew)
+    if state.result is not None or not alive or state.writer in alive:
+        return state, ()
+    return replace(state, writer=alive[0], heir=True), (Send(alive[0], {"op": "state"}),)
+
+
+def conclude(state: State) -> Outcome:
+    """The end, when all members are done and the final state is here."""
+    if state.phase is not Phase.FINISHING or state.result is None or not state.finished.issuperset(state.members):
+        return state, ()
+    peers = state.crew.peers
+    away = [Kill(w) if peers[w].stage is Stage.STARTING else Send(w, {"op": "bye"}) for w in sorted(peers)]
+    return replace(state, phase=Phase.ENDED), (*away, End(state.result))

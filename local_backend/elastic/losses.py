@@ -1,0 +1,132 @@
+"""How the hub goes on without a worker: members that are left meet again, or new ones begin from what was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from local_backend.elastic import membership, parking
+from local_backend.elastic.boundary import unfinished
+from local_backend.elastic.events import Action, Broken, Failed, Gone, Hung, Kill, Lost, Note, Send
+from local_backend.elastic.hub_state import Outcome, Phase, State, fail, requeue, then, with_crew
+from local_backend.elastic.membership import Stage
+
+#: The job fails when it was broken off this many times without getting on.
+BREAKS = 3
+
+
+def broken(state: State, event: Broken) -> Outcome:
+    """Members lost each other, whoever is to blame; the dead are told apart by their own events."""
+    crew, worker, generation = state.crew, event.worker, event.generation
+    if state.phase is Phase.FINISHING:
+        return state, ()
+    if worker in state.parking:
+        return parking.hurry(state, worker)
+    if crew.peers[worker].stage is Stage.LEAVING:
+        return state, (Send(worker, {"op": "bye"}),)
+    active = generation == crew.active.number and worker in state.members
+    called = crew.pending is not None and generation == crew.pending.number and worker in crew.called
+    behind = generation < crew.active.number and worker in crew.entering and not crew.told
+    if not (active or called or behind):
+        return state, ()
+    return _regroup(state, f"worker-{worker} lost the connection to a member", explained=False)
+
+
+def lost(state: State, event: Lost) -> Outcome:
+    """It takes part no more; its slot is free when its process has ended."""
+    worker, hung = event.worker, isinstance(event, Hung)
+    leaving = state.crew.peers[worker].stage is Stage.LEAVING
+    why = event.why if isinstance(event, Hung) else "has lost its connection"
+    following: list[Callable[[State], Outcome]] = []
+    if hung:
+        following.append(lambda s: with_crew(s, membership.tell(s.crew, worker, why, s.committed)))
+    if hung or not leaving:
+        following.append(lambda s: (s, (Kill(worker),)))
+    return then(_without(state, worker, why), *following)
+
+
+def gone(state: State, event: Gone) -> Outcome:
+    """Its process has ended."""
+    worker = event.worker
+    return then(
+        _without(state, worker, event.how),
+        lambda s: with_crew(s, membership.tell(s.crew, worker, event.how, s.committed)),
+        lambda s: (replace(s, crew=membership.bury(s.crew, worker)), ()),
+    )
+
+
+def failed(state: State, event: Failed) -> Outcome:
+    """An exception ends the job, unless it is of a worker that takes part no more."""
+    worker = event.worker
+    if state.crew.peers[worker].stage is Stage.LEAVING and worker not in state.parking:
+        return state, (Note(f"worker-{worker} failed when it had left already: {event.summary}"),)
+    return fail(state, f"worker {worker}: {event.summary}", event)
+
+
+def _without(state: State, worker: int, why: str) -> Outcome:
+    """Go on without a worker, whatever its part was. Harmless when that has been done already."""
+    crew = state.crew
+    member, called, pending = worker in state.alive, worker in crew.called, crew.pending
+    needed = bool(crew.entering) and worker in crew.stragglers
+    state = replace(state, crew=membership.lose(crew, worker))
+    if worker in state.parking:
+        return parking.abandoned(state, worker)
+    if state.phase is Phase.FINISHING:
+        return then(_count(state, f"worker-{worker} {why}"), unfinished) if member else (state, ())
+    if member or called or needed:
+        return _regroup(state, f"worker-{worker} {why}")
+    if pending is not None and worker in pending.members:
+        return with_crew(state, membership.cancel(state.crew))
+    return state, ()
+
+
+def _count(state: State, why: str) -> Outcome:
+    """Training was broken off; too often at one step, and the job fails."""
+    breaks = state.breaks + 1 if state.broken_at == state.committed else 1
+    state = replace(state, broken_at=state.committed, breaks=breaks)
+    if breaks < BREAKS:
+        return state, ()
+    return fail(state, f"{why}; training was broken off {breaks} times at step {state.committed} and did not get on")
+
+
+def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
+    """Members that are left meet again, with newcomers that were called; whoever is behind copies from who is ahead.
+
+    `explained` says that a worker is known to be lost. When the others noticed first, that is one break, not two.
+    """
+    known = explained and state.unexplained
+    counted = (state, ()) if known else _count(state, why)
+    return then(counted, lambda s: _meet(replace(s, unexplained=not explained)))
+
+
+def _meet(state: State) -> Outcome:
+    crew = state.crew
+    alive = (*state.alive, *(worker for worker in crew.called if crew.peers[worker].stage is Stage.READY))
+    state = replace(requeue(state, sorted(set(state.doing) - set(alive))), idle=frozenset())
+    if not alive:
+        state = replace(state, crew=membership.disband(crew))
+        return state, (Note(f"step {state.committed}: no worker is left"),)
+    return with_crew(state, membership.regroup(crew, alive, state.kept))
+
+
+def revive(state: State) -> Outcome:
+    """Without members, those who are ready go on from the state that was kept, or begin."""
+    crew = state.crew
+    if not state.running or state.members or state.parking:
+        return state, ()
+    if crew.slots and not crew.usable:
+        return fail(state, "no worker could be started on any slot of the job; the launcher log says why")
+    ready = crew.at(Stage.READY)[: crew.most]
+    if not ready:
+        return state, ()
+    actions: tuple[Action, ...] = ()
+    if state.kept is not None:
+        steps = state.kept.version // 4
+        actions = (Note(f"recovered at step {state.committed} from the snapshot of step {steps}"),)
+    elif state.committed:
+        actions = (Note("no snapshot was taken yet: training begins again, and gives the same results"),)
+    # A boundary is come to again, and only the rest of its work is done.
+    phase = Phase.TRAINING if state.phase is Phase.FINISHING else state.phase
+    state = replace(state, phase=phase, idle=frozenset(), finished=frozenset(), unexplained=False)
+    state, more = with_crew(state, membership.regroup(crew, ready, state.kept))
+    return state, actions + more

@@ -1,0 +1,392 @@
+"""A worker without a process: says what a real one says, moves when it is told to. `simulation` is its world.
+
+Collectives are places where all members of a generation meet: all have to come, then each comes out on its own; when a
+member has died or gone elsewhere, the others come out or see a break, as it happens. The state of a worker is a checksum
+of all that was ever done to it, so that a step applied twice, left out or computed from another state shows in every
+result from there on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from local_backend.elastic import hub
+from local_backend.elastic.events import (
+    Arrived,
+    AtBoundary,
+    BatchResult,
+    Broken,
+    Entered,
+    Event,
+    Finished,
+    Formed,
+    Left,
+    Published,
+    Ready,
+    Stepped,
+    TaskDone,
+    accuracy,
+)
+from local_backend.elastic.membership import even
+from local_backend.elastic.plan import Plan
+
+if TYPE_CHECKING:
+    from simulation import World
+
+#: Stages of a version.
+ENDED, BEGUN = 1, 2
+
+
+def mix(*values: object) -> int:
+    return crc32(repr(values).encode())
+
+
+def computed(plan: Plan, state: int, step: int, shard: int) -> BatchResult:
+    """What computing a shard from a state gives."""
+    size = plan.size_of_shard(step % plan.steps_per_epoch, shard)
+    return BatchResult(shard, size, float(mix(state, step, shard)), mix(state, shard) % (size + 1))
+
+
+def validated(state: int, batch: int) -> BatchResult:
+    return BatchResult(batch, 2, float(mix(state, "test", batch)), mix(state, batch) % 3)
+
+
+@dataclass
+class Undisturbed:
+    """What a training gives that nothing happens to."""
+
+    plan: Plan
+    course: hub.Course
+    test_batches: int
+    commits: list[tuple[int, int, tuple[BatchResult, ...]]] = field(default_factory=list)
+    validations: list[tuple[int, tuple[BatchResult, ...]]] = field(default_factory=list)
+    files: dict[object, int] = field(default_factory=dict)
+    final: bytes = b""
+
+    def __post_init__(self) -> None:
+        plan, course, state = self.plan, self.course, mix("begin", 0, None, 0)
+        for epoch in range(plan.epochs):
+            for step in range(plan.steps_per_epoch):
+                done = epoch * plan.steps_per_epoch + step
+                results = tuple(computed(plan, state, done, shard) for shard in range(plan.active_shards(step)))
+                self.commits.append((epoch, step, results))
+                state = mix(state, done)
+            state, tested = mix(state, "end"), ()
+            if epoch + 1 == plan.epochs or (course.checkpoint_freq and (epoch + 1) % course.checkpoint_freq == 0):
+                self.files["save", epoch + 1] = state
+            if self.test_batches and course.validation_freq and (epoch + 1) % course.validation_freq == 0:
+                tested = tuple(validated(state, batch) for batch in range(self.test_batches))
+                self.validations.append((epoch, tested))
+            if epoch + 1 < plan.epochs:
+                state = mix("begin", epoch + 1, accuracy(tested), state)
+        self.files["artifacts"] = state
+        self.final = repr(state).encode()
+
+
+class Group:
+    """The members of a generation as far as they are connected."""
+
+    def __init__(self, members: tuple[int, ...], counts: tuple[int, ...]) -> None:
+        self.members, self.counts = members, counts
+        self.versions: dict[int, tuple[int, int]] = {}
+        #: The state that holders send, once one of them has begun to.
+        self.sent: tuple[int, int] | None = None
+        self.sums: dict[int, dict[int, tuple[int, tuple[int, ...], int]]] = {}
+        #: Members that have died or dropped their connections.
+        self.away: set[int] = set()
+
+    def holders(self) -> list[int]:
+        top = max(self.versions.values())
+        return [member for member in self.members if self.versions[member] == top]
+
+
+class Worker:
+    """A process. `moves` are what its main thread could do next; `hear` is its control thread."""
+
+    def __init__(self, world: World, number: int, slot: str) -> None:
+        self.world, self.number, self.slot = world, number, slot
+        self.alive, self.stopped, self.ended = True, False, False
+        self.says: deque[Event] = deque()
+        self.mail: deque[tuple[dict[str, Any], bytes]] = deque()
+        self.orders: deque[tuple[dict[str, Any], bytes]] = deque()
+        self.proposals: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.found: dict[int, set[str]] = {}
+        self.called, self.word, self.generation = 0, 0, 0
+        self.group: Group | None = None
+        self.mode: Callable[[], Iterator[Callable[[], None]]] = self.arriving
+        self.version, self.content = 0, 0
+        self.fresh = False
+        self.task: dict[str, Any] = {}
+        self.phase = "starting"
+
+    # --- the control thread
+
+    def hear(self) -> None:
+        message, blob = self.mail.popleft()
+        number = message.get("generation", 0)
+        match message["op"]:
+            case "prepare":
+                members, counts = tuple(message["members"]), tuple(message["counts"])
+                self.proposals[number] = members, counts
+                if self.number in members:
+                    self.found = {number: {str(self.number)}}
+                    self.says.append(Published(self.number, number, str(self.number), b"address"))
+                    self.formed(number)
+            case "address" if number in self.found:
+                self.found[number].add(message["key"])
+                self.formed(number)
+            case "address":
+                pass
+            case "cancel":
+                self.found.pop(number, None)
+            case "confirm":
+                assert self.connected(number) or self.number not in self.proposals[number][0]
+                self.word = number
+            case "ping":
+                self.world.pongs.append((self.number, self.phase))
+            case op:
+                if op == "enter":
+                    self.called = max(self.called, number)
+                self.orders.append((message, blob))
+
+    def formed(self, number: int) -> None:
+        if self.connected(number):
+            self.says.append(Formed(self.number, number))
+
+    def connected(self, number: int) -> bool:
+        return number in self.found and self.found[number] == {str(m) for m in self.proposals[number][0]}
+
+    # --- the main thread: in each mode, what may happen next
+
+    def moves(self) -> Iterator[Callable[[], None]]:
+        return self.mode()
+
+    def arriving(self) -> Iterator[Callable[[], None]]:
+        def connect() -> None:
+            self.says.append(Arrived(self.number))
+            self.mode = self.waiting
+
+        yield connect
+
+    def waiting(self) -> Iterator[Callable[[], None]]:
+        if self.orders:
+            yield lambda: self.obey(*self.orders.popleft())
+
+    def obey(self, message: dict[str, Any], blob: bytes) -> None:
+        match message["op"]:
+            case "load":
+                self.mode = self.loading
+            case "bye":
+                self.ended = True
+                self.world.die(self, "has ended")
+            case "keep":
+                self.world.keep(self)
+            case "enter" if message["generation"] > self.generation:
+                self.enter(message["generation"], message["restore"], blob)
+            case "state":
+                self.says.append(Finished(self.number, repr(self.content).encode()))
+            case _:
+                pass  # of a generation or a boundary that is over
+
+    def loading(self) -> Iterator[Callable[[], None]]:
+        def load() -> None:
+            self.says.append(Ready(self.number, self.world.samples, self.world.test_batches))
+            self.mode = self.waiting
+
+        yield load
+
+    def enter(self, number: int, restore: dict[str, Any] | None = None, blob: bytes = b"") -> None:
+        if self.number not in self.proposals[number][0]:
+            self.says.append(Left(self.number))
+            self.mode = self.waiting
+            return
+        self.generation = number
+        if restore is not None and (restore["version"] > self.version or self.world.careless):
+            self.version, self.content = self.world.load(restore["path"], blob)
+        self.mode = self.entering
+
+    def interrupted(self) -> Iterator[Callable[[], None]]:
+        """Called elsewhere, or a member is away."""
+
+        def drop() -> None:
+            if self.group is not None:
+                self.group.away.add(self.number)
+            self.group, self.mode = None, self.waiting
+
+        def see() -> None:
+            drop()
+            self.says.append(Broken(self.number, self.generation))
+
+        if self.called > self.generation:
+            yield drop
+        elif self.mode != self.entering and self.group is not None and self.group.away:
+            yield see
+
+    def entering(self) -> Iterator[Callable[[], None]]:
+        def join() -> None:
+            old = self.group
+            self.group = self.world.group(self.generation, *self.proposals[self.generation])
+            self.group.versions[self.number] = self.version, self.content
+            self.mode = lambda: self.meeting(old)
+
+        yield from self.interrupted()
+        if self.connected(self.generation):
+            yield join
+
+    def meeting(self, old: Group | None) -> Iterator[Callable[[], None]]:
+        group = self.group
+        assert group is not None
+
+        def come_out() -> None:
+            if old is not None:
+                old.away.add(self.number)
+            if self.number in group.holders():
+                group.sent = self.version, self.content
+                self.arrive()
+            else:
+                self.mode = self.copying
+
+        yield from self.interrupted()
+        if len(group.versions) == len(group.members):
+            yield come_out
+
+    def copying(self) -> Iterator[Callable[[], None]]:
+        group = self.group
+        assert group is not None
+
+        def copy() -> None:
+            assert group.sent is not None
+            self.version, self.content = group.sent
+            self.arrive()
+
+        yield from self.interrupted()
+        if group.sent is not None:
+            yield copy
+
+    def arrive(self) -> None:
+        self.says.append(Entered(self.number, self.generation, self.version // 4))
+        self.fresh, self.mode = True, self.going
+
+    def going(self) -> Iterator[Callable[[], None]]:
+        """What the version says is next: callbacks, a step, the boundary."""
+        plan = self.world.plan
+        assert plan is not None
+        applied, stage = divmod(self.version, 4)
+        epoch, within = divmod(applied, plan.steps_per_epoch)
+        if within or stage == BEGUN:
+            yield from self.interrupted()
+            yield lambda: self.compute(plan, applied)
+        elif stage == ENDED:
+            yield lambda: self.report(plan, epoch - 1)
+        elif applied == 0:
+            yield lambda: self.begin(0, None)
+        else:
+            yield self.end
+
+    def begin(self, epoch: int, told: float | None) -> None:
+        self.version, self.content = self.version // 4 * 4 + BEGUN, mix("begin", epoch, told, self.content)
+        self.mode = self.going
+
+    def end(self) -> None:
+        self.version, self.content = self.version + ENDED, mix(self.content, "end")
+
+    def compute(self, plan: Plan, step: int) -> None:
+        assert self.group is not None
+        shards = self.shards(plan, step)
+        results = tuple(computed(plan, self.content, step, shard) for shard in shards)
+        self.says.append(Stepped(self.number, step, results, 0.1))
+        self.group.sums.setdefault(step, {})[self.number] = self.word, shards, self.content
+        self.mode = lambda: self.reducing(plan, step)
+
+    def shards(self, plan: Plan, step: int) -> tuple[int, ...]:
+        """In the first step after a switch only those compute that had the state before."""
+        group = self.group
+        assert group is not None
+        counts = dict(zip(group.members, group.counts, strict=True))
+        if self.fresh:
+            holders = group.holders()
+            counts = dict(zip(holders, even(plan.shards, len(holders)), strict=True))
+        self.fresh = False
+        first = sum(counts.get(m, 0) for m in group.members[: group.members.index(self.number)])
+        last = min(first + counts.get(self.number, 0), plan.active_shards(step % plan.steps_per_epoch))
+        return tuple(range(first, last))
+
+    def reducing(self, plan: Plan, step: int) -> Iterator[Callable[[], None]]:
+        group = self.group
+        assert group is not None
+        brought = group.sums[step]
+
+        def apply() -> None:
+            words, shards, states = zip(*brought.values(), strict=True)
+            assert set(states) == {self.content}, "members computed a step from different states"
+            within = step % plan.steps_per_epoch
+            assert sorted(s for part in shards for s in part) == list(range(plan.active_shards(within)))
+            self.version, self.content = (step + 1) * 4, mix(self.content, step)
+            self.world.maybe_keep(self)
+            self.mode = self.going
+            if min(words) == max(words) > self.generation:
+                self.enter(min(words))
+
+        yield from self.interrupted()
+        if len(brought) == len(group.members):
+            yield apply
+
+    def report(self, plan: Plan, epoch: int) -> None:
+        assert self.group is not None
+        saves = epoch + 1 == plan.epochs and self.number == self.group.members[0]
+        if saves:
+            self.world.save(self, "artifacts", self.content)
+        self.says.append(AtBoundary(self.number, epoch, saves))
+        self.mode = lambda: self.at_boundary(epoch)
+
+    def at_boundary(self, epoch: int) -> Iterator[Callable[[], None]]:
+        def take() -> None:
+            message, blob = self.orders.popleft()
+            match message["op"]:
+                case "save" | "test" | "artifacts":
+                    assert message["boundary"] == epoch
+                    self.mode = lambda: self.working(message, epoch)
+                case "go" if message["epoch"] == epoch:
+                    self.begin(epoch + 1, message["accuracy"])
+                case "finish":
+                    self.mode = lambda: self.finishing(message["writer"])
+                case "go":
+                    pass
+                case "enter" if message["generation"] > self.generation:
+                    self.obey(message, blob)
+                case op:
+                    assert op in ("bye", "keep", "enter"), op
+                    self.obey(message, blob)
+
+        def forget() -> None:
+            """What was not begun when the call came is not done."""
+            self.orders = deque(order for order in self.orders if order[0]["op"] in ("enter", "bye", "keep"))
+
+        if self.orders:
+            yield take
+        if self.called > self.generation and any(order[0]["op"] in ("save", "test", "go") for order in self.orders):
+            yield forget
+
+    def working(self, task: dict[str, Any], epoch: int) -> Iterator[Callable[[], None]]:
+        def do() -> None:
+            results: tuple[BatchResult, ...] = ()
+            if task["op"] == "test":
+                results = tuple(validated(self.content, batch) for batch in range(task["first"], task["last"]))
+            else:
+                self.world.save(self, ("save", task["epoch"]) if task["op"] == "save" else "artifacts", self.content)
+            self.says.append(TaskDone(self.number, results))
+            self.mode = lambda: self.at_boundary(epoch)
+
+        yield do
+
+    def finishing(self, writer: int) -> Iterator[Callable[[], None]]:
+        def finish() -> None:
+            state = repr(self.content).encode() if writer == self.number else b""
+            self.says.append(Finished(self.number, state))
+            self.mode = self.waiting
+
+        yield finish

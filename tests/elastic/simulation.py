@@ -1,0 +1,278 @@
+"""A whole job without processes: the hub, simulated workers, and a world that decides in random order who moves next,
+when a message arrives, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from local_backend.elastic import hub
+from local_backend.elastic.events import (
+    Action,
+    Allocated,
+    Begin,
+    Commit,
+    End,
+    Event,
+    Fail,
+    Gone,
+    Hung,
+    Impatient,
+    Kept,
+    Kill,
+    Lost,
+    Send,
+    Spawn,
+    Stepped,
+    Unbalanced,
+    Validated,
+)
+from local_backend.elastic.membership import Stage
+from local_backend.elastic.plan import Plan
+from simulated_worker import Group, Undisturbed, Worker
+
+T = TypeVar("T")
+ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How often things go wrong: chances per move, and how many faults there are at most."""
+
+    death: float = 0.0
+    massacre: float = 0.0
+    hang: float = 0.0
+    blame: float = 0.0
+    resize: float = 0.0
+    no_start: float = 0.0
+    snapshot: float = 0.1
+    faults: int = 10**6
+
+
+class World:
+    """One job. `run` carries it to its end."""
+
+    def __init__(
+        self, course: hub.Course, seed: int, weather: Weather, slots: int = 3, samples: int = 37, test_batches: int = 5
+    ) -> None:
+        self.random = random.Random(seed)
+        self.samples, self.test_batches, self.weather = samples, test_batches, weather
+        self.plan = Plan(samples, course.batch, course.step_samples, course.epochs, course.seed)
+        self.undisturbed = Undisturbed(self.plan, course, test_batches)
+        self.state = hub.begin(course)
+        self.workers: dict[int, Worker] = {}
+        self.groups: dict[int, Group] = {}
+        self.actions: list[Action] = []
+        self.snapshots: dict[str, tuple[int, int]] = {}
+        self.files: dict[object, int] = {}
+        self.pongs: deque[tuple[int, str]] = deque()
+        #: Worker → how it ended, as long as the hub does not know.
+        self.ended: dict[int, str] = {}
+        self.doomed: set[int] = set()
+        self.slots: tuple[str, ...] = ()
+        self.faults = 0
+        #: How fast workers and their connections are: some orders of events are rare with equal ones.
+        self.pace: dict[int, float] = {}
+        #: Restores are carried out even by workers that are further than the snapshot.
+        self.careless = self.random.random() < 0.3
+        #: Members that the hub learned to be lost since the last commit.
+        self.losses: set[int] = set()
+        self.committed = 0
+        self.allocate(ALL_SLOTS[:slots])
+
+    # --- what workers do to the world
+
+    def group(self, number: int, members: tuple[int, ...], counts: tuple[int, ...]) -> Group:
+        found = self.groups.setdefault(number, Group(members, counts))
+        assert (found.members, found.counts) == (members, counts)
+        return found
+
+    def die(self, worker: Worker, how: str) -> None:
+        """The process ends; what it said arrives, then the end of its connection and of itself, in any order."""
+        worker.alive = False
+        for group in self.groups.values():
+            if worker.number in group.members:
+                group.away.add(worker.number)
+        worker.says.append(Lost(worker.number))
+        self.ended[worker.number] = how
+        self.doomed.discard(worker.number)
+
+    def keep(self, worker: Worker) -> None:
+        path = f"{worker.version}-{worker.content}"
+        self.snapshots[path] = worker.version, worker.content
+        in_file = self.random.random() < 0.8
+        worker.says.append(Kept(worker.number, worker.version, path if in_file else "", b"" if in_file else path.encode()))
+
+    def maybe_keep(self, worker: Worker) -> None:
+        if self.random.random() < self.weather.snapshot:
+            self.keep(worker)
+
+    def load(self, path: str, blob: bytes) -> tuple[int, int]:
+        return self.snapshots[path or blob.decode()]
+
+    def save(self, worker: Worker, what: object, content: int) -> None:
+        assert self.files.setdefault(what, content) == content, "a file differs from one of the same name"
+
+    # --- the hub
+
+    def feed(self, event: Event) -> None:
+        before = self.state
+        if isinstance(event, (Lost, Gone)):
+            self.losses.add(event.worker)
+        self.state, actions = hub.step(before, event)
+        assert self.state.committed >= before.committed
+        for action in actions:
+            self.do(action)
+        if self.state.phase is not hub.Phase.ENDED:
+            again, more = hub.arrange(self.state)
+            assert (again, more) == (self.state, ()), "the rules do not bring about all they could at once"
+
+    def do(self, action: Action) -> None:
+        self.actions.append(action)
+        match action:
+            case Send():
+                worker = self.workers[action.worker]
+                assert action.worker not in self.ended or worker.says, "a message for the dead"
+                assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "it is not connected yet"
+                if worker.alive:
+                    worker.mail.append((dict(action.message), action.attachment))
+            case Spawn():
+                self.spawn(action)
+            case Kill():
+                if self.workers[action.worker].alive:
+                    self.doomed.add(action.worker)
+            case Commit():
+                self.losses.clear()
+                done = action.epoch * self.plan.steps_per_epoch + action.step
+                assert self.undisturbed.commits[done] == (action.epoch, action.step, action.results)
+                assert done == self.committed, "a step was committed twice or left out"
+                self.committed += 1
+
+    def spawn(self, action: Spawn) -> None:
+        assert action.slot in self.slots
+        assert action.worker not in self.workers
+        there = [w for w in self.workers.values() if w.slot == action.slot and (w.alive or w.number in self.ended)]
+        assert there == [], "two processes on a slot"
+        worker = self.workers[action.worker] = Worker(self, action.worker, action.slot)
+        self.pace[action.worker] = self.random.choice((0.05, 0.3, 1.0, 1.0))
+        if self.chance(self.weather.no_start):
+            worker.alive = False
+            self.ended[action.worker] = "could not be started"
+
+    # --- what may happen next
+
+    def run(self, most: int = 50_000) -> None:
+        for _ in range(most):
+            self.meddle()
+            moves = self.moves()
+            if moves:
+                self.pick(moves)()
+            elif not self.unblock():
+                break
+        else:
+            raise AssertionError(f"no end in sight: {self.state}")
+        self.check()
+
+    def moves(self) -> list[tuple[float, Callable[[], None]]]:
+        found: list[tuple[float, Callable[[], None]]] = []
+        for number, worker in self.workers.items():
+            pace = self.pace[number]
+            if worker.says:
+                found.append((pace, lambda worker=worker: self.deliver(worker)))
+            if number in self.ended and not [event for event in worker.says if not isinstance(event, Lost)]:
+                found.append((0.3, lambda number=number: self.feed(Gone(number, self.ended.pop(number)))))
+            if number in self.doomed:
+                found.append((0.3, lambda worker=worker: self.die(worker, "was killed by signal 9")))
+            if worker.alive and not worker.stopped:
+                if worker.mail:
+                    found.append((2 * pace, worker.hear))
+                found.extend((pace, move) for move in worker.moves())
+        return found
+
+    def deliver(self, worker: Worker) -> None:
+        self.feed(worker.says.popleft())
+
+    def pick(self, moves: list[tuple[float, T]]) -> T:
+        return self.random.choices([move for _, move in moves], [weight for weight, _ in moves])[0]
+
+    def chance(self, probability: float) -> bool:
+        """Whether a fault happens now."""
+        if self.faults >= self.weather.faults or self.random.random() >= probability:
+            return False
+        self.faults += 1
+        return True
+
+    def meddle(self) -> None:
+        """Things that may happen at any instant."""
+        weather, living = self.weather, [worker for worker in self.workers.values() if worker.alive]
+        if self.state.phase is hub.Phase.ENDED:
+            return
+        if living and self.chance(weather.death):
+            self.die(self.random.choice(living), "was killed by signal 11")
+        if living and self.chance(weather.massacre):
+            for worker in living:
+                self.die(worker, "was killed by signal 9")
+        if living and self.chance(weather.hang):
+            self.random.choice(living).stopped = True
+        if living and self.chance(weather.blame):
+            self.feed(Hung(self.random.choice(living).number, "keeps the others waiting"))
+        if self.chance(weather.resize):
+            chosen = self.random.sample(ALL_SLOTS, self.random.choice((0, 1, 2, 3, 3, 4, 5, 6)))
+            self.allocate(tuple(chosen))
+        if self.random.random() < 0.002:
+            self.feed(Impatient())
+        members = self.state.members
+        if members and self.random.random() < weather.resize:
+            cuts = sorted(self.random.choices(range(self.plan.shards + 1), k=len(members) - 1))
+            ends = [0, *cuts, self.plan.shards]
+            self.feed(Unbalanced(tuple(b - a for a, b in zip(ends, ends[1:], strict=False))))
+
+    def allocate(self, slots: tuple[str, ...]) -> None:
+        self.slots = slots
+        self.feed(Allocated(slots))
+
+    def unblock(self) -> bool:
+        """Nothing is on its way: what a clock or the scheduler brings. False when nothing ever will."""
+        stuck = [w for w in self.workers.values() if w.alive and w.stopped and w.number not in self.doomed]
+        if self.state.phase is hub.Phase.ENDED:
+            for worker in stuck:
+                self.die(worker, "was killed by signal 9")
+            return bool(stuck)
+        if stuck:
+            self.feed(Hung(self.random.choice(stuck).number, "does not answer"))
+            return True
+        if not self.slots:
+            self.allocate(ALL_SLOTS[:2])
+            return True
+        return False
+
+    # --- what has to be true in the end
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def check(self) -> None:
+        assert self.state.phase is hub.Phase.ENDED, f"a deadlock: {self.state}"
+        (end,) = [action for action in self.actions if isinstance(action, (End, Fail))]
+        expected = self.undisturbed
+        if isinstance(end, Fail):
+            if "did not get on" in end.reason:
+                assert len(self.losses) >= 3, "one death was counted twice"
+            else:
+                assert "on any slot" in end.reason, end.reason
+                assert self.weather.no_start or self.losses
+            return
+        assert self.committed == self.plan.steps
+        assert self.of(Begin) == [Begin(self.plan)]
+        assert [(v.epoch, v.results) for v in self.of(Validated)] == expected.validations
+        assert self.files == expected.files
+        assert end.state == expected.final
+        assert not [w.number for w in self.workers.values() if w.alive], "workers are left"
+
+
+def stepped(world: World) -> list[Stepped]:
+    """What was reported and has not arrived."""
+    return [event for worker in world.workers.values() for event in worker.says if isinstance(event, Stepped)]
