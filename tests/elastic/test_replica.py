@@ -26,6 +26,14 @@ from local_backend.elastic.transfer import Sending, messages, receive_state, sen
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 class Zoo(nn.Module):
     """All kinds of parameters and buffers."""
 
@@ -201,8 +209,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("optimizer", "way"),
+    [*((optimizer, "wire") for optimizer in OPTIMIZERS), *(("nested", way) for way in WAYS if way != "wire")],
+)
 @pytest.mark.parametrize("steps_of_receiver", [0, 2])
 def test_the_receiver_goes_on_with_the_same_bits(tmp_path, way, optimizer, steps_of_receiver):
     donor, receiver = make(optimizer), make(optimizer, begun=steps_of_receiver > 0)

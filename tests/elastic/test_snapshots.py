@@ -1,0 +1,384 @@
+"""Snapshots and checkpoints: whole or absent, written while training goes on, whatever the disk does."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import PATIENCE
+from torch import nn
+
+from local_backend.elastic import artifacts
+from local_backend.elastic.artifacts import ArtifactWriter, frozen, train_dir
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.replica import State
+from local_backend.elastic.snapshots import SUFFIX, SnapshotFolder, Snapshotter, folder_of
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _result_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path / "result"))
+    monkeypatch.delenv("CHECKPOINT_DIR", raising=False)
+
+
+def state(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    tensors = [
+        torch.randn(3, 4, generator=generator),
+        torch.randn(5, generator=generator).to(torch.bfloat16),
+        torch.tensor(seed, dtype=torch.float64),
+        torch.tensor([True, False]),
+        torch.empty(0, 3),
+        torch.arange(4),
+        torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last),
+    ]
+    return State(f"meta {seed}".encode(), tensors)
+
+
+def same(first, second):
+    assert first.meta == second.meta
+    for a, b in zip(first.tensors, second.tensors, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        assert torch.equal(a, b)
+    return True
+
+
+# --- files
+
+
+def test_what_was_written_is_read(tmp_path):
+    folder = SnapshotFolder(tmp_path / "a" / "b")
+    assert folder.newest() is None
+    folder.write(8, state(8), {"epoch": 2})
+    found = folder.newest()
+    assert (found.version, found.extra) == (8, {"epoch": 2})
+    assert same(found.load(), state(8))
+
+
+def test_the_newest_two_stay_and_nothing_torn(tmp_path):
+    folder = SnapshotFolder(tmp_path)
+    for version in (4, 8, 1000, 12):
+        (tmp_path / f".{version}{SUFFIX}.abcd.tmp").write_bytes(b"torn")
+        folder.write(version, state(version))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{v:012}{SUFFIX}" for v in (12, 1000)]
+    assert folder.newest().version == 1000
+
+
+def test_the_same_state_makes_the_same_bytes(tmp_path):
+    paths = [SnapshotFolder(tmp_path / name).write(3, state(3), {"epoch": 1}) for name in ("a", "b")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), flip=st.one_of(st.none(), st.integers(0, 7)))
+def test_a_damaged_snapshot_is_passed_over(tmp_path, place, flip):
+    """Cut at any place, or with any bit changed."""
+    folder = SnapshotFolder(tmp_path)
+    folder.write(1, state(1))
+    path = folder.write(2, state(2))
+    whole = bytearray(path.read_bytes())
+    at = int(place * len(whole))
+    damaged = whole[:at]
+    if flip is not None:
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << flip
+    path.write_bytes(damaged)
+    assert folder.newest().version == 1
+    assert same(folder.newest().load(), state(1))
+    path.write_bytes(whole)
+    assert folder.newest().version == 2
+    path.write_bytes(whole + b"x")
+    assert folder.newest().version == 1
+
+
+def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
+    folder = SnapshotFolder(tmp_path)
+    path = folder.write(1, state())
+    found = folder.newest()
+    path.write_bytes(b"something else of some length")
+    with pytest.raises(EngineError, match=r"the snapshot .* cannot be read: it is no snapshot of this version"):
+        found.load()
+    path.unlink()
+    with pytest.raises(EngineError, match="cannot be read"):
+        found.load()
+
+
+def test_folders_of_trainings_lie_in_the_checkpoint_directory_and_leave_nothing(tmp_path, monkeypatch):
+    first, second = folder_of(1), folder_of(2)
+    first.write(1, state())
+    second.write(1, state())
+    assert first.path == tmp_path / "result" / "checkpoint" / "elastic" / "train-1"
+    first.remove()
+    assert folder_of(2).newest() is not None
+    second.remove()
+    second.remove()
+    assert list((tmp_path / "result" / "checkpoint").iterdir()) == []
+    monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path / "elsewhere"))
+    assert folder_of(3).path == tmp_path / "elsewhere" / "elastic" / "train-3"
+
+
+def script(body, **environment):
+    """Run a program that has a `state` of 4 MB and the modules at hand."""
+    text = "import os, sys, torch\nfrom pathlib import Path\n" + textwrap.dedent(
+        """
+        from local_backend.elastic import faults
+        from local_backend.elastic.artifacts import ArtifactWriter
+        from local_backend.elastic.replica import State
+        from local_backend.elastic.snapshots import SnapshotFolder, Snapshotter
+        faults.arm(1, os.environ)
+        folder = SnapshotFolder(Path(sys.argv[1]))
+        state = State(b"meta", [torch.ones(1_000_000)])
+        """
+    )
+    return lambda folder: subprocess.run(
+        [sys.executable, "-c", text + textwrap.dedent(body), str(folder)],
+        env={**os.environ, "RESULT_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_a_writer_that_is_killed_before_the_rename_leaves_the_one_before(tmp_path):
+    body = """
+    for version in (4, 8):
+        faults.now(version)
+        folder.write(version, state)
+    """
+    ended = script(body, ELASTIC_FAULT="snapshot-rename:1:8:kill")(tmp_path)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert len(list(tmp_path.glob(".*.tmp"))) == 1
+    folder = SnapshotFolder(tmp_path)
+    assert folder.newest().version == 4
+    assert folder.newest().load().meta == b"meta"
+    folder.write(12, state())
+    assert list(tmp_path.glob(".*.tmp")) == []
+
+
+#: Files cannot grow beyond a megabyte: the same errors as with a full disk.
+FULL = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+"""
+
+
+def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
+    body = FULL + textwrap.dedent(
+        """
+        clock = iter(range(100))
+        snapshotter = Snapshotter(folder, print, print, 0.0, lambda: next(clock))
+        for version in (4, 8):
+            snapshotter.take(version, state)
+        snapshotter.close(wait=True)
+        assert snapshotter.pause == 1
+        """
+    )
+    ended = script(body)(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("no snapshot could be written to") == 2
+    assert "File too large; training goes on and tries again later" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_on_a_full_disk_fails_with_a_sentence(tmp_path):
+    body = FULL + textwrap.dedent(
+        """
+        writer = ArtifactWriter(print)
+        writer.save("1", {"a": torch.ones(3)}, {})
+        writer.save("2", {"a": torch.ones(1_000_000)}, {})
+        writer.flush()
+        """
+    )
+    ended = script(body)(tmp_path)
+    assert ended.returncode == 1
+    assert ended.stdout == "1\n"
+    assert ended.stderr.splitlines()[-1] == (
+        f"OSError: [Errno 27] the checkpoint {tmp_path}/model/train/model_epoch_2.pth could not be written: "
+        "File too large"
+    )
+    assert len(list((tmp_path / "model" / "train").iterdir())) == 2
+
+
+# --- the snapshotter
+
+
+class Held(SnapshotFolder):
+    """Writes when it is let."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, version, state, extra=None):
+        self.begun.set()
+        assert self.go_on.wait(PATIENCE)
+        return super().write(version, state, extra)
+
+
+class Clock:
+    """Each look at it takes `step` seconds."""
+
+    def __init__(self):
+        self.now, self.step = 0.0, 0.0
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
+    folder, written, clock = Held(tmp_path), [], Clock()
+    snapshotter = Snapshotter(folder, lambda *what: written.append(what), pytest.fail, 10.0, clock)
+    live = state(1)
+    snapshotter.take(4, live, {"epoch": 1})
+    assert folder.begun.wait(PATIENCE)
+    live.tensors[0].zero_()
+    assert not snapshotter.due(1e9), "one at a time"
+    assert written == []
+    folder.go_on.set()
+    snapshotter.close(wait=True)
+    assert [(version, path) for version, path, _ in written] == [(4, folder.newest().path)]
+    assert same(folder.newest().load(), state(1))
+    assert folder.newest().extra == {"epoch": 1}
+    assert not snapshotter.due(1e9), "closed"
+
+
+@pytest.mark.parametrize(("pause", "wait"), [(0.0, 10.0), (0.05, 10.0), (0.5, 50.0)])
+def test_the_next_one_is_due_after_some_seconds_and_a_hundred_pauses(tmp_path, pause, wait):
+    clock, done = Clock(), threading.Event()
+    snapshotter = Snapshotter(SnapshotFolder(tmp_path), lambda *_: done.set(), pytest.fail, 10.0, clock)
+    assert not snapshotter.due(9.9)
+    assert snapshotter.due(10.0)
+    clock.now, clock.step = 20.0, pause
+    snapshotter.take(1, state())
+    assert done.wait(PATIENCE)
+    snapshotter._writer.join(PATIENCE)
+    assert snapshotter.pause == pytest.approx(pause)
+    end = 20.0 + 2 * pause
+    assert not snapshotter.due(end + wait - 0.1)
+    assert snapshotter.due(end + wait + 0.1)
+    snapshotter.close(wait=False)
+
+
+def test_after_a_failure_it_is_tried_again(tmp_path):
+    (tmp_path / "folder").write_text("a file where the folder should be")
+    sentences, written = [], []
+    snapshotter = Snapshotter(
+        SnapshotFolder(tmp_path / "folder"), lambda *what: written.append(what), sentences.append, 0.0
+    )
+    snapshotter.take(1, state(1))
+    snapshotter.take(2, state(2))
+    snapshotter.close(wait=True)
+    assert len(sentences) == 2
+    assert "training goes on and tries again later" in sentences[0]
+    (tmp_path / "folder").unlink()
+    snapshotter.take(3, state(3))
+    snapshotter.close(wait=True)
+    assert [what[0] for what in written] == [3]
+
+
+# --- checkpoints
+
+
+def model_and_optimizer():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def load(name):
+    return torch.load(train_dir() / f"model_epoch_{name}.pth", weights_only=True)
+
+
+def test_checkpoints_are_written_in_order_and_hold_what_was_when_they_were_saved():
+    model, optimizer = model_and_optimizer()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    step = optimizer.state_dict()["state"][0]["step"].item()
+    written = []
+    writer = ArtifactWriter(written.append)
+    for name in ("1", "2", "final"):
+        writer.save(name, frozen(model.state_dict()), frozen(optimizer.state_dict()))
+        with torch.no_grad():
+            for tensor in [*model.parameters(), *(s["step"] for s in optimizer.state.values())]:
+                tensor.add_(1)
+    writer.flush()
+    writer.close()
+    assert written == ["1", "2", "final"]
+    for more, name in enumerate(written):
+        found = load(name)
+        assert list(found) == list(before)
+        assert torch.equal(found["0.weight"], before["0.weight"] + more)
+        assert found["0.weight"].data_ptr() == found["2.weight"].data_ptr(), "tied weights are in the file once"
+        assert found._metadata == model.state_dict()._metadata
+        restored = load(f"{name}_optimizer_state")
+        assert restored["state"][0]["step"].item() == step + more
+        assert restored["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+def test_the_files_are_those_of_a_plain_save(tmp_path):
+    model, optimizer = model_and_optimizer()
+    artifacts.write_checkpoint("x", frozen(model.state_dict()), frozen(optimizer.state_dict()))
+    for suffix, what in (("", model), ("_optimizer_state", optimizer)):
+        with open(tmp_path / "plain.pth", "wb") as file:
+            torch.save(what.state_dict(), file)
+        written = (train_dir() / f"model_epoch_x{suffix}.pth").read_bytes()
+        assert written == (tmp_path / "plain.pth").read_bytes()
+
+
+def test_saving_does_not_wait_for_the_disk_but_no_more_than_two_copies_are_held(monkeypatch):
+    begun, go_on, names = threading.Semaphore(0), threading.Semaphore(0), []
+
+    def write(name, *_):
+        begun.release()
+        assert go_on.acquire(timeout=PATIENCE)
+        names.append(name)
+
+    monkeypatch.setattr(artifacts, "write_checkpoint", write)
+    writer = ArtifactWriter()
+    writer.save("1", {}, {})
+    assert begun.acquire(timeout=PATIENCE)
+    writer.save("2", {}, {})
+    assert names == []
+    third = threading.Thread(target=writer.save, args=("3", {}, {}))
+    third.start()
+    go_on.release()
+    third.join(PATIENCE)
+    assert names[0] == "1"
+    go_on.release(2)
+    writer.flush()
+    assert names == ["1", "2", "3"]
+    writer.close()
+
+
+def test_after_the_first_failure_nothing_more_is_written():
+    train_dir().mkdir(parents=True)
+    (train_dir() / "model_epoch_1.pth").mkdir()
+    writer = ArtifactWriter()
+    writer.save("1", {}, {})
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"the checkpoint .*model_epoch_1.pth could not be written: Is a directory"):
+            writer.flush()
+        with pytest.raises(OSError, match="could not be written"):
+            writer.save("2", {}, {})
+    writer.close()
+    assert [path.name for path in train_dir().iterdir()] == ["model_epoch_1.pth"]
