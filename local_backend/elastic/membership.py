@@ -151,10 +151,15 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None) -> Outcome:
 
 
 def wanted(crew: Crew) -> tuple[int, ...]:
-    """Members that the generation after the active one should have."""
-    usable = crew.usable
-    stay = [worker for worker in crew.active.members if crew.peers[worker].slot in usable]
-    return (*stay, *crew.at(Stage.READY))[: crew.most]
+    """Members that the generation after the active one should have.
+
+    When all have to go and others have come, one of the old ones stays to hand over its state, and goes with the next.
+    """
+    usable, ready = crew.usable, crew.at(Stage.READY)
+    stay = tuple(worker for worker in crew.active.members if crew.peers[worker].slot in usable)
+    if not stay and ready:
+        return (crew.active.members[0], *ready[: max(1, crew.most - 1)])
+    return (*stay, *ready)[: crew.most]
 
 
 def propose(crew: Crew, members: tuple[int, ...], counts: tuple[int, ...] | None = None) -> Outcome:

@@ -209,6 +209,15 @@ class Worker:
             self.version, self.content = self.world.load(restore["path"], blob)
         self.mode = self.entering
 
+    def could_step(self) -> bool:
+        """Whether it might take part in a sum that not all members have come to yet."""
+        if not self.alive or self.group is None or self.number in self.group.away or self.mode == self.waiting:
+            return False
+        if self.called > self.generation or self.mode not in (self.going, self.reducing):
+            return False
+        brought = self.group.sums.get(self.version // 4, {})
+        return len(brought) < len(self.group.members) and not self.group.away - set(brought)
+
     def interrupted(self) -> Iterator[Callable[[], None]]:
         """Called elsewhere, or a member is away."""
 
@@ -242,6 +251,7 @@ class Worker:
         assert group is not None
 
         def come_out() -> None:
+            self.world.met(group)
             if old is not None:
                 old.away.add(self.number)
             if self.number in group.holders():
@@ -274,7 +284,6 @@ class Worker:
     def going(self) -> Iterator[Callable[[], None]]:
         """What the version says is next: callbacks, a step, the boundary."""
         plan = self.world.plan
-        assert plan is not None
         applied, stage = divmod(self.version, 4)
         epoch, within = divmod(applied, plan.steps_per_epoch)
         if within or stage == BEGUN:
@@ -300,7 +309,7 @@ class Worker:
         results = tuple(computed(plan, self.content, step, shard) for shard in shards)
         self.says.append(Stepped(self.number, step, results, 0.1))
         self.group.sums.setdefault(step, {})[self.number] = self.word, shards, self.content
-        self.mode = lambda: self.reducing(plan, step)
+        self.mode = self.reducing
 
     def shards(self, plan: Plan, step: int) -> tuple[int, ...]:
         """In the first step after a switch only those compute that had the state before."""
@@ -315,8 +324,8 @@ class Worker:
         last = min(first + counts.get(self.number, 0), plan.active_shards(step % plan.steps_per_epoch))
         return tuple(range(first, last))
 
-    def reducing(self, plan: Plan, step: int) -> Iterator[Callable[[], None]]:
-        group = self.group
+    def reducing(self) -> Iterator[Callable[[], None]]:
+        group, plan, step = self.group, self.world.plan, self.version // 4
         assert group is not None
         brought = group.sums[step]
 

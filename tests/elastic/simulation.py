@@ -27,6 +27,7 @@ from local_backend.elastic.events import (
     Send,
     Spawn,
     Stepped,
+    Switched,
     Unbalanced,
     Validated,
 )
@@ -80,7 +81,9 @@ class World:
         self.careless = self.random.random() < 0.3
         #: Members that the hub learned to be lost since the last commit.
         self.losses: set[int] = set()
-        self.committed = 0
+        #: Workers that the hub knows to be lost.
+        self.removed: set[int] = set()
+        self.committed = self.switched_at = 0
         self.allocate(ALL_SLOTS[:slots])
 
     # --- what workers do to the world
@@ -89,6 +92,12 @@ class World:
         found = self.groups.setdefault(number, Group(members, counts))
         assert (found.members, found.counts) == (members, counts)
         return found
+
+    def met(self, group: Group) -> None:
+        """All members of a generation have met: no older one may get on."""
+        for worker in self.workers.values():
+            if worker.number not in group.members and worker.number not in self.removed:
+                assert not worker.could_step(), f"{worker.number} still trains in generation {worker.generation}"
 
     def die(self, worker: Worker, how: str) -> None:
         """The process ends; what it said arrives, then the end of its connection and of itself, in any order."""
@@ -122,6 +131,7 @@ class World:
         before = self.state
         if isinstance(event, (Lost, Gone)):
             self.losses.add(event.worker)
+            self.removed.add(event.worker)
         self.state, actions = hub.step(before, event)
         assert self.state.committed >= before.committed
         for action in actions:
@@ -135,7 +145,8 @@ class World:
         match action:
             case Send():
                 worker = self.workers[action.worker]
-                assert action.worker not in self.ended or worker.says, "a message for the dead"
+                known = action.worker in self.removed and action.message["op"] != "bye"
+                assert not known, "a message for one that takes part no more"
                 assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "it is not connected yet"
                 if worker.alive:
                     worker.mail.append((dict(action.message), action.attachment))
@@ -144,6 +155,9 @@ class World:
             case Kill():
                 if self.workers[action.worker].alive:
                     self.doomed.add(action.worker)
+            case Switched():
+                assert action.step >= self.switched_at or not action.planned, "a switch lost steps"
+                self.switched_at = action.step
             case Commit():
                 self.losses.clear()
                 done = action.epoch * self.plan.steps_per_epoch + action.step
