@@ -6,7 +6,6 @@ the same in every worker, loader process and order.
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import random
 import signal
@@ -25,6 +24,8 @@ from local_backend.elastic.plan import sample_seed
 
 #: The epoch that validation samples are seeded with.
 VALIDATION = -1
+#: How long a loader process that has been told to end may take.
+CLOSE_SECONDS = 5.0
 
 
 
@@ -177,6 +178,8 @@ class Stream:
                 process.terminate()
         del loader
         for process in self._processes:
+            process.join(CLOSE_SECONDS)
+            process.kill()
             process.join()
         self._processes = []
 
@@ -223,35 +226,15 @@ def _end(code: int) -> str:
 
 
 class Loader:
-    """Loads batches in passes, for a user's function that wants to iterate."""
+    """Loads batches in this process, in as many passes at a time as a user's function likes."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        seed: int,
-        collate: Callable[[list[Any]], Any] | None = None,
-        threads: int = 0,
-        private: Sequence[int] = (),
-    ) -> None:
-        """See Stream."""
+    def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self.dataset = dataset
         self._source = _Source(dataset, seed, collate)
-        self._stream = Stream(dataset, seed, collate, threads, private) if threads else None
-        self._passes = itertools.count()
 
-    def load(self, keys: Sequence[Sequence[Key]]) -> Iterator[Any]:
-        """Yields the collated batch of each list of keys, in order. With loader processes the pass that begins last
-        ends all others."""
-        if self._stream is None:
-            return map(self._source.load, keys)
-        number = next(self._passes)
-        self._stream.plan(((number, i), list(batch)) for i, batch in enumerate(keys))
-        return map(self._stream.take, [(number, i) for i in range(len(keys))])
-
-    def close(self) -> None:
-        """End the loader processes."""
-        if self._stream is not None:
-            self._stream.close()
+    def load(self, keys: Iterable[Sequence[Key]]) -> Iterator[Any]:
+        """Yields the collated batch of each list of keys, in order."""
+        return map(self._source.load, keys)
 
 
 def keys_of(epoch: int, indices: Iterable[int]) -> list[Key]:

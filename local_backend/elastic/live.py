@@ -87,12 +87,12 @@ def own(tensor: Tensor, device: torch.device, strides: tuple[int, ...] | None = 
 class _Pickler(cloudpickle.Pickler):
     def __init__(self, file: io.BytesIO, live: Live, tensors: list[Tensor]) -> None:
         super().__init__(file)
-        self._live = live
+        self._name = live.name
         self._tensors = tensors
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, item: Any) -> Any:
-        name = self._live.name(item)
+        name = self._name(item)
         if name is not None:
             return name
         if type(item) not in (Tensor, nn.Parameter) or item.layout is not torch.strided or item.is_quantized:

@@ -163,6 +163,8 @@ class Snapshotter:
         try:
             path = self._folder.write(version, clone, extra)
         except Exception as error:
+            if self._closed:
+                return  # the folder may be gone by now
             self._on_failure(
                 f"no snapshot could be written to {self._folder.path}: {error}; training goes on and tries again later"
             )
