@@ -26,9 +26,9 @@ def thread_count() -> int:
 
 
 @contextmanager
-def reproducible(count: int) -> Iterator[None]:
-    """Within: `count` threads (the same number in every worker, on every machine: the driver's) and deterministic
-    algorithms (a warning where an operation has none).
+def reproducible(count: int, exact: bool = True) -> Iterator[None]:
+    """Within: `count` threads (the same number in every worker, on every machine: the driver's) and, when it is to be
+    `exact`, deterministic algorithms (a warning where an operation has none).
 
     Afterwards settings and random number generators are as they were: the caller may be the user's own process.
     """
@@ -39,8 +39,9 @@ def reproducible(count: int) -> Iterator[None]:
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
     try:
         torch.set_num_threads(count)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.backends.cudnn.benchmark = False
+        if exact:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.backends.cudnn.benchmark = False
         with warnings.catch_warnings():
             # Every worker would repeat it for the same line of the user's model.
             warnings.filterwarnings("once", message=".*does not have a deterministic implementation.*")

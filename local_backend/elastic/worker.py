@@ -34,10 +34,11 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
             sys.argv[:] = welcome["argv"]
             torch.set_default_dtype(getattr(torch, welcome["dtype"]))
             faults.arm(number, os.environ)
-        with reproducible(welcome["threads"]):
+        terms = Terms(**welcome["terms"])
+        with reproducible(welcome["threads"], exact=terms.mode == "exact"):
             job = own or Job.loads(payload)
             job.publish_main()
-            Member(number, link, job, Terms(**welcome["terms"]), quiet=own is not None).run()
+            Member(number, link, job, terms, quiet=own is not None).run()
     except (HubGone, LoaderLost):
         raise
     except (Exception, SystemExit) as error:

@@ -113,8 +113,15 @@ class Training(FakeRunner):
                 self.status.update(message)
             self._news.notify_all()
 
+    def _watch(self, number: int) -> None:
+        super()._watch(number)
+        with self._news:
+            self._news.notify_all()
+
     def begin(self, **environment: str) -> None:
-        """Start the driver."""
+        """Start the driver, for the first time or after its death."""
+        self.status.clear()
+        self._outcome.clear()
 
         def run() -> None:
             try:
@@ -132,7 +139,7 @@ class Training(FakeRunner):
         self._thread.start()
 
     def wait(self, condition: Callable[[], object], what: str = "") -> None:
-        """Until the condition holds; it is looked at whenever the driver has said something."""
+        """Until the condition holds; it is looked at whenever the driver has said something or a worker has ended."""
         with self._news:
             good = self._news.wait_for(lambda: condition() or self._outcome, PATIENCE)
         assert good and condition(), f"did not happen: {what}; {self._outcome}; {self.history()[-20:]}"
@@ -162,9 +169,17 @@ class Training(FakeRunner):
         """Lines that the driver wrote into the job's history."""
         return [message["text"] for message in self.messages if message["op"] == "history"]
 
+    def kill_driver(self) -> Outcome:
+        """Kill the driver and see it, and with it the workers, end."""
+        self.driver.kill()
+        return self._join()
+
     def finish(self) -> Outcome:
         """Let it train to the end at full speed."""
         (self.tmp / "result" / "hurry").touch()
+        return self._join()
+
+    def _join(self) -> Outcome:
         self._thread.join(PATIENCE)
         assert self._outcome, f"does not end: {self.history()[-20:]}"
         (outcome,) = self._outcome

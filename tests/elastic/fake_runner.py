@@ -93,6 +93,7 @@ class FakeRunner:
             text=True,
         )
         theirs.close()
+        self.driver = driver
         self._channel = ours
         self._extra = extra
         serving = threading.Thread(target=self._serve)

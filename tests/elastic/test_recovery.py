@@ -1,0 +1,76 @@
+"""Training goes on after the death of all workers, of the driver, and while there are no slots; with the same result."""
+
+from pathlib import Path
+
+import pytest
+from churn import Training
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Digest and log of the same training on one worker."""
+    training = Training(tmp_path_factory.mktemp("undisturbed"), 1)
+    training.begin()
+    assert training.finish().returncode == 0
+    return training.digest, training.rows
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Two workers, with a snapshot after every few steps."""
+    training = Training(tmp_path, 2)
+    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.begin()
+    yield training
+    training.abort()
+
+
+def snapshots(training: Training) -> list[Path]:
+    return list((training.tmp / "result" / "checkpoint").rglob("*.snapshot"))
+
+
+def as_undisturbed(training: Training, undisturbed) -> bool:
+    return (training.digest, training.rows) == undisturbed
+
+
+def test_a_job_without_slots_is_parked_and_goes_on_when_it_gets_some(training, undisturbed):
+    training.wait_for_step(7)
+    training.resize(0)
+    assert "parked at step" in training.status["message"]
+    training.wait(lambda: not training.alive(), "all workers end")
+    training.resize(3)
+    assert training.status["message"] is None
+    training.wait_for_step(training.status["step"] + 3)
+    assert training.finish().returncode == 0
+    assert as_undisturbed(training, undisturbed)
+
+
+def test_when_all_workers_die_at_once_training_goes_on_from_the_newest_snapshot(training, undisturbed):
+    training.wait(lambda: snapshots(training), "a snapshot")
+    training.wait_for_step(training.status["step"] + 2)
+    for worker in training.alive():
+        training.kill(worker)
+    training.wait(lambda: training.status.get("recovering"), "recovering")
+    training.wait(lambda: not training.status.get("recovering"), "recovered")
+    assert training.finish().returncode == 0
+    assert as_undisturbed(training, undisturbed)
+    assert any("from the snapshot" in line for line in training.history())
+
+
+def test_a_new_driver_goes_on_where_one_was_killed(training, undisturbed):
+    training.wait(lambda: snapshots(training), "a snapshot")
+    training.wait_for_step(training.status["step"] + 2)
+    assert training.kill_driver().returncode == -9
+    logged = len(training.rows)
+    training.begin()
+    outcome = training.finish()
+    assert outcome.returncode == 0, outcome.stderr
+    assert logged > 0
+    assert as_undisturbed(training, undisturbed)
+    assert any("from the snapshot" in line for line in training.history())
+
+
+def test_nothing_is_left_in_the_checkpoint_folder_when_the_driver_has_ended(training):
+    training.wait(lambda: snapshots(training), "a snapshot")
+    assert training.finish().returncode == 0
+    assert not list((training.tmp / "result" / "checkpoint").rglob("*"))
