@@ -16,7 +16,8 @@ from dlicmd.contract import states, wire
 from dlicmd.times import duration
 from dlicmd.views import Part, elapsed, fitted, how_it_goes, progress_text, share_done, where_it_is
 
-_STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow"}
+_STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow",
+           states.RECOVERING: "yellow"}
 #: Columns of the progress bar.
 BAR = 20
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from dlicmd.client import Client
-from dlicmd.console import error
+from dlicmd.console import error, info
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import DlicmdError, ServerError
 from dlicmd.execs import application_id
@@ -25,6 +26,8 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
     if not applications:
         raise DlicmdError(f"the scheduler does not know the application {app_id}")
     processes = tasks(applications[0])
+    if (first := _first_executor(processes)) > 1:
+        info(f"executors before {first} are not shown")
     if log == LAUNCHER and _print_the_one_text(client, app_id, processes):
         return Exit.DONE
     code = Exit.DONE
@@ -53,8 +56,18 @@ def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, 
 
 
 def tasks(application: dict[str, Any]) -> list[tuple[str, str]]:
-    """Heading and path of every process: the driver, when there is one, and the executors from 1."""
+    """Heading and path of every process: the driver, when there is one, and the executors, numbered by their names
+    (`task12n-7`) or else from 1."""
     found = [("Driver", "driver")] if application.get("task0") else []
     workers = application.get("task12n")
-    count = len(workers) if isinstance(workers, list) else 0
-    return found + [(f"Executor {number}", f"executor/{number}") for number in range(1, count + 1)]
+    for place, worker in enumerate(workers if isinstance(workers, list) else [], 1):
+        name = str(worker.get("name")) if isinstance(worker, dict) else ""
+        named = re.fullmatch(r"task12n-([0-9]{1,9})", name)
+        number = int(named[1]) if named else place
+        found.append((f"Executor {number}", f"executor/{number}"))
+    return found
+
+
+def _first_executor(processes: list[tuple[str, str]]) -> int:
+    """The lowest number of an executor; 0 when there is none."""
+    return min((int(task.partition("/")[2]) for _, task in processes if "/" in task), default=0)

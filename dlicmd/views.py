@@ -64,7 +64,7 @@ class Plain:
     def state(self, found: dict[str, Any]) -> None:
         """See View."""
         now = time.monotonic()
-        mark = (found.get(wire.STATE), found.get(wire.WORKERS))
+        mark = (found.get(wire.STATE), found.get(wire.WORKERS), found.get(wire.MESSAGE))
         text = progress_text(found)
         if mark != self._last or (now >= self._next and text != self._shown):
             self._last, self._shown, self._next = mark, text, now + PROGRESS_EVERY
@@ -133,11 +133,15 @@ def _is_trained(found: dict[str, Any]) -> bool:
 
 
 def how_it_goes(found: dict[str, Any]) -> list[Part]:
-    """`812 samples/s  train loss 0.1234  train accuracy 0.9567`, as far as it is known."""
+    """`812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as it is known."""
     forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
              (wire.ACCURACY, "train accuracy {:.4f}", 3))
     numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
-    return [Part(form.format(value), rank) for value, form, rank in numbers if value is not None]
+    parts = [Part(form.format(value), rank) for value, form, rank in numbers if value is not None]
+    counts = ((_number(found, wire.RESIZES), "resize", ""), (_number(found, wire.DEATHS), "death", " survived"))
+    return parts + [
+        Part(f"{count:.0f} {what}{'' if count == 1 else 's'}{more}", 4) for count, what, more in counts if count
+    ]
 
 
 def share_done(found: dict[str, Any]) -> float | None:

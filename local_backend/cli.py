@@ -18,6 +18,7 @@ import psutil
 from dlicmd import __version__
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
+from dlicmd.contract.exits import Exit
 from local_backend.files import read_json
 from local_backend.settings import Settings
 
@@ -94,6 +95,49 @@ def stop(jobs: bool) -> None:
         click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
 
 
+@main.command()
+@click.argument("exec_id", metavar="EXEC")
+@click.argument("slots", metavar="N", type=click.IntRange(min=0))
+@click.option("--wait", is_flag=True, help="Wait until the job trains on just these slots.")
+@click.option("--wait-timeout", type=click.IntRange(min=1), default=120, show_default=True,
+              help="Seconds to wait at most; exit code 7 when they are over.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say what happened.")
+def resize(exec_id: str, slots: int, wait: bool, wait_timeout: int, output: str) -> None:
+    """Give the running elastic job EXEC another number of slots, while it trains; 0 parks it."""
+    found = _running()
+    if found is None:
+        _fail(f"no server runs on {home_contract.home()}")
+    try:
+        answer = _call(found, "PUT", wire.exec_path(exec_id, wire.SLOTS), {wire.SLOTS: slots})
+        if output == "text":
+            click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {answer[wire.SLOTS]} slots")
+        shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait else {}
+    except urllib.error.HTTPError as problem:
+        sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
+        _fail(sentence or str(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
+    except OSError as problem:
+        _fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
+    if output == "json":
+        click.echo(json.dumps(answer | shown, indent=2))
+    elif wait:
+        click.echo(f"{exec_id}: " + (f"trains on {slots} slot{'' if slots == 1 else 's'}" if slots else "is parked"))
+
+
+def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: float) -> dict[str, Any]:
+    """The exec's state, slots and workers, once it trains on this number of slots and holds no other."""
+    deadline = time.monotonic() + seconds
+    while True:
+        shown = _call(found, "GET", wire.exec_path(exec_id))
+        state, held, workers = shown[wire.STATE], shown.get(wire.SLOTS), shown.get(wire.WORKERS)
+        if states.is_terminal(state):
+            _fail(f"{exec_id} has ended {state}")
+        if state == states.RUNNING and held == workers == slots:
+            return {wire.STATE: state, wire.WORKERS: workers}
+        if time.monotonic() > deadline:
+            _fail(f"{exec_id} is {state} with {workers} workers on {held} slots after {seconds} s", Exit.TIMED_OUT)
+        time.sleep(_POLL)
+
+
 def _lives(process: psutil.Process) -> bool:
     """Whether a process runs; one that only waits for its parent to notice its end does not."""
     try:
@@ -140,8 +184,8 @@ def _settings(**flags: Any) -> Settings:
         _fail(str(problem))
 
 
-def _call(found: dict[str, Any], method: str, path: str) -> Any:
-    """One call to the server of this home."""
+def _call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """One call to the server of this home, with a JSON body where there is one. Raises OSError."""
     context = None
     if found.get(home_contract.CERTIFICATE):
         # The very certificate that the server was started with; the name in it may be another than the loopback's.
@@ -149,13 +193,16 @@ def _call(found: dict[str, Any], method: str, path: str) -> Any:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False
     headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}
-    request = urllib.request.Request(found[home_contract.URL] + path, method=method, headers=headers)
+    content = None if body is None else json.dumps(body).encode()
+    if content is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(found[home_contract.URL] + path, content, headers, method=method)
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     with opener.open(request, timeout=60) as answer:
-        content = answer.read()
-    return json.loads(content) if content else None
+        said = answer.read()
+    return json.loads(said) if said else None
 
 
 def _wait(done: Any, failure: str) -> None:
@@ -166,9 +213,9 @@ def _wait(done: Any, failure: str) -> None:
         time.sleep(_POLL)
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, code: int = Exit.FAILED) -> NoReturn:
     click.echo(f"local-backend: {text}", err=True)
-    sys.exit(1)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

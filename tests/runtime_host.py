@@ -22,8 +22,12 @@ def main() -> None:
     supervisor = Supervisor(settings, database)
     supervisor.start()
     print("ready", flush=True)
-    for _ in sys.stdin:
-        supervisor.wake()
+    for line in sys.stdin:
+        match line.split():
+            case ["resize", exec_id, count]:
+                supervisor.resize(exec_id, int(count))
+            case _:
+                supervisor.wake()
     supervisor.close()
     database.close()
 

@@ -159,9 +159,16 @@ class Host:
 
     def wake(self) -> None:
         """Make it look at the database; nothing happens while it is down."""
+        self._tell("wake")
+
+    def resize(self, exec_id: str, count: int) -> None:
+        """Have it give a running job other slots."""
+        self._tell(f"resize {exec_id} {count}")
+
+    def _tell(self, line: str) -> None:
         if self.process is not None and self.process.stdin is not None:
             try:
-                self.process.stdin.write("wake\n")
+                self.process.stdin.write(line + "\n")
                 self.process.stdin.flush()
             except (BrokenPipeError, ValueError):
                 pass

@@ -17,7 +17,7 @@ KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `follow`."""
+    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `follow`, `slots`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 
@@ -34,6 +34,8 @@ EXTENSIONS = "DLICMD_EXTENSIONS"
 EXT_ARGV = "argv"
 #: GET /execs/{id}/follow answers exec, new output and a cursor in one go (long poll).
 EXT_FOLLOW = "follow"
+#: PUT /execs/{id}/slots changes the number of slots of a running elastic exec.
+EXT_SLOTS = "slots"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
@@ -67,11 +69,12 @@ CREATE_TIME = "createTime"
 # Beyond the recorded ones, present when known; scalars, like all the others.
 START_TIME = "startTime"  # ISO-8601, Z
 END_TIME = "endTime"  # ISO-8601, Z
-MESSAGE = "message"  # one line: why the exec ended ERROR, or what it waits for
+MESSAGE = "message"  # one line: why the exec ended ERROR, what it waits for, or what its program says about itself
 REASON = "reason"  # a stable code for `message`, see below
 EXIT_CODE = "exitCode"  # int, the program's own
 HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is anything to fetch
-WORKERS = "workers"  # int, workers running now
+SLOTS = "slots"  # int, slots that a running exec holds now
+WORKERS = "workers"  # int, workers that train now
 EPOCH = "epoch"  # int, 1-based
 EPOCHS = "epochs"
 STEP = "step"  # int, committed optimizer steps over the whole job
@@ -80,6 +83,12 @@ LOSS = "loss"
 ACCURACY = "accuracy"
 SAMPLES_PER_SECOND = "samplesPerSecond"
 SECONDS_LEFT = "secondsLeft"
+GENERATION = "generation"  # int, number of the present set of workers
+RESIZES = "resizes"  # int, how often that set has changed on purpose
+DEATHS = "deaths"  # int, workers that died and were survived
+
+# Key of a progress report of the driver; on the wire it is the state RECOVERING
+RECOVERING = "recovering"
 
 # Values of `reason`
 NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"
@@ -89,6 +98,9 @@ LOST = "LOST"
 PROGRAM_FAILED = "PROGRAM_FAILED"
 BAD_SUBMISSION = "BAD_SUBMISSION"
 STOPPED = "STOPPED"
+
+# Keys of PUT /execs/{id}/slots: `slots` in the body; in the answer `slots` and, as it was, `before`
+BEFORE = "before"
 
 # Keys of the follow answer
 EXEC = "exec"

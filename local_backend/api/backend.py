@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.resizing import Resized
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -22,6 +23,9 @@ class Supervisor(Protocol):
 
     def wake(self) -> None:
         """Look at the database now."""
+
+    def resize(self, exec_id: str, count: int) -> Resized:
+        """Give a running elastic exec other slots; see the supervisor."""
 
     def status(self) -> dict[str, object]:
         """Slots, jobs and nursery, for GET /status."""

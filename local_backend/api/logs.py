@@ -12,6 +12,7 @@ from dlicmd.contract import wire
 from local_backend.api.backend import TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import whole
+from local_backend.api.executors import executors, exists
 from local_backend.api.textlog import content, json_string, prefixed, size
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.store.execs import ExecRow
@@ -56,12 +57,13 @@ def executor_log(
     log: str,
     lastlines: str | None = None,
 ) -> Response:
-    """A log of executor `number` (1-based). Lines of programs that are not elastic carry the number of their task."""
+    """A log of executor `number` (1-based), listed or not. Lines of programs that are not elastic carry the number of
+    their task."""
     row = backend.exec_row(app_id, user)
-    executor = whole(number, "executor", 1)
-    if executor > row.num_worker:
-        raise ApiError(400, f"Exec {row.id} has executors 1 to {row.num_worker}, not {executor}")
-    chunks = content([_task_file(backend.paths(row), row, worker_task(executor), log)], _lines(lastlines))
+    executor, paths = whole(number, "executor", 1), backend.paths(row)
+    if not exists(row, paths, executor):
+        raise ApiError(400, f"Exec {row.id} has no executor {executor}")
+    chunks = content([_task_file(paths, row, worker_task(executor), log)], _lines(lastlines))
     if not row.elastic and log != "launcherlog":
         chunks = prefixed(chunks, f"*Task {executor} SubProcess*: ".encode())
     return _answer(request, chunks)
@@ -71,9 +73,9 @@ def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
     """Files that hold the program's own output, by rank.
 
     An elastic program's standard output is what it stored as LOG_DIR/stdout (ELog does), else what its driver wrote;
-    to its standard error belongs that of its workers, where their tracebacks are.
+    to its standard error belongs that of its workers (the newest, see `executors`), where their tracebacks are.
     """
-    workers = [worker_task(n) for n in range(1, row.num_worker + 1)]
+    workers = [worker_task(number) for number in executors(row, paths)]
     if not row.elastic:
         return [paths.capture(task, stream, False) for task in workers]
     if stream == "stdout":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from dlicmd.contract import states, wire
+from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
 from local_backend.store.execs import NAMESPACE, ExecRow
 
@@ -19,9 +20,10 @@ ADDRESS = "127.0.0.1"
 INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
 _PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
-    wire.SECONDS_LEFT,
+    wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
 )
 _MOST_PROGRESS = 1e300
+_RUNNING = frozenset({states.RUNNING, states.RECOVERING})
 _NOW = frozenset({wire.WORKERS, wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
 _JOB_STATUS = {
@@ -56,12 +58,13 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         wire.DATA_SOURCE: json.loads(row.data_source) if row.data_source else None,
         wire.START_TIME: iso(row.start_time) if row.start_time else None,
         wire.END_TIME: iso(row.end_time) if row.end_time else None,
-        wire.MESSAGE: row.message,
+        wire.MESSAGE: row.message or _told(row, progress),
         wire.REASON: row.reason,
         wire.EXIT_CODE: row.exit_code,
         wire.HAS_RESULT: has_result,
         **_first_generation(row, scheduler_url),
-        **_progress(progress, row.state in {states.RUNNING, states.RECOVERING}),
+        wire.SLOTS: len(_slots(row)) if row.state in _RUNNING else None,
+        **_progress(progress, row.state in _RUNNING),
     }
     return {key: value for key, value in shown.items() if value is not None}
 
@@ -75,6 +78,17 @@ def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
         "userName": row.creator, "sigName": name, "sigId": INSTANCE_ID, "masterURL": url,
         "executionUserName": row.creator,
     }
+
+
+def _slots(row: ExecRow) -> list[Any]:
+    """Ids of the slots that it holds now."""
+    return json.loads(row.slots) if row.slots and row.state in _RUNNING else []
+
+
+def _told(row: ExecRow, progress: Any) -> str | None:
+    """What the program of a running exec says about itself, in one line."""
+    text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in _RUNNING else None
+    return one_line(text) or None if isinstance(text, str) else None
 
 
 def _progress(progress: Any, running: bool) -> dict[str, int | float]:
@@ -91,11 +105,11 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
     }
 
 
-def application_object(row: ExecRow) -> dict[str, Any]:
-    """The scheduler's view of an exec; times are whole epoch seconds."""
+def application_object(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]:
+    """The scheduler's view of an exec with these executors; times are whole epoch seconds."""
     spec = row.job
-    running = row.state in {states.RUNNING, states.RECOVERING}
-    slots = json.loads(row.slots) if row.slots and running else []
+    running = row.state in _RUNNING
+    slots = _slots(row)
     gpus = sum(not str(slot).startswith("cpu") for slot in slots)
     application: dict[str, Any] = {
         "id": row.id,
@@ -114,7 +128,7 @@ def application_object(row: ExecRow) -> dict[str, Any]:
         "used_gpu": gpus,
         "used_cpu": len(slots) - gpus,
         "used_mem": (spec.memory or 0) // 2**20 * row.num_worker if running else 0,
-        "task12n": [{"name": worker_task(n), "state": row.state} for n in range(1, row.num_worker + 1)],
+        "task12n": [{"name": worker_task(number), "state": row.state} for number in executors],
         "kernels": [{"ip": ADDRESS}] if running else [],
         "is_packing": False,
     }
@@ -129,7 +143,7 @@ def _request(row: ExecRow) -> str:
     return f"ncpus={max(1, spec.device_num - gpus)},ngpus={gpus},mem={(spec.memory or 0) // 2**20}"
 
 
-def spark_application(row: ExecRow) -> dict[str, Any]:
+def spark_application(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]:
     """An application as /scheduler/applications shows it, with the names of the first product generation."""
     shown = {
         "sparkinstancegroupid": INSTANCE_ID,
@@ -142,7 +156,7 @@ def spark_application(row: ExecRow) -> dict[str, Any]:
         "endtime": iso(row.end_time) if row.end_time else "",
         "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
     }
-    return shown | {key: value for key, value in application_object(row).items() if key not in shown}
+    return shown | {key: value for key, value in application_object(row, executors).items() if key not in shown}
 
 
 def job_uid(row: ExecRow) -> str:
@@ -202,11 +216,11 @@ def _gpu(row: ExecRow) -> str:
     return f"num={spec.device_num}" if spec.device_type == "gpu" else ""
 
 
-def pods(row: ExecRow, node: str) -> list[dict[str, Any]]:
+def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:
     """The processes of a running exec as pods on `node`; none before and after."""
-    if row.state not in {states.RUNNING, states.RECOVERING}:
+    if row.state not in _RUNNING:
         return []
-    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(n) for n in range(1, row.num_worker + 1))]
+    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(number) for number in executors)]
     return [
         {
             "metadata": {

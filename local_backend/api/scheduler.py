@@ -12,6 +12,7 @@ from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import request_stop, wanted_states, whole
+from local_backend.api.executors import executors, running
 from local_backend.api.objects import INSTANCE_ID, application_object, parallel_job, pods, spark_application
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
@@ -34,7 +35,7 @@ def applications(
 ) -> list[dict[str, Any]]:
     """Applications. `sort` is a field, with a leading `-` for descending; `state` is a list by commas."""
     rows = _rows(backend, user, state)
-    found = _sorted([application_object(row) for row in rows], sort)
+    found = _sorted([application_object(row, executors(row, backend.paths(row))) for row in rows], sort)
     first = whole(start, "start", 0)
     return found[first : first + whole(length, "length", 0)]
 
@@ -42,7 +43,8 @@ def applications(
 @router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
 def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[str, Any]]:
     """One application, as a list of one; of an unknown id, as an empty list."""
-    return [application_object(row) for row in _rows(backend, user, None) if row.id == app_id]
+    rows = [row for row in _rows(backend, user, None) if row.id == app_id]
+    return [application_object(row, executors(row, backend.paths(row))) for row in rows]
 
 
 @router.get(wire.APPLICATIONS)
@@ -56,7 +58,7 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
             rows = [row for row in rows if getattr(row, column) == query[name]]
     if query.get("search"):
         rows = [row for row in rows if query["search"] in f"{row.id} {row.app_name} {row.creator}"]
-    found = [spark_application(row) for row in rows]
+    found = [spark_application(row, executors(row, backend.paths(row))) for row in rows]
     if query.get("sort"):
         down = query.get("order", "").lower() == "desc"
         found = _sorted(found, ("-" if down else "") + query["sort"])
@@ -81,7 +83,8 @@ def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name:
     if type == "paralleljob":
         objects = [parallel_job(row) for row in rows]
     elif type == "pod":
-        objects = [pod for row in rows for pod in pods(row, socket.gethostname())]
+        node = socket.gethostname()
+        objects = [pod for row in rows for pod in pods(row, running(row, backend.paths(row)), node)]
     else:
         objects = []
     if name is None:

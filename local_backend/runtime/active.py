@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 
 from local_backend.runtime import processes
+from local_backend.runtime.allocation import Allocation, Report
 from local_backend.runtime.launch import ProcessId
 from local_backend.runtime.paths import ExecPaths
 from local_backend.scheduler.policy import Slot
@@ -18,6 +19,9 @@ class Active:
 
     paths: ExecPaths
     attempt: int
+    #: What the job may use.
+    allocation: Allocation
+    #: All slots that nobody else may have: those of `allocation`, and those that it had before and still holds.
     slots: tuple[Slot, ...]
     #: Reading end of the runner's ready pipe.
     ready: int | None = None
@@ -25,6 +29,10 @@ class Active:
     said: dict[str, object] | None = None
     #: Its beginning is in the database.
     recorded: bool = False
+    #: What the runner of an elastic job said last.
+    report: Report | None = None
+    #: The exec is shown as RECOVERING.
+    recovering: bool = False
     runner: ProcessId | None = None
     #: Readable when the runner has ended.
     watch: int | None = None

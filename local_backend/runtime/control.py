@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterable
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import PENDING, SUBMITTED
+from dlicmd.contract.states import PENDING, RECOVERING, SUBMITTED
 from local_backend.runtime import adoption, environment, launcher_log, processes, tree
 from local_backend.runtime.active import Active
+from local_backend.runtime.allocation import Allocation, read_allocation, read_report, write_allocation
 from local_backend.runtime.launch import (
     Launch,
+    ProcessId,
     read_identity,
     read_outcome,
     requeues,
@@ -24,6 +26,7 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.queueing import Queue
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
+from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.policy import Slot, decide
 from local_backend.settings import Settings
@@ -50,6 +53,7 @@ class Control:
         self._database = database
         self._starter = starter
         self._records = Records(database)
+        self._shares = Shares(self._records, total)
         self._queue = Queue(total)
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
@@ -60,7 +64,7 @@ class Control:
     @property
     def held(self) -> set[str]:
         """Ids of the slots in use."""
-        return {slot.id for active in list(self._active.values()) for slot in active.slots}
+        return held_by(list(self._active.values()))
 
     @property
     def queued(self) -> int:
@@ -96,7 +100,10 @@ class Control:
                 self._begun(active)
             if active.gone:
                 self._conclude(active)
-            elif active.kill_at is not None and time.monotonic() >= active.kill_at:
+                continue
+            if active.recorded:
+                self._shares.heed(active)
+            if active.kill_at is not None and time.monotonic() >= active.kill_at:
                 self._kill(active)
         rows = self._database.read(execs.unfinished)
         for row in rows:
@@ -162,7 +169,8 @@ class Control:
         except OSError as problem:
             self._later(row.id, f"cannot be started now, trying again: {problem}")
             return
-        self._active[row.id] = Active(paths, launch.attempt, slots, ready=ready)
+        allocation = Allocation(launch.attempt, 0, slots)
+        self._active[row.id] = Active(paths, launch.attempt, allocation, slots, ready=ready)
         self._queue.forget(row.id)
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
@@ -179,6 +187,8 @@ class Control:
             requeues=requeues(paths) + again,
         )
         launch.write()
+        if spec.elastic:
+            write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
         if remark := self._queue.remark(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
@@ -204,6 +214,25 @@ class Control:
     def _later(self, exec_id: str, message: str) -> None:
         self._queue.put_off(exec_id, _PUT_OFF)
         self._database.write(lambda c: execs.note(c, exec_id, message=launcher_log.one_line(message)))
+
+    # --- slots of a running attempt
+
+    def resize(self, exec_id: str, count: int) -> Resized:
+        """Give a running elastic exec `count` slots. Raises ResizeError, and what database and disk raise."""
+        row = self._database.read(lambda c: execs.get(c, exec_id))
+        if row is None:
+            raise ResizeError(f"Exec {exec_id!r} is not found")
+        if not row.elastic:
+            raise ResizeError(f"Exec {exec_id} is not elastic: {row.framework} runs with the same slots to its end")
+        active = self._active.get(exec_id)
+        if active is None or active.runner is None or not active.recorded or active.gone:
+            raise ResizeError(f"Exec {exec_id} is {row.state}; only a running one can be given other slots")
+        if active.kill_at is not None:
+            raise ResizeError(f"Exec {exec_id} is being stopped")
+        most = row.num_worker * max(1, row.job.device_num)
+        if not 0 <= count <= most:
+            raise ResizeError(f"Exec {exec_id} cannot have {count} slots: it was submitted for at most {most}")
+        return self._shares.resize(active, count, self._queue.kind(row.job), self._active.values())
 
     # --- the end of an attempt
 
@@ -243,7 +272,8 @@ class Control:
         """Record the end of an attempt whose runner is gone, and give its slots back."""
         outcome = read_outcome(active.paths, active.attempt)
         if outcome is not None:
-            self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
+            if not active.recovering:
+                self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
             self._records.outcome(active.paths, outcome)
         else:
             self._sweep(active.paths)
@@ -278,15 +308,26 @@ class Control:
                 self._records.running(paths, row.attempt)
                 self._records.outcome(paths, outcome)
             case adoption.Alive(runner):
-                self._records.running(paths, row.attempt)
-                active = Active(paths, row.attempt, self._slots(row.slots), recorded=True)
-                active.begin(runner.process)
-                self._active[row.id] = active
-                launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
+                self._take_over(row, paths, runner.process)
             case adoption.Lost(_, rebooted):
                 self._lost(row, paths, rebooted)
             case adoption.NeverBegan():
                 self._records.pending(paths)
+
+    def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> None:
+        """Watch a runner that lives. Its row names every slot that it may hold; an allocation that was written and
+        perhaps not passed on is passed on now."""
+        if row.state != RECOVERING:
+            self._records.running(paths, row.attempt)
+        slots = self._slots(row.slots)
+        allocation = read_allocation(paths, row.attempt) or Allocation(row.attempt, 0, slots)
+        active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING)
+        active.begin(runner)
+        self._active[row.id] = active
+        launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
+        report = read_report(paths, row.attempt)
+        if report is not None and report.sequence < allocation.sequence:
+            processes.send_signal(runner, signal.SIGUSR1)
 
     def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
         """An attempt that had begun is gone without an end."""

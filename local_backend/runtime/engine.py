@@ -4,94 +4,206 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from dlicmd.contract import wire
 from local_backend.runtime import tree
+from local_backend.runtime.allocation import Allocation, Report, nudge, read_allocation, write_report
 from local_backend.runtime.channel import Channel
 from local_backend.runtime.launch import Launch
+from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.tasks import Plan, Planner
+from local_backend.runtime.workers import Workers
+from local_backend.scheduler.policy import Slot
 
 _MOST_WORKERS = 100_000
+_RETRY_WRITING = 1.0
 
 
 class Engine:
-    """The runner's side of the runner channel."""
+    """The runner's side of the runner channel, and of the files through which slots come and go."""
 
     def __init__(
-        self, launch: Launch, channel: Channel, planner: Planner, *, start: Callable[[Plan], int],
-        progress: Progress, note: Callable[[str], None],
+        self, launch: Launch, planner: Planner, *, start: Callable[[Plan], int], progress: Progress,
+        note: Callable[[str], None],
     ) -> None:
-        self.channel = channel
+        self.workers = Workers()
+        self.channel: Channel | None = None
+        #: The highest step that the driver ever told; -1 before it told any.
+        self.furthest = -1.0
+        #: When a report that could not be written is tried again, None when all is written.
+        self.due: float | None = None
         self._launch = launch
-        self._planner = planner
+        self.planner = planner
         self._start = start
         self._progress = progress
         self._note = note
-        self._workers: dict[int, int] = {}
+        self._allocation = Allocation(launch.attempt, 0, launch.slots)
+        self._greeted = False
+        self._counted_by_driver = False
+        #: The driver was killed, and the next one has not said anything yet.
+        self._restarted = False
+        #: The driver says that it recovers.
+        self._recovering = False
+        self._reported: Report | None = None
+
+    # --- the channel
+
+    def connect(self) -> int:
+        """Make a channel for a driver that is about to start; its end of it."""
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours.detach())
+        self._greeted = self._counted_by_driver = False
+        self._progress.update({wire.WORKERS: len(self.workers)})
+        return theirs.detach()
+
+    def disconnect(self) -> None:
+        """The driver is gone: take note of what it said last, and do nothing of what it asked for."""
+        if self.channel is None:
+            return
+        for message in self.channel.receive():
+            if message.get("op") in ("progress", "history"):
+                self._handle(message)
+        self.channel.close()
 
     def on_ready(self) -> None:
         """Deal with what the driver has sent, and send what waits."""
-        for message in self.channel.receive():
-            self._handle(message)
-        self.channel.flush()
+        if self.channel is not None:
+            for message in self.channel.receive():
+                self._handle(message)
+            self.channel.flush()
 
-    def worker_ended(self, number: int, pid: int, status: int, because: str | None) -> None:
-        """Tell the driver that a worker is gone; `status` is negative for a signal."""
-        if self._workers.get(number) == pid:
-            del self._workers[number]
-        self._exited(number, pid, status if status >= 0 else None, -status if status < 0 else None, because)
+    def recover(self, why: str) -> None:
+        """The driver is started again."""
+        self._restarted, self._recovering = True, False
+        self._progress.update({wire.MESSAGE: why})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if self.channel is not None:
+            self.channel.send(dict(message))
 
     def _handle(self, message: dict[str, Any]) -> None:
         """Do what a message asks; one that makes no sense is noted and ignored."""
         match message:
             case {"op": "hello"}:
-                slots = [{"id": slot.id, "kind": slot.kind} for slot in self._launch.slots]
-                self.channel.send(
-                    {"event": "allocation", "slots": slots, "max_workers": self._launch.spec.num_worker}
-                )
+                self._greeted = True
+                self._tell_allocation()
             case {"op": "spawn", "worker": int(worker), "slot": str(slot), "address": str(address), "key": str(key)}:
                 self._spawn(worker, slot, address, key)
             case {"op": "kill", "worker": int(worker)}:
-                if worker in self._workers:
-                    tree.signal_group(self._workers[worker], signal.SIGKILL)
+                pid = self.workers.pid(worker)
+                if pid is not None:
+                    tree.signal_group(pid, signal.SIGKILL)
             case {"op": "progress"}:
-                self._progress.update({name: value for name, value in message.items() if name != "op"})
+                self._take_progress({name: value for name, value in message.items() if name != "op"})
             case {"op": "history", "text": str(text)}:
                 self._note(text)
             case _:
                 self._note(f"the program sent something that is not understood: {str(message)[:200]}")
 
+    def _take_progress(self, values: dict[str, Any]) -> None:
+        """Keep what the driver says. Whether it recovers is a matter of the exec's state: that goes into the report."""
+        self._recovering = values.pop(wire.RECOVERING, self._recovering) is True
+        if self._restarted:
+            self._restarted = False
+            values.setdefault(wire.MESSAGE, None)
+        step, text = values.get(wire.STEP), values.get(wire.MESSAGE)
+        if isinstance(step, int | float):
+            self.furthest = max(self.furthest, step)
+        if isinstance(text, str):
+            values[wire.MESSAGE] = one_line(text)
+        self._counted_by_driver |= wire.WORKERS in values
+        self._progress.update(values)
+
+    # --- slots
+
+    def reallocate(self) -> None:
+        """The server has written another allocation: take it and pass it on."""
+        found = read_allocation(self._launch.paths, self._launch.attempt)
+        if found is None or found.sequence <= self._allocation.sequence:
+            return
+        self._allocation = found
+        self._note(f"the job has {_count(found.slots)} from now on: {', '.join(slot.id for slot in found.slots)}")
+        if self._greeted:
+            self._tell_allocation()
+
+    def _tell_allocation(self) -> None:
+        slots = [{"id": slot.id, "kind": slot.kind} for slot in self._allocation.slots]
+        spec = self._launch.spec
+        self._send({
+            "event": "allocation", "slots": slots, "max_workers": spec.num_worker, "attributes": spec.attributes,
+        })
+
+    def report(self) -> None:
+        """Write down what is held and done, when that has changed, and wake the server when it matters to it."""
+        slots = dict.fromkeys([*(slot.id for slot in self._allocation.slots), *sorted(self.workers.held)])
+        found = Report(
+            self._launch.attempt, self._allocation.sequence, tuple(slots), self._restarted or self._recovering,
+            self.workers.slots,
+        )
+        if found == self._reported:
+            return
+        try:
+            write_report(self._launch.paths, found)
+        except OSError:
+            self.due = time.monotonic() + _RETRY_WRITING  # the disk is full; the server goes on with what it knows
+            return
+        before, self._reported, self.due = self._reported, found, None
+        if before is None or replace(found, workers={}) != replace(before, workers={}):
+            nudge(self._launch.home.nudges)
+
+    # --- workers
+
+    def worker_ended(self, number: int, pid: int, status: int, because: str | None) -> None:
+        """Tell the driver that a worker is gone; `status` is negative for a signal."""
+        self.workers.ended(number)
+        self._count()
+        self._exited(number, pid, status if status >= 0 else None, -status if status < 0 else None, because)
+
     def _spawn(self, worker: int, slot: str, address: str, key: str) -> None:
-        why = self._refusal(worker, slot, address, key)
-        if why is None:
+        place = next((found for found in self._allocation.slots if found.id == slot), None)
+        why = self._refusal(worker, address, key)
+        if place is None:
+            why = f"slot {slot!r} is not in the allocation"
+        elif why is None:
             hub = {"DLI_HUB_ADDRESS": address, "DLI_HUB_KEY": key}
             try:
-                self._workers[worker] = self._start(self._planner.engine_worker(worker, slot, hub))
+                self.workers.started(worker, self._start(self.planner.engine_worker(worker, place, hub)), slot)
+                self._count()
                 return
             except OSError as problem:
                 why = f"cannot be started: {problem}"
         self._note(f"worker {worker}: {why}")
         self._exited(worker, None, None, None, why)
 
-    def _refusal(self, worker: int, slot: str, address: str, key: str) -> str | None:
+    def _refusal(self, worker: int, address: str, key: str) -> str | None:
         """Why a worker cannot be started as asked; None when it can."""
         if not 0 < worker <= _MOST_WORKERS:
             return "its number is out of range"
-        if worker in self._workers:
+        if worker in self.workers:
             return "it is running already"
-        if slot not in {held.id for held in self._launch.slots}:
-            return f"slot {slot!r} is not in the allocation"
         if not re.fullmatch(r"[!-~]{1,200}", address) or not re.fullmatch(r"[!-~]{1,500}", key):
             return "address or key of the hub is malformed"
         return None
 
+    def _count(self) -> None:
+        """Say how many workers run, until the driver says how many train."""
+        if not self._counted_by_driver:
+            self._progress.update({wire.WORKERS: len(self.workers)})
+
     def _exited(
         self, worker: int, pid: int | None, exit_code: int | None, number: int | None, reason: str | None
     ) -> None:
-        self.channel.send({
+        self._send({
             "event": "exited", "worker": worker, "pid": pid, "exit_code": exit_code, "signal": number,
             "reason": reason,
         })
 
+
+def _count(slots: tuple[Slot, ...]) -> str:
+    return f"{len(slots)} slot" + ("" if len(slots) == 1 else "s")

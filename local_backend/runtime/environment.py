@@ -12,13 +12,13 @@ from dlicmd import __version__
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
-from local_backend.runtime.processes import MARK, mark_of
+from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
 from local_backend.scheduler.policy import GPU, Slot
 
 #: Of the server alone: secrets, and how it was told what is now told to the job.
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS", "DLI_HUB_KEY",
-    "DLI_WORKER_NUMBER", MARK,
+    "DLI_WORKER_NUMBER", "DLI_RESTARTS", MARK, WORKER_MARK,
 })
 #: Variables with these beginnings act only when an interpreter or a library starts.
 _AT_START = (
@@ -84,7 +84,7 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
     env |= launch.spec.env
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
-    return env | {MARK: mark_of(launch.paths.state)}
+    return env | {MARK: mark_of(launch.paths.state), WORKER_MARK: worker_mark(task.number)}
 
 
 def search_path(launch: Launch, rest: str) -> list[str]:
@@ -124,7 +124,7 @@ def _job(launch: Launch) -> dict[str, str]:
     }
     env["JOB_UUID"] = env["MSD_MK_ID"] = str(uuid.uuid5(uuid.NAMESPACE_URL, str(paths.root)))
     if spec.elastic:
-        env["FABRIC_BACKEND"] = "pytorch"
+        env |= {"FABRIC_BACKEND": "pytorch", "RESUME_WEIGHT_PATH": "null"}
     if spec.conda_env:
         env |= {"CONDA_PREFIX": spec.conda_env, "CONDA_DEFAULT_ENV": os.path.basename(spec.conda_env)}
         env["DLI_CONDA_ENV_NAME"] = env["CONDA_DEFAULT_ENV"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from dlicmd.contract import wire
 from dlicmd.contract.sizes import show_size
 from dlicmd.contract.states import ERROR, FINISHED, KILLED
 from local_backend.runtime import launcher_log, processes, tasks, tree
-from local_backend.runtime.channel import Channel
 from local_backend.runtime.engine import Engine
 from local_backend.runtime.launch import Launch, Outcome
 from local_backend.runtime.memory import over_limit
 from local_backend.runtime.progress import Progress
+from local_backend.runtime.restarts import Restarts
 from local_backend.runtime.tasks import Plan, Planner
 from local_backend.runtime.verdict import describe, signal_name
 
@@ -49,6 +48,9 @@ class Job:
         self._killed_because: dict[int, str] = {}
         self._server: int | None = None
         self._engine: Engine | None = None
+        self._restarts = Restarts()
+        #: The driver was killed; when nothing of the job is left, it is started again.
+        self._restarting = False
         self._progress = Progress(launch.paths.progress)
 
     def run(self, planner: Planner) -> Outcome:
@@ -58,7 +60,7 @@ class Job:
         self._watch_server()
         if self._verdict is None:
             self._start_all(planner)
-        while self._running and not self._driver_is_gone():
+        while not self._is_over():
             self._wait()
         self.clear()
         self._progress.flush(now=True)
@@ -83,23 +85,28 @@ class Job:
     # --- beginning
 
     def _start_all(self, planner: Planner) -> None:
-        channel = None
         if self.launch.spec.elastic:
-            ours, driver = socket.socketpair()
-            channel = driver.detach()
-            self._engine = Engine(
-                self.launch, Channel(ours.detach()), planner, start=self.start, progress=self._progress,
-                note=self._note,
-            )
-        for plan in planner.first(channel):
-            try:
-                self.start(plan)
-            except OSError as problem:
-                self._decide(Verdict(ERROR, f"cannot start {plan.task.name}: {problem}", wire.LOST))
+            self._engine = Engine(self.launch, planner, start=self.start, progress=self._progress, note=self._note)
+            self._start_driver(self._engine)
+            return
+        for plan in planner.workers():
+            if not self._try_to_start(plan):
                 break
-        if channel is not None:
-            os.close(channel)
-        self._progress.update({wire.WORKERS: self._workers()})
+        self._progress.update({wire.WORKERS: len(self._running)})
+
+    def _start_driver(self, engine: Engine) -> None:
+        channel = engine.connect()
+        self._try_to_start(engine.planner.driver(channel, self.launch.requeues + self._restarts.count))
+        os.close(channel)
+
+    def _try_to_start(self, plan: Plan) -> bool:
+        """Start one of the first processes; the job ends when that is not possible."""
+        try:
+            self.start(plan)
+        except OSError as problem:
+            self._decide(Verdict(ERROR, f"cannot start {plan.task.name}: {problem}", wire.LOST))
+            return False
+        return True
 
     def start(self, plan: Plan) -> int:
         """Start a process and watch over it; its pid. Raises OSError."""
@@ -128,19 +135,24 @@ class Job:
                 handler()
         self._reap()
         self._timers()
+        if self._engine is not None:
+            if self._restarting:
+                self._restart(self._engine)
+            self._engine.report()
 
     def _sources(self) -> list[tuple[int, Callable[[], None], int]]:
         found: list[tuple[int, Callable[[], None], int]] = [(self._signals, self._on_signal, select.POLLIN)]
         if self._server is not None:
             found.append((self._server, self._server_is_gone, select.POLLIN))
-        if self._engine is not None and self._engine.channel.open:
-            writing = select.POLLOUT if self._engine.channel.wants_to_write else 0
-            found.append((self._engine.channel.fd, self._engine.on_ready, select.POLLIN | writing))
+        channel = self._engine.channel if self._engine is not None else None
+        if self._engine is not None and channel is not None and channel.open:
+            writing = select.POLLOUT if channel.wants_to_write else 0
+            found.append((channel.fd, self._engine.on_ready, select.POLLIN | writing))
         return found
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer, None when there is none."""
-        times = [self._kill_at, self._progress.due]
+        times = [self._kill_at, self._progress.due, self._engine.due if self._engine is not None else None]
         if self.launch.spec.memory is not None:
             times.append(self._check_memory_at)
         due = [moment for moment in times if moment is not None]
@@ -158,8 +170,11 @@ class Job:
             self._kill_at = now + 1
 
     def _on_signal(self) -> None:
-        if signal.SIGTERM in _drain(self._signals):
+        found = _drain(self._signals)
+        if signal.SIGTERM in found:
             self._decide(Verdict(KILLED, "stopped on request", wire.STOPPED))
+        if signal.SIGUSR1 in found and self._engine is not None:
+            self._engine.reallocate()
 
     def _server_is_gone(self) -> None:
         self._server = None
@@ -168,16 +183,13 @@ class Job:
 
     def _reap(self) -> None:
         """Collect the processes that have ended, adopted orphans included."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        while (found := _next_dead()) is not None:
+            pid, status = found
             plan = self._running.pop(pid, None)
             if plan is not None:
-                self._ended(pid, plan, os.waitstatus_to_exitcode(status))
+                self._ended(pid, plan, status)
+        if self._engine is not None:
+            self._engine.workers.settle()
 
     # --- ends
 
@@ -187,11 +199,36 @@ class Job:
         self._note(f"{plan.task.name} (pid {pid}) ended: {because or what}")
         if self._engine is not None and not plan.task.is_driver:
             self._engine.worker_ended(plan.task.number, pid, status, because)
-            self._progress.update({wire.WORKERS: self._workers()})
-        elif status != 0 and because is None:
+            return
+        if self._engine is not None:
+            self._engine.disconnect()
+            if status < 0 and self._verdict is None:
+                self._driver_killed(self._engine, -status)
+                return
+        if status != 0 and because is None:
             code = status if status > 0 else 128 - status
             name = signal_name(-status) if status < 0 else None
             self._decide(Verdict(ERROR, describe(status, plan.stderr), wire.PROGRAM_FAILED, code, name))
+
+    def _driver_killed(self, engine: Engine, number: int) -> None:
+        """Nobody asked for the driver's death, and it was none of its own doing: start it again, unless that leads
+        nowhere."""
+        how = f"the driver was killed by signal {number} ({signal_name(number)})"
+        if not self._restarts.again(engine.furthest):
+            text = f"{how}; it is not started again, for {Restarts.MOST} restarts brought no progress"
+            self._decide(Verdict(ERROR, text, wire.PROGRAM_FAILED, 128 + number, signal_name(number)))
+            return
+        self._note(f"{how}; starting it again, training resumes from its newest snapshot")
+        engine.recover(f"{how} and is started again")
+        self._restarting = True
+
+    def _restart(self, engine: Engine) -> None:
+        """Start the driver again as soon as nothing that it and its workers left is there any more."""
+        left = tree.descendants(os.getpid())
+        tree.kill(left)
+        if not left and not self._running and self._verdict is None:
+            self._restarting = False
+            self._start_driver(engine)
 
     def _decide(self, verdict: Verdict) -> None:
         """Settle how the job ends, unless that is settled, and ask everything that runs to go."""
@@ -213,11 +250,10 @@ class Job:
             tree.kill(list(tree.group_and_tree(pid)))
             self._decide(Verdict(ERROR, message, wire.OUT_OF_MEMORY, 128 + signal.SIGKILL, "SIGKILL"))
 
-    def _driver_is_gone(self) -> bool:
-        return self._engine is not None and not any(plan.task.is_driver for plan in self._running.values())
-
-    def _workers(self) -> int:
-        return sum(not plan.task.is_driver for plan in self._running.values())
+    def _is_over(self) -> bool:
+        if self._restarting and self._verdict is None:
+            return False
+        return not any(plan.task.is_driver or self._engine is None for plan in self._running.values())
 
     def _outcome(self, verdict: Verdict) -> Outcome:
         self._note(f"ended {verdict.state}" + (f": {verdict.message}" if verdict.message else ""))
@@ -226,6 +262,15 @@ class Job:
 
     def _note(self, text: str) -> None:
         launcher_log.note(self.launch.paths.launcher_log, "runner", text)
+
+
+def _next_dead() -> tuple[int, int] | None:
+    """Pid and status (negative for a signal) of a child that has ended and is now forgotten by the system."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
 
 
 def _drain(fd: int) -> bytes:

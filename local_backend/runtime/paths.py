@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,17 +11,34 @@ from local_backend.jobspec import JobSpec
 
 #: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
 DRIVER = "task0"
+_GROUP = "task12n"
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+_MARKS = len(_ALPHABET) ** 5
+#: Has no divisor in common with _MARKS, so that its multiples are all different.
+_STRIDE = 23_456_789
 
 
 def worker_task(number: int) -> str:
     """Name of worker `number` (1-based)."""
-    return f"task12n-{number}"
+    return f"{_GROUP}-{number}"
+
+
+def worker_number(task: str) -> int | None:
+    """Inverse of `worker_task`; None for what is no worker's name."""
+    group, _, number = task.partition("-")
+    return int(number) if group == _GROUP and re.fullmatch("[1-9][0-9]{0,8}", number) else None
 
 
 def pod_name(exec_id: str, task: str) -> str:
-    """Name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`."""
-    mark = hashlib.sha256(f"{exec_id} {task}".encode()).hexdigest()[:5]
-    return f"{exec_id}-{task.partition('-')[0]}-{mark}"
+    """Name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`.
+
+    The characters look random, but no two workers of an exec share them, however many there are.
+    """
+    group = task.partition("-")[0]
+    start = int.from_bytes(hashlib.sha256(f"{exec_id} {group}".encode()).digest()[:8], "big")
+    mark = (start + (worker_number(task) or 0) * _STRIDE) % _MARKS
+    letters = "".join(_ALPHABET[mark // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(5))
+    return f"{exec_id}-{group}-{letters}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,11 @@ class HomePaths:
     @property
     def jobs(self) -> Path:
         return self.home / "jobs"
+
+    @property
+    def nudges(self) -> Path:
+        """FIFO through which runners wake the server."""
+        return self.home / "runners.fifo"
 
     @property
     def incoming(self) -> Path:
@@ -103,6 +126,16 @@ class ExecPaths:
         return self.state / "exit.json"
 
     @property
+    def allocation(self) -> Path:
+        """The slots that a running elastic job has now; written by the server."""
+        return self.state / "allocation.json"
+
+    @property
+    def report(self) -> Path:
+        """What the runner of an elastic job holds and does; written by the runner."""
+        return self.state / "report.json"
+
+    @property
     def progress(self) -> Path:
         return self.state / "progress.json"
 
@@ -139,9 +172,7 @@ class ExecPaths:
 
     def log_dir(self, task: str) -> Path:
         """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
-        group = task.partition("-")[0]
-        mark = hashlib.sha256(f"{self.exec_id} {task}".encode()).hexdigest()[:5]
-        return self.logs / f"app.{self.exec_id}-{group}-{mark}"
+        return self.logs / f"app.{pod_name(self.exec_id, task)}"
 
     def capture(self, task: str, stream: str, elastic: bool) -> Path:
         """Where `stream` (stdout, stderr) of a process goes.

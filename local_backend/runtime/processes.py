@@ -18,6 +18,11 @@ LINUX = sys.platform == "linux"
 #: Every process of an exec carries this variable, so that its leftovers can be found when its runner is gone.
 MARK = "DLI_RUN_MARK"
 MARK_LENGTH = 32
+#: The same for the number of its worker, so that what a worker leaves is found although it has left its group.
+WORKER_MARK = "DLI_RUN_WORKER"
+WORKER_MARK_LENGTH = 10
+#: What a process must be started with for `stamp` to have room.
+PLACEHOLDERS = {MARK: "0" * MARK_LENGTH, WORKER_MARK: "0" * WORKER_MARK_LENGTH}
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _MADV_DONTNEED = 4
@@ -26,6 +31,11 @@ _MADV_DONTNEED = 4
 def mark_of(state: Path) -> str:
     """The value of MARK for the exec with this state directory."""
     return hashlib.sha256(os.fsencode(state)).hexdigest()[:MARK_LENGTH]
+
+
+def worker_mark(number: int) -> str:
+    """The value of WORKER_MARK for a worker; 0 is the driver."""
+    return f"{number:0{WORKER_MARK_LENGTH}d}"
 
 
 def boot_id() -> str:
@@ -126,8 +136,8 @@ def _prctl(option: int, argument: object) -> None:
         ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
 
 
-def stamp_mark(mark: str) -> None:
-    """Write `mark` over the placeholder of MARK in the environment block that this process was started with.
+def stamp(variable: str, value: str) -> None:
+    """Write `value` over the placeholder of `variable` in the environment block that this process was started with.
 
     A forked process shows its ancestor's block in /proc/<pid>/environ whatever it puts into os.environ; the memory
     itself is its own.
@@ -137,10 +147,10 @@ def stamp_mark(mark: str) -> None:
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     begin, end = int(fields[47]), int(fields[48])
     block = ctypes.string_at(begin, end - begin)
-    name = f"{MARK}=".encode()
+    name = f"{variable}=".encode()
     at = block.find(b"\0" + name) + 1 if not block.startswith(name) else 0
-    if block[at : at + len(name)] == name and len(mark) == MARK_LENGTH:
-        ctypes.memmove(begin + at + len(name), mark.encode(), MARK_LENGTH)
+    if block[at : at + len(name)] == name and len(value) == len(PLACEHOLDERS[variable]):
+        ctypes.memmove(begin + at + len(name), value.encode(), len(value))
 
 
 def return_memory() -> None:

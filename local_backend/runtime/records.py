@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import ERROR, KILLED, PENDING, RUNNING
+from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import Outcome
 from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.policy import Slot
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
@@ -25,8 +27,17 @@ class Records:
         return self._move(paths, PENDING, message=message)
 
     def running(self, paths: ExecPaths, attempt: int) -> bool:
-        """Its runner has begun."""
+        """Its runner has begun, or its driver has recovered."""
         return self._move(paths, RUNNING, attempt=attempt, message=None)
+
+    def recovering(self, paths: ExecPaths, attempt: int) -> bool:
+        """Its driver is started again, or goes back to what it has kept."""
+        return self._move(paths, RECOVERING, attempt=attempt)
+
+    def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
+        """It holds these slots."""
+        ids = json.dumps([slot.id for slot in slots])
+        self._database.write(lambda c: execs.note(c, paths.exec_id, slots=ids))
 
     def error(self, paths: ExecPaths, reason: str, message: str) -> bool:
         """It ended for a reason that is not in an outcome of a runner."""

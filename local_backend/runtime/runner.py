@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from local_backend.runtime import launcher_log, processes
+from local_backend.runtime.allocation import first_report, write_report
 from local_backend.runtime.job import Job
 from local_backend.runtime.launch import (
     Launch,
@@ -87,8 +88,10 @@ def _enter(launch: Launch, attempt: int) -> int | None:
     if read_attempt(paths) != attempt or launch.attempt != attempt or (before and before.attempt >= attempt):
         os.close(lock)
         return None
-    processes.stamp_mark(processes.mark_of(paths.state))
+    processes.stamp(processes.MARK, processes.mark_of(paths.state))
     me = processes.identify(os.getpid())
+    if launch.spec.elastic:
+        write_report(paths, first_report(launch))
     write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, processes.boot_id(), attempt))
     paths.progress.unlink(missing_ok=True)
     return lock
@@ -131,12 +134,12 @@ def _tell(ready: int, message: dict[str, object]) -> None:
 
 
 def _signal_pipe() -> int:
-    """SIGCHLD and SIGTERM become bytes in a pipe; its reading end."""
+    """SIGCHLD, SIGTERM and SIGUSR1 become bytes in a pipe; its reading end."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from local_backend.runtime import environment
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.nursery import FORKED, READY
 from local_backend.runtime.paths import HomePaths
-from local_backend.runtime.processes import MARK, MARK_LENGTH
+from local_backend.runtime.processes import PLACEHOLDERS
 
 _log = logging.getLogger(__name__)
 #: After this many failures in a row (it ended, or did not answer), jobs start without a nursery.
@@ -76,8 +76,8 @@ class Starter:
             return
         ours, theirs = socket.socketpair()
         env = environment.inherited(os.environ)
-        # One thread: a second one would not survive a fork. The placeholder is overwritten by every runner.
-        env |= {"OPENBLAS_NUM_THREADS": "1", MARK: "0" * MARK_LENGTH, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # One thread: a second one would not survive a fork. Placeholders are overwritten by every runner and worker.
+        env |= {"OPENBLAS_NUM_THREADS": "1", **PLACEHOLDERS, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         with theirs:
             try:
                 self._nursery = self._python("local_backend.runtime.nursery", theirs.fileno(), env=env)
@@ -180,7 +180,7 @@ class Starter:
         return True
 
     def _start_cold(self, launch: Launch, writer: int) -> None:
-        env = environment.inherited(os.environ) | {MARK: "0" * MARK_LENGTH}
+        env = environment.inherited(os.environ) | PLACEHOLDERS
         words = (str(launch.paths.spec), str(launch.attempt), str(writer))
         self._cold.append(self._python("local_backend.runtime.runner", writer, *words, env=env))
 

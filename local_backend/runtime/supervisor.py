@@ -9,15 +9,20 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import queue
 import select
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
+from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
+from local_backend.runtime.resizing import Resized
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
@@ -26,6 +31,8 @@ from local_backend.store.database import Database
 _log = logging.getLogger(__name__)
 #: After a failure of database or disk the supervisor tries again after this many seconds.
 _RETRY = 1.0
+#: Seconds that a call waits for its turn to change slots.
+_RESIZE_PATIENCE = 30.0
 
 
 class Supervisor:
@@ -41,6 +48,9 @@ class Supervisor:
         self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
         self._closing = False
         self._retry_at: float | None = None
+        #: What runners wake this thread by, None before the start and where it cannot be made.
+        self._nudges: int | None = None
+        self._resizes: queue.SimpleQueue[tuple[str, int, Future[Resized]]] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Take over what an earlier server left, then go on in a thread of its own.
@@ -50,6 +60,10 @@ class Supervisor:
         bundle = importlib.import_module("local_backend.elastic.bundle")
         bundle.build(self._settings.paths.fabric_home)
         self._starter.warm_up()
+        try:
+            self._nudges = open_nudges(self._settings.paths.nudges)
+        except OSError as problem:
+            _log.warning("%s: %s; slots that a job gives up come free later", self._settings.paths.nudges, problem)
         self._control.adopt()
         self._thread.start()
 
@@ -68,8 +82,27 @@ class Supervisor:
             self._thread.join()
         self._control.close()
         self._starter.close()
-        for end in (self._wake_reader, self._wake_writer):
-            os.close(end)
+        while not self._resizes.empty():
+            self._resizes.get()[2].cancel()
+        for end in (self._wake_reader, self._wake_writer, self._nudges):
+            if end is not None:
+                os.close(end)
+
+    def resize(self, exec_id: str, count: int) -> Resized:
+        """Give a running elastic exec `count` slots.
+
+        Raises ResizeError; what database and disk raise; and TimeoutError or CancelledError, with nothing changed, when
+        the thread does not come to it.
+        """
+        asked: Future[Resized] = Future()
+        self._resizes.put((exec_id, count, asked))
+        self.wake()
+        try:
+            return asked.result(_RESIZE_PATIENCE)
+        except FutureTimeoutError:  # the built-in one only since Python 3.11
+            if not asked.cancel():
+                return asked.result()  # it has begun
+            raise
 
     def status(self) -> dict[str, object]:
         """Slots, execs that wait and run, and the nursery, for GET /status."""
@@ -87,6 +120,7 @@ class Supervisor:
             try:
                 self._control.turn()
                 self._retry_at = None
+                self._resize()
             except (SQLAlchemyError, OSError, psutil.Error) as problem:
                 _log.error("trying again in %g s: %s", _RETRY, problem)
                 self._retry_at = time.monotonic() + _RETRY
@@ -96,14 +130,26 @@ class Supervisor:
                 _log.error("cannot wait for events: %s", problem)
                 time.sleep(_RETRY)
 
+    def _resize(self) -> None:
+        """Carry out what was asked for by `resize`."""
+        while not self._resizes.empty():
+            exec_id, count, asked = self._resizes.get()
+            if not asked.set_running_or_notify_cancel():
+                continue
+            try:
+                asked.set_result(self._control.resize(exec_id, count))
+            except Exception as problem:
+                asked.set_exception(problem)
+
     def _wait(self) -> None:
         """Sleep until there is something to do, and take note of what has happened."""
         poll = select.poll()
         for fd in self._sources():
             poll.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(self._timeout())}
-        if self._wake_reader in ready:
-            _drain(self._wake_reader)
+        for end in (self._wake_reader, self._nudges):
+            if end in ready:
+                _drain(end)
         if self._starter.fd in ready:
             self._starter.on_event()
         self._starter.tick()
@@ -111,7 +157,8 @@ class Supervisor:
 
     def _sources(self) -> list[int]:
         nursery = [self._starter.fd] if self._starter.fd is not None else []
-        return [self._wake_reader, *nursery, *self._control.descriptors]
+        nudges = [self._nudges] if self._nudges is not None else []
+        return [self._wake_reader, *nudges, *nursery, *self._control.descriptors]
 
     def _timeout(self) -> float | None:
         """Milliseconds to the next timer, None when there is none."""

@@ -14,8 +14,9 @@ from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, worker_task
-from local_backend.runtime.processes import die_with_parent
+from local_backend.runtime.processes import WORKER_MARK, die_with_parent, stamp
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
+from local_backend.scheduler.policy import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker"
 
@@ -46,26 +47,28 @@ class Planner:
         self._base_path = tuple(base_path)
         self.warm = warm and not environment.needs_own_interpreter(launch.spec) and not self._shadows()
 
-    def first(self, channel: int | None) -> list[Plan]:
-        """The processes that a job starts with: the driver of an elastic one, else all workers."""
+    def driver(self, channel: int, restarts: int) -> Plan:
+        """The driver of an elastic job, with its end of the runner channel; it was started `restarts` times before."""
+        extra = {"DLI_RUNNER_FD": str(channel), "DLI_RESTARTS": str(restarts)}
+        return self._program(TaskId(DRIVER, 0), extra, keep=channel)
+
+    def workers(self) -> list[Plan]:
+        """All workers of a job that is not elastic."""
         spec, slots = self.launch.spec, self.launch.slots
-        if spec.elastic:
-            return [self._program(TaskId(DRIVER, 0), keep=channel)]
         each = len(slots) // spec.num_worker
         return [
-            self._program(TaskId(worker_task(number), number, slots[(number - 1) * each : number * each]))
+            self._program(TaskId(worker_task(number), number, slots[(number - 1) * each : number * each]), {})
             for number in range(1, spec.num_worker + 1)
         ]
 
-    def engine_worker(self, number: int, slot: str, hub: dict[str, str]) -> Plan:
+    def engine_worker(self, number: int, slot: Slot, hub: dict[str, str]) -> Plan:
         """An elastic worker on a slot; `hub` are the variables that tell it where to find its hub."""
-        task = TaskId(worker_task(number), number, tuple(held for held in self.launch.slots if held.id == slot))
+        task = TaskId(worker_task(number), number, (slot,))
         argv = (environment.interpreter(self.launch.spec), "-m", ENGINE_WORKER)
         return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
 
-    def _program(self, task: TaskId, keep: int | None = None) -> Plan:
+    def _program(self, task: TaskId, extra: dict[str, str], keep: int | None = None) -> Plan:
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
-        extra = {"DLI_RUNNER_FD": str(keep)} if keep is not None else {}
         if spec.user_cmd is not None:
             argv = resolve(spec.user_cmd, code, environment.interpreter(spec))
         else:
@@ -163,6 +166,7 @@ def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:
             os.dup2(fd, target, inheritable=True)
         reset_signals()
         close_all_but(plan.keep)
+        stamp(WORKER_MARK, plan.environment[WORKER_MARK])
         os.chdir(plan.directory)
         if plan.step is None:
             _execute(plan)
@@ -194,6 +198,6 @@ def close_all_but(keep: int | None) -> None:
 def reset_signals() -> None:
     """Handlers and mask as the system gives them to a new program; what Python ignores it goes on ignoring."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 
 from local_backend.runtime.launch import RunnerIdentity
-from local_backend.runtime.processes import LINUX, MARK, boot_id, start_time
+from local_backend.runtime.processes import LINUX, MARK, WORKER_MARK, boot_id, start_time, worker_mark
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -44,7 +44,8 @@ def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
     session = _session(runner)
     found = []
     for process in psutil.process_iter():
-        if process.pid != os.getpid() and (_is_marked(process, mark) or (session and _session_of(process) == session)):
+        related = _carries(process, MARK, mark) or (session and _session_of(process) == session)
+        if related and process.pid != os.getpid():
             found.append(process)
     return found
 
@@ -75,14 +76,30 @@ def _session_of(process: psutil.Process) -> int | None:
         return None
 
 
-def _is_marked(process: psutil.Process, mark: str) -> bool:
+def of_worker(number: int, group: int) -> list[psutil.Process]:
+    """What this runner's worker `number` has left: by the mark in their environment, and by its process group."""
+    mark = worker_mark(number)
+    return [
+        process for process in descendants(os.getpid())
+        if _group_of(process) == group or _carries(process, WORKER_MARK, mark)
+    ]
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except OSError:
+        return None
+
+
+def _carries(process: psutil.Process, variable: str, value: str) -> bool:
     if start_time(process.pid) is None:
         return False
     try:
         if LINUX:
             with open(f"/proc/{process.pid}/environ", "rb") as file:
-                return f"{MARK}={mark}".encode() in file.read().split(b"\0")
-        return process.environ().get(MARK) == mark
+                return f"{variable}={value}".encode() in file.read().split(b"\0")
+        return process.environ().get(variable) == value
     except (OSError, psutil.Error):
         return False
 

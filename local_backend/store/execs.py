@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, case, delete, insert, select, update
 
-from dlicmd.contract.states import RUNNING, SUBMITTED, TERMINAL
+from dlicmd.contract.states import RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
 from local_backend.store.schema import events, execs, sequences
 from local_backend.store.states import MOVES, sources
@@ -152,13 +152,14 @@ def transition(
     """Move an exec to state `to`, the only way in which a state changes.
 
     False, with nothing changed, when the move is not legal from its present state or when `attempt` is not the
-    current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING and a terminal state.
+    current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING (but not from
+    RECOVERING: it has run all the time) and a terminal state.
     """
     now = time.time()
     if to in TERMINAL:
         values.setdefault("end_time", now)
     if to == RUNNING:
-        values.setdefault("start_time", now)
+        values.setdefault("start_time", case((execs.c.state == RECOVERING, execs.c.start_time), else_=now))
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)
     if attempt is not None:
         change = change.where(execs.c.attempt == attempt)

@@ -17,6 +17,8 @@ from local_backend.submit.words import Asked
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_NAME = 200
+#: How elastic training adds up: to the last bit, as fast as it can, or without waiting for each other.
+MODES = ("exact", "fast", "async")
 
 
 def check(asked: Asked, user: str, roots: fs.DataRoots) -> JobSpec:
@@ -49,7 +51,7 @@ def check(asked: Asked, user: str, roots: fs.DataRoots) -> JobSpec:
         memory=_memory(line, hardware),
         conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
         pending_timeout=line.number("--msd-pending-timeout"),
-        attributes=dict(pairs("--msd-attr", line.many("--msd-attr"))),
+        attributes=_attributes(line, framework),
     )
 
 
@@ -133,6 +135,15 @@ def _memory(line: CommandLine, hardware: Hardware) -> int | None:
     if size is None:
         return hardware.size("mem.size")
     return parse_size(size)
+
+
+def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
+    """--msd-attr. Of an elastic framework `mode` is the engine's; all other names are the program's own."""
+    found = dict(pairs("--msd-attr", line.many("--msd-attr")))
+    mode = found.get("mode")
+    if framework.elastic and mode is not None and mode not in MODES:
+        raise BadSubmission(f"--msd-attr mode: '{mode[:40]}' is not one of {', '.join(MODES)}")
+    return found
 
 
 def _data_dir(asked: Asked, roots: fs.DataRoots) -> str:

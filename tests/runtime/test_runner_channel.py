@@ -44,11 +44,16 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
 
 
 def test_the_driver_is_told_its_allocation(any_bench: Bench) -> None:
-    one = elastic(any_bench, "say(op='hello')\nprint(json.dumps(hear()), os.environ['DLI_IS_DRIVER'])\n")
+    one = elastic(
+        any_bench, "say(op='hello')\nprint(json.dumps(hear()), os.environ['DLI_IS_DRIVER'])\n",
+        attributes={"mode": "fast"},
+    )
     assert any_bench.wait(one).state == FINISHED, any_bench.output(one, "stderr", "task0")
     answer, _, is_driver = any_bench.output(one, task="task0").rpartition(" ")
     slots = [{"id": "cpu-0", "kind": "cpu"}, {"id": "cpu-1", "kind": "cpu"}]
-    assert json.loads(answer) == {"event": "allocation", "slots": slots, "max_workers": 3}
+    assert json.loads(answer) == {
+        "event": "allocation", "slots": slots, "max_workers": 3, "attributes": {"mode": "fast"},
+    }
     assert is_driver == "true\n"
 
 

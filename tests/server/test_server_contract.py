@@ -12,6 +12,7 @@ from support import eventually
 
 from dlicmd import __version__
 from dlicmd.contract import states, wire
+from local_backend.runtime.allocation import Report, write_report
 
 MULTIPART = "multipart/form-data; boundary=XbX"
 SINGLE = "--exec-start PyTorch --model-main main.py"
@@ -37,12 +38,12 @@ def test_point_2_conf_is_a_flat_map_of_texts(live: Live) -> None:
     conf = live.call("GET", "/conf").json()
     assert conf["MSD_ENABLED"].lower() == "true"
     assert all(isinstance(value, str) for value in conf.values())
-    assert conf["DLICMD_EXTENSIONS"].split(",") == ["argv", "follow", "local-paths"]
+    assert conf["DLICMD_EXTENSIONS"].split(",") == ["argv", "follow", "slots", "local-paths"]
 
 
 def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
-    assert live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"] == "argv,follow"
+    assert live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"] == "argv,follow,slots"
 
 
 def test_point_4_submit_answers_id_and_app_id(live: Live) -> None:
@@ -110,9 +111,12 @@ def test_point_8_kubernetes_objects(live: Live) -> None:
     assert container["name"] == "msdtask" and container["resources"]["limits"]["memory"] == "8192.000000Mi"
     assert job["spec"]["taskGroups"][1]["spec"]["replica"] == 2
     live.move(exec_id, states.PENDING, states.RUNNING)
+    report = Report(live.row(exec_id).attempt, 0, ("cpu-0", "cpu-1"), workers={7: "cpu-0", 12: "cpu-1"})
+    write_report(live.paths(exec_id), report)
     pods = live.call("GET", "/scheduler/kubernetesobjects?type=pod").json()["items"]
     assert {pod["metadata"]["labels"]["controller-uid"] for pod in pods} == {job["metadata"]["uid"]}
-    assert len(pods) == 3 and all(pod["status"]["podIP"] and pod["spec"]["nodeName"] for pod in pods)
+    assert len({pod["metadata"]["name"] for pod in pods}) == 3
+    assert all(pod["status"]["podIP"] and pod["spec"]["nodeName"] for pod in pods)
 
 
 def test_point_9_log_is_text_or_one_json_string(live: Live) -> None:
@@ -230,7 +234,7 @@ def test_applications(live: Live) -> None:
     first = live.submitted("--exec-start edtPyTorch --numWorker 3 --model-main main.py --appName first")
     second = live.submitted()
     (found,) = live.call("GET", f"/scheduler/applications?applicationid={first}").json()
-    assert found["task0"] and len(found["task12n"]) == 3 and found["applicationname"] == "first"
+    assert found["task0"] and found["task12n"] == [] and found["applicationname"] == "first"
     listed = live.call("GET", "/scheduler/engine/applications?sort=-submit_time&state=SUBMITTED,RUNNING").json()
     assert {item["id"] for item in listed} == {first, second}
     assert live.call("GET", "/scheduler/engine/applications?start=1&length=1").json()[0]["id"] == second

@@ -76,7 +76,8 @@ def test_scheduler_logs(live: Live) -> None:
     assert task_log(elastic, "driver/logs/stdout", "?lastlines=2") == (200, "b\nc\n")
     assert task_log(elastic, "driver/logs/launcherlog") == (200, "launched\n")
     assert task_log(elastic, "executor/1/logs/stdout") == (200, "batches :1 0.5\n")
-    assert task_log(elastic, "executor/2/logs/stderr") == (200, "")
+    assert task_log(elastic, "executor/2/logs/stderr") == (400, f"Error 400: Exec {elastic} has no executor 2.\n")
+    assert task_log(dist, "executor/1/logs/stderr") == (200, "")
     assert task_log(elastic, "executor/1/logs/launcherlog") == (200, "launched\n")
     assert task_log(dist, "executor/2/logs/stdout", "?lastlines=2") == (
         200, "*Task 2 SubProcess*: y\n*Task 2 SubProcess*: z",

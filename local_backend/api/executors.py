@@ -1,0 +1,43 @@
+"""The executors of an exec: which workers there are, or were."""
+
+from __future__ import annotations
+
+import os
+
+from dlicmd.contract import states
+from local_backend.runtime.allocation import read_report
+from local_backend.runtime.paths import ExecPaths, worker_number, worker_task
+from local_backend.store.execs import ExecRow
+
+#: So many are listed, the newest: workers of an elastic exec come and go, and never share a number.
+MOST_LISTED = 100
+
+
+def executors(row: ExecRow, paths: ExecPaths) -> list[int]:
+    """Numbers of the executors that are listed, lowest first: of an elastic exec the last MOST_LISTED that were
+    started, of another all that it was submitted with."""
+    if not row.elastic:
+        return list(range(1, row.num_worker + 1))
+    try:
+        names = os.listdir(paths.captures)
+    except OSError:
+        return []
+    found = {worker_number(name.partition(".")[0]) for name in names}
+    return sorted(number for number in found if number is not None)[-MOST_LISTED:]
+
+
+def exists(row: ExecRow, paths: ExecPaths, number: int) -> bool:
+    """Whether there is, or was, an executor with this number; listed or not."""
+    if not row.elastic:
+        return 1 <= number <= row.num_worker
+    return os.path.lexists(paths.capture(worker_task(number), "stdout", True))
+
+
+def running(row: ExecRow, paths: ExecPaths) -> list[int]:
+    """Numbers of the executors that run now."""
+    if row.state not in {states.RUNNING, states.RECOVERING}:
+        return []
+    if not row.elastic:
+        return executors(row, paths)
+    report = read_report(paths, row.attempt)
+    return sorted(report.workers) if report is not None else []

@@ -1,0 +1,37 @@
+"""PUT /execs/{id}/slots: a running elastic exec is given another number of slots."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body
+
+from dlicmd.contract import wire
+from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.errors import ApiError
+from local_backend.runtime.resizing import ResizeError
+
+router = APIRouter(tags=["execs"])
+
+
+@router.put(wire.EXECS + "/{exec_id}/slots")
+def resize(
+    backend: TheBackend, user: TheUser, exec_id: str, body: Annotated[Any, Body()] = None
+) -> dict[str, str | int]:
+    """Give a running elastic exec `slots` slots, at once; its workers come and go in the following moments. With 0 it
+    is parked. 409 when that is not possible now, or never for this exec; nothing is changed then."""
+    row = backend.exec_row(exec_id, user)
+    count = body.get(wire.SLOTS) if isinstance(body, dict) else None
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise ApiError(400, f'The body is not {{"{wire.SLOTS}": N}} with a whole number N of at least 0')
+    try:
+        resized = backend.supervisor.resize(row.id, count)
+    except ResizeError as problem:
+        raise ApiError(409, str(problem)) from None
+    except (CancelledError, FutureTimeoutError):
+        raise ApiError(503, f"The server did not come to it; the slots of {row.id} are as they were") from None
+    except OSError as problem:
+        raise ApiError(507, f"The server could not pass it on ({problem.strerror}); try again") from problem
+    return {wire.ID: row.id, wire.BEFORE: resized.before, wire.SLOTS: resized.after}

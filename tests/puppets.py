@@ -1,0 +1,162 @@
+"""An elastic job whose driver and workers do what the test says: it holds the other end of all their connections.
+
+The engine has no part in it: the job's folder brings a worker module of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from runtime_support import Bench
+from support import PATIENCE
+
+DRIVER = """
+import json, os, socket, sys, threading
+link = socket.socket(fileno=int(os.environ["DLI_RUNNER_FD"]))
+test = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+test.sendall(json.dumps({"pid": os.getpid(), "restarts": os.environ["DLI_RESTARTS"]}).encode() + b"\\n")
+print("driver", os.environ["DLI_RESTARTS"], flush=True)
+
+def pass_on(source, target):
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+    finally:
+        os._exit(0)  # the test has let go, with or without having read everything
+
+threading.Thread(target=pass_on, args=(link, test), daemon=True).start()
+pass_on(test, link)
+"""
+#: Says who it is and obeys single letters: `d` starts a daemon of its own session.
+WORKER = """
+import json, os, socket, sys, time
+host, port = os.environ["DLI_HUB_ADDRESS"].split(":")
+link = socket.create_connection((host, int(port)))
+def say(**what):
+    link.sendall(json.dumps(what).encode() + b"\\n")
+say(worker=int(os.environ["DLI_WORKER_NUMBER"]), pid=os.getpid())
+while order := link.recv(1):
+    if order == b"d" and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            say(daemon=os.getpid())
+            time.sleep(600)
+        os._exit(0)
+"""
+FILES = {
+    "main.py": DRIVER,
+    "local_backend/__init__.py": "",
+    "local_backend/elastic/__init__.py": "",
+    "local_backend/elastic/worker.py": WORKER,
+}
+
+
+class Line:
+    """One end of a connection with JSON lines."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._socket, _ = server.accept()
+        self._socket.settimeout(PATIENCE)
+        self._lines = self._socket.makefile("r")
+
+    def hear(self) -> dict[str, Any]:
+        """The next message."""
+        text = self._lines.readline()
+        assert text, "the other end is gone"
+        return dict(json.loads(text))
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
+
+
+class Driver(Line):
+    """A driver of the job."""
+
+    def __init__(self, server: socket.socket, hub: str) -> None:
+        super().__init__(server)
+        self._hub = hub
+        said = self.hear()
+        self.pid, self.restarts = int(said["pid"]), str(said["restarts"])
+
+    def say(self, **message: object) -> None:
+        """To the runner."""
+        self.send(json.dumps(message).encode() + b"\n")
+
+    def hello(self) -> list[str]:
+        """Ids of the slots that the runner answers with."""
+        self.say(op="hello")
+        return self.allocation()
+
+    def allocation(self) -> list[str]:
+        """Ids of the slots in the next message, which is an allocation."""
+        message = self.hear()
+        assert message["event"] == "allocation", message
+        return [slot["id"] for slot in message["slots"]]
+
+    def spawn(self, worker: int, slot: str) -> None:
+        self.say(op="spawn", worker=worker, slot=slot, address=self._hub, key="ab")
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class Worker(Line):
+    """A worker of the job."""
+
+    def __init__(self, server: socket.socket) -> None:
+        super().__init__(server)
+        said = self.hear()
+        self.number, self.pid = int(said["worker"]), int(said["pid"])
+
+    def daemon(self) -> int:
+        """Have it start a daemon; the daemon's pid."""
+        self.send(b"d")
+        return int(self.hear()["daemon"])
+
+
+class Strings:
+    """Where drivers and workers of one test connect to."""
+
+    def __init__(self) -> None:
+        self._servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        for server in self._servers:
+            server.settimeout(PATIENCE)
+        self.port, hub = (int(server.getsockname()[1]) for server in self._servers)
+        self._hub = f"127.0.0.1:{hub}"
+
+    def submit(self, one: Bench, **spec: Any) -> str:
+        """Submit a job for at most four workers."""
+        values = {"framework": "edtPyTorch", "elastic": True, "num_worker": 4, "program_args": (str(self.port),)}
+        return one.submit(FILES, **values | spec)
+
+    def driver(self) -> Driver:
+        """The next driver that starts."""
+        return Driver(self._servers[0], self._hub)
+
+    def worker(self) -> Worker:
+        """The next worker that starts."""
+        return Worker(self._servers[1])
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+
+@contextmanager
+def strings() -> Iterator[Strings]:
+    held = Strings()
+    try:
+        yield held
+    finally:
+        held.close()

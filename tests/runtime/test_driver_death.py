@@ -1,0 +1,223 @@
+"""The driver of an elastic job is killed: it is started again, and the job goes on from what it has kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from puppets import Strings, strings
+from runtime_support import Bench, gone, host_bench
+from support import eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED
+from local_backend.files import read_json
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.engine import Engine
+from local_backend.runtime.launch import Launch
+from local_backend.runtime.paths import HomePaths
+from local_backend.runtime.progress import Progress
+from local_backend.runtime.restarts import Restarts
+from local_backend.runtime.tasks import Planner
+from local_backend.scheduler.slots import cpu_slots
+
+STARTED = [SUBMITTED, PENDING, RUNNING]
+
+
+@pytest.fixture
+def held() -> Iterator[Strings]:
+    with strings() as found:
+        yield found
+
+
+def wait_for_state(one: Bench, job: str, state: str) -> None:
+    eventually(lambda: one.row(job).state == state, f"{job} is {state}")
+
+
+def told(one: Bench, job: str, name: str) -> object:
+    return (read_json(one.paths(job).progress) or {}).get(name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings, number: int) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    assert driver.restarts == "0"
+    driver.hello()
+    driver.spawn(1, "cpu-0")
+    worker = held.worker()
+    daemon = worker.daemon()
+    backend.wait_running(job)
+    began = backend.row(job).start_time
+    os.kill(driver.pid, number)
+    second = held.driver()
+    assert second.restarts == "1"
+    assert gone(worker.pid) and gone(daemon), "nothing of the first is left when the second starts"
+    wait_for_state(backend, job, RECOVERING)
+    name = signal.Signals(number).name
+    how = f"the driver was killed by signal {number} ({name})"
+    eventually(lambda: told(backend, job, wire.MESSAGE) == f"{how} and is started again", "its message says why")
+    assert second.hello() == ["cpu-0", "cpu-1"]
+    second.spawn(2, "cpu-0")
+    assert held.worker().number == 2
+    second.say(op="progress", step=3)
+    wait_for_state(backend, job, RUNNING)
+    eventually(lambda: told(backend, job, wire.STEP) == 3, "progress goes on")
+    assert told(backend, job, wire.MESSAGE) is None
+    second.close()
+    assert backend.wait(job).state == FINISHED
+    assert backend.row(job).start_time == began
+    assert backend.history(job) == [*STARTED, RECOVERING, RUNNING, FINISHED]
+    assert f"{how}; starting it again, training resumes from its newest snapshot" in backend.launcher_log(job)
+    assert backend.output(job, task="task0") == "driver 0\ndriver 1\n"
+
+
+def test_it_is_started_again_with_the_slots_that_it_has_now(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    backend.wait_running(job)
+    backend.supervisor.resize(job, 1)  # type: ignore[attr-defined]
+    assert driver.allocation() == ["cpu-0"]
+    driver.kill()
+    second = held.driver()
+    assert second.hello() == ["cpu-0"]
+    backend.supervisor.resize(job, 2)  # type: ignore[attr-defined]
+    assert second.allocation() == ["cpu-0", "cpu-1"]
+    second.close()
+    backend.wait(job)
+
+
+def test_without_progress_it_is_started_again_three_times_only(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    for restarts in ("0", "1", "2", "3"):
+        driver = held.driver()
+        assert driver.restarts == restarts
+        driver.kill()
+    row = backend.wait(job)
+    assert (row.state, row.reason, row.exit_code) == (ERROR, wire.PROGRAM_FAILED, 137)
+    assert row.message == (
+        "the driver was killed by signal 9 (SIGKILL); it is not started again, for 3 restarts brought no progress"
+    )
+    assert not backend.leftovers(job)
+
+
+def test_progress_makes_it_worth_another_three(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    for restarts in range(6):
+        driver = held.driver()
+        assert driver.restarts == str(restarts)
+        driver.say(op="progress", step=restarts // 2)
+        eventually(lambda n=restarts: told(backend, job, wire.STEP) == n // 2, "the runner knows the step")
+        driver.kill()
+    held.driver().close()
+    assert backend.wait(job).state == FINISHED
+
+
+def test_what_a_dying_driver_said_last_counts(tmp_path: Path) -> None:
+    notes: list[str] = []
+    home = HomePaths(tmp_path, tmp_path / "d", tmp_path / "r")
+    launch = Launch(JobSpec("local-1", "edtPyTorch", "ada", "a", 2, elastic=True), 1, home, cpu_slots(2), 2, {}, 1.0)
+    planner = Planner(launch, warm=False, master_port=1, cores=1, base_path=())
+    progress = Progress(tmp_path / "progress.json")
+    engine = Engine(launch, planner, start=pytest.fail, progress=progress, note=notes.append)
+    with socket.socket(fileno=engine.connect()) as driver:
+        for message in ({"op": "history", "text": "last words"},
+                        {"op": "spawn", "worker": 1, "slot": "cpu-0", "address": "127.0.0.1:1", "key": "ab"},
+                        {"op": "progress", "step": 813}):
+            driver.sendall(json.dumps(message).encode() + b"\n")
+    engine.disconnect()
+    progress.flush(now=True)
+    assert notes == ["last words"]
+    assert read_json(tmp_path / "progress.json")[wire.STEP] == engine.furthest == 813
+
+
+def test_a_driver_that_says_that_it_recovers_is_shown_so(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    backend.wait_running(job)
+    driver.say(op="progress", recovering=True, message="reads\nits snapshot")
+    wait_for_state(backend, job, RECOVERING)
+    eventually(lambda: told(backend, job, wire.MESSAGE) == "reads its snapshot", "its message is one line")
+    driver.say(op="progress", step=1)
+    eventually(lambda: told(backend, job, wire.STEP) == 1, "the step arrives")
+    assert backend.row(job).state == RECOVERING
+    driver.say(op="progress", recovering=False, message=None)
+    wait_for_state(backend, job, RUNNING)
+    eventually(lambda: told(backend, job, wire.MESSAGE) is None, "its message is gone")
+    driver.say(op="progress", recovering=True)
+    wait_for_state(backend, job, RECOVERING)
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+    assert backend.history(job) == [*STARTED, RECOVERING, RUNNING, RECOVERING, FINISHED]
+
+
+def test_a_stop_ends_a_recovering_job(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    held.driver().kill()
+    second = held.driver()
+    wait_for_state(backend, job, RECOVERING)
+    backend.stop(job)
+    assert backend.wait(job).state == KILLED
+    assert gone(second.pid)
+    assert backend.history(job) == [*STARTED, RECOVERING, KILLED]
+
+
+def test_a_server_that_starts_meanwhile_sees_the_state(tmp_path: Path, held: Strings) -> None:
+    with host_bench(tmp_path) as (host, one):
+        job = held.submit(one)
+        driver = held.driver()
+        one.wait_running(job)
+        host.kill()
+        driver.kill()
+        second = held.driver()
+        host.start()
+        wait_for_state(one, job, RECOVERING)
+        host.restart()
+        eventually(lambda: one.launcher_log(job).count("adopted") == 2, "it is adopted again")
+        assert one.row(job).state == RECOVERING
+        second.say(op="progress", step=1)
+        wait_for_state(one, job, RUNNING)
+        second.close()
+        assert one.wait(job).state == FINISHED
+        assert one.history(job) == [*STARTED, RECOVERING, RUNNING, FINISHED]
+
+
+def test_the_driver_says_how_many_workers_train(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-0")
+    worker = held.worker()
+    eventually(lambda: told(backend, job, wire.WORKERS) == 1, "processes are counted until it does")
+    driver.say(op="progress", workers=0, generation=2, resizes=1, deaths=3)
+    eventually(lambda: told(backend, job, wire.WORKERS) == 0, "its word counts")
+    worker.close()
+    driver.hear()
+    driver.say(op="progress", step=1)
+    eventually(lambda: told(backend, job, wire.STEP) == 1, "the step arrives")
+    assert told(backend, job, wire.WORKERS) == 0
+    assert [told(backend, job, name) for name in (wire.GENERATION, wire.RESIZES, wire.DEATHS)] == [2, 1, 3]
+    driver.close()
+    backend.wait(job)
+
+
+@given(st.lists(st.integers(0, 3), max_size=30))
+def test_restarts_are_allowed_as_long_as_they_get_on(steps: list[int]) -> None:
+    """One is refused when those before it, MOST in a row, have not moved the highest step."""
+    restarts = Restarts()
+    highest: list[int] = []
+    for step in steps:
+        highest.append(max([step, *highest]))
+        fruitless = len(highest) > Restarts.MOST and len(set(highest[-Restarts.MOST - 1 :])) == 1
+        assert restarts.again(highest[-1]) is not fruitless
+        if fruitless:
+            break
+    assert restarts.count == len(highest) - bool(highest and fruitless)

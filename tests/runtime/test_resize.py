@@ -1,0 +1,335 @@
+"""Slots of a running elastic job: given, taken, and given to others only when nothing of the job is on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from puppets import Strings, strings
+from runtime_support import Bench, Host, bench, gone, host_bench
+from support import eventually
+
+from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
+from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report, write_allocation
+from local_backend.runtime.resizing import Resized, ResizeError, choose
+from local_backend.scheduler.policy import CPU, Slot
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.store import execs
+
+SLEEP = "import time\ntime.sleep(600)\n"
+#: Says whether the process whose pid is its argument was still there when it was started.
+WITNESS = "import os, sys\nprint(os.path.exists(f'/proc/{sys.argv[1]}'))\n"
+
+
+@pytest.fixture
+def held() -> Iterator[Strings]:
+    with strings() as found:
+        yield found
+
+
+def resize(one: Bench, job: str, count: int) -> Resized:
+    """Give a job other slots, as soon as it runs."""
+    one.wait_running(job)
+    found: Resized = one.supervisor.resize(job, count)  # type: ignore[attr-defined]
+    return found
+
+
+def refusal(one: Bench, job: str, count: int) -> str:
+    """Why a job cannot have so many slots."""
+    with pytest.raises(ResizeError) as refused:
+        one.supervisor.resize(job, count)  # type: ignore[attr-defined]
+    return str(refused.value)
+
+
+def slots_of(one: Bench, job: str) -> list[str]:
+    """What the row says that the job holds."""
+    return json.loads(one.row(job).slots or "[]")
+
+
+def report_of(one: Bench, job: str) -> Report | None:
+    return read_report(one.paths(job), one.row(job).attempt)
+
+
+def test_a_running_job_is_told_its_new_slots(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    assert driver.hello() == ["cpu-0", "cpu-1"]
+    assert resize(backend, job, 1) == Resized(2, 1)
+    assert driver.allocation() == ["cpu-0"]
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the other one is free")
+    assert resize(backend, job, 2) == Resized(1, 2)
+    assert driver.allocation() == slots_of(backend, job) == ["cpu-0", "cpu-1"]
+    assert resize(backend, job, 2) == Resized(2, 2)
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+    assert "resized from 2 to 1 slots" in backend.launcher_log(job)
+
+
+def test_a_driver_that_asks_late_is_told_the_newest_slots_only(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    backend.wait_running(job)
+    resize(backend, job, 1)
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "the runner has taken it")
+    assert driver.hello() == ["cpu-0"]
+    driver.close()
+    backend.wait(job)
+
+
+def test_a_slot_goes_to_another_job_when_its_worker_is_gone(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-0")
+    driver.spawn(2, "cpu-1")
+    workers = {worker.number: worker for worker in (held.worker(), held.worker())}
+    other = backend.submit(WITNESS, program_args=(str(workers[2].pid),))
+    resize(backend, job, 1)
+    assert driver.allocation() == ["cpu-0"]
+    eventually(lambda: (found := report_of(backend, job)) and found.sequence == 1, "the runner says what it holds")
+    assert report_of(backend, job) == Report(1, 1, ("cpu-0", "cpu-1"), workers={1: "cpu-0", 2: "cpu-1"})
+    assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
+    assert backend.row(other).state == PENDING
+    workers[2].close()
+    assert backend.wait(other).state == FINISHED
+    assert backend.output(other) == "False\n"
+    assert slots_of(backend, job) == ["cpu-0"]
+    assert not gone(workers[1].pid)
+    driver.close()
+    backend.wait(job)
+
+
+def test_what_a_worker_leaves_is_killed_before_its_slot_is_free(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-0")
+    driver.spawn(7, "cpu-1")
+    workers = {worker.number: worker for worker in (held.worker(), held.worker())}
+    daemons = {number: worker.daemon() for number, worker in workers.items()}
+    resize(backend, job, 1)
+    driver.allocation()
+    os.kill(workers[7].pid, signal.SIGKILL)
+    assert (event := driver.hear())["event"] == "exited" and event["worker"] == 7
+    eventually(lambda: slots_of(backend, job) == ["cpu-0"], "its slot is free")
+    assert gone(daemons[7])
+    assert not gone(daemons[1]), "what belongs to another worker lives on"
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+    assert gone(daemons[1])
+
+
+def test_a_worker_is_not_started_on_a_slot_that_was_taken(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    resize(backend, job, 1)
+    driver.allocation()
+    driver.spawn(5, "cpu-1")
+    assert driver.hear() == {
+        "event": "exited", "worker": 5, "pid": None, "exit_code": None, "signal": None,
+        "reason": "slot 'cpu-1' is not in the allocation",
+    }
+    driver.spawn(5, "cpu-0")
+    worker = held.worker()
+    assert worker.number == 5
+    driver.spawn(5, "cpu-0")
+    assert driver.hear()["reason"] == "it is running already"
+    driver.close()
+    backend.wait(job)
+
+
+def test_a_job_without_slots_is_parked_and_comes_back(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    assert resize(backend, job, 0) == Resized(2, 0)
+    assert driver.allocation() == []
+    other = backend.submit(SLEEP)
+    backend.wait_running(other)
+    expected = f"Exec {job} cannot have 2 slots: it has 0, and 1 more CPU slot is free; {other} holds 1"
+    assert refusal(backend, job, 2) == expected
+    assert resize(backend, job, 1) == Resized(0, 1)
+    assert driver.allocation() == ["cpu-1"]
+    backend.stop(other)
+    backend.wait(other)
+    assert resize(backend, job, 2) == Resized(1, 2)
+    assert driver.allocation() == ["cpu-1", "cpu-0"]
+    driver.close()
+    assert backend.wait(job).state == FINISHED
+
+
+def test_slots_that_are_still_held_can_be_given_back(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-1")
+    worker = held.worker()
+    waiting = backend.submit(SLEEP)
+    resize(backend, job, 1)
+    driver.allocation()
+    assert resize(backend, job, 2) == Resized(1, 2)
+    assert driver.allocation() == ["cpu-0", "cpu-1"]
+    worker.close()
+    driver.hear()
+    eventually(lambda: (found := report_of(backend, job)) and found.workers == {}, "the worker is gone")
+    assert slots_of(backend, job) == ["cpu-0", "cpu-1"]
+    assert backend.row(waiting).state == PENDING
+    backend.stop(waiting)
+    backend.wait(waiting)
+    driver.close()
+    backend.wait(job)
+
+
+def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
+    fixed = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
+    backend.wait_running(fixed)
+    waiting = held.submit(backend)
+    eventually(lambda: backend.row(waiting).state == PENDING, "it waits")
+    for job, count, sentence in (
+        (fixed, 1, f"Exec {fixed} is not elastic: distPyTorch runs with the same slots to its end"),
+        (waiting, 1, f"Exec {waiting} is {PENDING}; only a running one can be given other slots"),
+        ("local-99", 1, "Exec 'local-99' is not found"),
+    ):
+        assert refusal(backend, job, count) == sentence
+    backend.stop(fixed)
+    driver = held.driver()
+    backend.wait_running(waiting)
+    assert refusal(backend, waiting, 5) == f"Exec {waiting} cannot have 5 slots: it was submitted for at most 4"
+    assert read_allocation(backend.paths(waiting), 1) == Allocation(1, 0, cpu_slots(2))
+    driver.close()
+    backend.wait(waiting)
+    assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running one can be given other slots"
+
+
+def test_a_stop_ends_a_parked_job(backend: Bench, held: Strings) -> None:
+    job = held.submit(backend)
+    driver = held.driver()
+    driver.hello()
+    resize(backend, job, 0)
+    driver.allocation()
+    backend.stop(job)
+    assert backend.wait(job).state == KILLED
+    assert not backend.leftovers(job)
+
+
+# --- the server is killed
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Host, Bench]]:
+    with host_bench(tmp_path) as both:
+        yield both
+
+
+def test_a_new_server_gives_no_slot_away_on_which_a_worker_still_runs(
+    pair: tuple[Host, Bench], held: Strings
+) -> None:
+    host, one = pair
+    job = held.submit(one)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-1")
+    worker = held.worker()
+    other = one.submit(WITNESS, program_args=(str(worker.pid),))
+    one.wait_running(job)
+    host.resize(job, 1)
+    assert driver.allocation() == ["cpu-0"]
+    host.restart()
+    eventually(lambda: one.launcher_log(job).count("adopted") == 1, "it is adopted")
+    assert slots_of(one, job) == ["cpu-0", "cpu-1"]
+    worker.close()
+    assert driver.hear()["event"] == "exited"
+    assert one.wait(other).state == FINISHED
+    assert one.output(other) == "False\n"
+    host.resize(job, 2)
+    assert driver.allocation() == ["cpu-0", "cpu-1"]
+    driver.close()
+    assert one.wait(job).state == FINISHED
+
+
+def test_slots_that_came_free_while_no_server_ran_are_given_away(pair: tuple[Host, Bench], held: Strings) -> None:
+    host, one = pair
+    job = held.submit(one)
+    driver = held.driver()
+    driver.hello()
+    driver.spawn(1, "cpu-1")
+    worker = held.worker()
+    one.wait_running(job)
+    host.resize(job, 1)
+    driver.allocation()
+    host.kill()
+    worker.close()
+    driver.hear()
+    eventually(lambda: (found := report_of(one, job)) and found.held == ("cpu-0",), "the runner gives it back")
+    assert slots_of(one, job) == ["cpu-0", "cpu-1"]
+    host.start()
+    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the new server sees it")
+    driver.close()
+    one.wait(job)
+
+
+def test_an_allocation_that_was_written_and_not_passed_on_is_passed_on(
+    pair: tuple[Host, Bench], held: Strings
+) -> None:
+    host, one = pair
+    job = held.submit(one)
+    driver = held.driver()
+    driver.hello()
+    one.wait_running(job)
+    host.kill()
+    write_allocation(one.paths(job), Allocation(1, 1, cpu_slots(1)))
+    host.start()
+    assert driver.allocation() == ["cpu-0"]
+    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the other is free")
+    driver.close()
+    assert one.wait(job).state == FINISHED
+
+
+def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Host, Bench], held: Strings) -> None:
+    """The server dies between the row and the allocation."""
+    host, one = pair
+    job = held.submit(one, num_worker=1)
+    driver = held.driver()
+    assert driver.hello() == ["cpu-0"]
+    one.wait_running(job)
+    host.kill()
+    one.database.write(lambda c: execs.note(c, job, slots='["cpu-0", "cpu-1"]'))
+    host.start()
+    eventually(lambda: slots_of(one, job) == ["cpu-0"], "the row is put right")
+    other = one.submit("print(1)")
+    assert one.wait(other).state == FINISHED
+    assert one.row(job).state == RUNNING
+    driver.close()
+    one.wait(job)
+
+
+# --- pure
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 14))
+def test_a_job_keeps_its_first_slots_and_takes_free_ones(has: int, free: int, count: int) -> None:
+    mine, others = cpu_slots(has), tuple(Slot(f"free-{n}", CPU) for n in range(free))
+    chosen = choose(mine, others, count)
+    if count > has + free:
+        assert chosen is None
+    else:
+        assert chosen == (mine + others[: max(0, count - has)])[:count]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"attempt": 1, "sequence": 0, "held": 3}', '{"attempt": 2}',
+                                  '{"attempt": 1, "sequence": 0, "slots": [{"id": 1}]}'])
+def test_damaged_files_say_nothing(tmp_path: Path, text: str) -> None:
+    with bench(tmp_path) as one:
+        paths = one.paths("local-1")
+        paths.state.mkdir()
+        paths.report.write_text(text)
+        paths.allocation.write_text(text)
+        assert read_report(paths, 1) is None
+        assert read_allocation(paths, 1) is None
