@@ -146,7 +146,7 @@ def unfinished(state: State) -> Outcome:
     alive = state.alive
     crew = replace(state.crew, active=replace(state.crew.active, members=alive))
     state = replace(state, crew=crew)
-    if state.result is not None or not alive or state.writer in alive:
+    if not alive or state.writer in alive:
         return state, ()
     return replace(state, writer=alive[0], heir=True), (Send(alive[0], {"op": "state"}),)
 

@@ -118,7 +118,7 @@ def _switch(state: State) -> Outcome:
     if crew.pending is None or not crew.formed.issuperset(crew.pending.members):
         return state, ()
     if state.phase is Phase.BOUNDARY and (state.idle or state.doing):
-        if state.doing or not state.gathered:
+        if not state.gathered:
             return state, ()
         crew, actions = membership.call(crew)
         return parking.depart(state, crew), actions

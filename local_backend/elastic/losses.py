@@ -20,10 +20,8 @@ def broken(state: State, event: Broken) -> Outcome:
     crew, worker, generation = state.crew, event.worker, event.generation
     if state.phase is Phase.FINISHING:
         return state, ()
-    if worker in state.parking:
-        return parking.hurry(state, worker)
     if crew.peers[worker].stage is Stage.LEAVING:
-        return state, (Send(worker, {"op": "bye"}),)
+        return (state, ()) if worker in state.parking else (state, (Send(worker, {"op": "bye"}),))
     active = generation == crew.active.number and worker in state.members
     called = crew.pending is not None and generation == crew.pending.number and worker in crew.called
     behind = generation < crew.active.number and worker in crew.entering and not crew.told
@@ -67,13 +65,12 @@ def _without(state: State, worker: int, why: str) -> Outcome:
     """Go on without a worker, whatever its part was. Harmless when that has been done already."""
     crew = state.crew
     member, called, pending = worker in state.alive, worker in crew.called, crew.pending
-    needed = bool(crew.entering) and worker in crew.stragglers
     state = replace(state, crew=membership.lose(crew, worker))
     if worker in state.parking:
         return parking.abandoned(state, worker)
     if state.phase is Phase.FINISHING:
         return then(_count(state, f"worker-{worker} {why}"), unfinished) if member else (state, ())
-    if member or called or needed:
+    if member or called:
         return _regroup(state, f"worker-{worker} {why}")
     if pending is not None and worker in pending.members:
         return with_crew(state, membership.cancel(state.crew))
@@ -90,7 +87,7 @@ def _count(state: State, why: str) -> Outcome:
 
 
 def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
-    """Members that are left meet again, with newcomers that were called; whoever is behind copies from who is ahead.
+    """Members that are left meet again; whoever is behind copies from who is ahead. Newcomers come with the next.
 
     `explained` says that a worker is known to be lost. When the others noticed first, that is one break, not two.
     """
@@ -101,7 +98,7 @@ def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
 
 def _meet(state: State) -> Outcome:
     crew = state.crew
-    alive = (*state.alive, *(worker for worker in crew.called if crew.peers[worker].stage is Stage.READY))
+    alive = state.alive
     state = replace(requeue(state, sorted(set(state.doing) - set(alive))), idle=frozenset())
     if not alive:
         state = replace(state, crew=membership.disband(crew))

@@ -75,9 +75,6 @@ class Crew:
     #: it, or those before agreed to switch, each by itself.
     planned: bool = True
     told: bool = True
-    #: Members before it that are not in it, as long as they have not said that they are out: others may need them to
-    #: complete the step in which all were to switch.
-    stragglers: frozenset[int] = frozenset()
     pending: Generation | None = None
     formed: frozenset[int] = frozenset()
     confirmed: bool = False
@@ -212,7 +209,6 @@ def activate(crew: Crew, told: bool = False, planned: bool = True) -> Crew:
         before=old,
         planned=planned,
         told=told,
-        stragglers=frozenset() if told else frozenset(leavers),
         pending=None,
         formed=frozenset(),
         confirmed=False,

@@ -30,26 +30,20 @@ def left(state: State, event: Left) -> Outcome:
     if state.crew.peers[worker].stage is not Stage.LEAVING:
         # It was called back meanwhile.
         return state, ()
-    crew = replace(state.crew, stragglers=state.crew.stragglers - {worker})
-    return replace(state, crew=crew), (Send(worker, {"op": "bye"}),)
-
-
-def hurry(state: State, worker: int) -> Outcome:
-    """One that is to be parked will not come through the step in which all were to leave: it leaves at once."""
-    if worker in state.out:
-        return state, ()
-    return state, (membership.summon(worker, state.crew.active.number),)
+    return state, (Send(worker, {"op": "bye"}),)
 
 
 def abandoned(state: State, worker: int) -> Outcome:
-    """One that was to be parked has died: another one keeps the state, and nobody waits for the dead one."""
+    """One that was to be parked has died: another one keeps the state.
+
+    Those that are still in their generation may wait there for the dead one, in the step in which all were to leave.
+    """
     keeper = state.out[:1]
     out = tuple(other for other in state.out if other != worker)
     state = replace(state, parking=tuple(other for other in state.parking if other != worker), out=out)
     if not state.parking:
         return state, (Note(f"step {state.committed}: no worker is left"),)
-    stuck = [other for other in state.parking if other not in out]
-    actions = [action for other in stuck for action in hurry(state, other)[1]]
+    actions = [membership.summon(other, state.crew.active.number) for other in state.parking if other not in out]
     if out and out[:1] != keeper:
         actions.append(Send(out[0], {"op": "keep"}))
     return state, tuple(actions)

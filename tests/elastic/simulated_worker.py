@@ -220,20 +220,19 @@ class Worker:
 
     def interrupted(self) -> Iterator[Callable[[], None]]:
         """Called elsewhere, or a member is away."""
-
-        def drop() -> None:
-            if self.group is not None:
-                self.group.away.add(self.number)
-            self.group, self.mode = None, self.waiting
-
-        def see() -> None:
-            drop()
-            self.says.append(Broken(self.number, self.generation))
-
         if self.called > self.generation:
-            yield drop
+            yield self.drop
         elif self.mode != self.entering and self.group is not None and self.group.away:
-            yield see
+            yield self.lose_peers
+
+    def drop(self) -> None:
+        if self.group is not None:
+            self.group.away.add(self.number)
+        self.group, self.mode = None, self.waiting
+
+    def lose_peers(self) -> None:
+        self.drop()
+        self.says.append(Broken(self.number, self.generation))
 
     def entering(self) -> Iterator[Callable[[], None]]:
         def join() -> None:

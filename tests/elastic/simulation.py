@@ -4,7 +4,7 @@ when a message arrives, and what goes wrong."""
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from local_backend.elastic.events import (
     Kept,
     Kill,
     Lost,
+    Note,
     Send,
     Spawn,
     Stepped,
@@ -49,6 +50,10 @@ class Weather:
     blame: float = 0.0
     resize: float = 0.0
     no_start: float = 0.0
+    #: A death or a break in a delicate moment: while workers enter, switch, are parked or bring the final state.
+    spite: float = 0.0
+    #: A connection between workers breaks, and nobody dies.
+    flake: float = 0.0
     snapshot: float = 0.1
     faults: int = 10**6
 
@@ -69,18 +74,23 @@ class World:
         self.actions: list[Action] = []
         self.snapshots: dict[str, tuple[int, int]] = {}
         self.files: dict[object, int] = {}
+        self.writes: Counter[object] = Counter()
         self.pongs: deque[tuple[int, str]] = deque()
         #: Worker → how it ended, as long as the hub does not know.
         self.ended: dict[int, str] = {}
         self.doomed: set[int] = set()
         self.slots: tuple[str, ...] = ()
         self.faults = 0
+        #: Moves before anything goes wrong.
+        self.calm = self.random.choice((0, 0, self.random.randrange(2000)))
         #: How fast workers and their connections are: some orders of events are rare with equal ones.
         self.pace: dict[int, float] = {}
         #: Restores are carried out even by workers that are further than the snapshot.
         self.careless = self.random.random() < 0.3
-        #: Members that the hub learned to be lost since the last commit.
+        #: Workers that the hub learned to be lost since the last commit, and breaks without a death.
         self.losses: set[int] = set()
+        #: Generation → steps in the newest snapshot when it was made.
+        self.kept_at: dict[int, int] = {}
         #: Workers that the hub knows to be lost.
         self.removed: set[int] = set()
         self.committed = self.switched_at = 0
@@ -123,12 +133,14 @@ class World:
         return self.snapshots[path or blob.decode()]
 
     def save(self, worker: Worker, what: object, content: int) -> None:
+        self.writes[what] += 1
         assert self.files.setdefault(what, content) == content, "a file differs from one of the same name"
 
     # --- the hub
 
     def feed(self, event: Event) -> None:
         before = self.state
+        self.speaker = getattr(event, "worker", 0)
         if isinstance(event, (Lost, Gone)):
             self.losses.add(event.worker)
             self.removed.add(event.worker)
@@ -148,6 +160,11 @@ class World:
                 known = action.worker in self.removed and action.message["op"] != "bye"
                 assert not known, "a message for one that takes part no more"
                 assert self.state.crew.peers[action.worker].stage is not Stage.STARTING, "it is not connected yet"
+                if action.message["op"] == "bye" and self.state.phase is not hub.Phase.ENDED:
+                    assert self.state.crew.peers[action.worker].stage is Stage.LEAVING, "a member is sent away"
+                elif action.message["op"] == "prepare":
+                    kept = self.state.kept
+                    self.kept_at.setdefault(action.message["generation"], kept.version // 4 if kept else 0)
                 if worker.alive:
                     worker.mail.append((dict(action.message), action.attachment))
             case Spawn():
@@ -155,8 +172,12 @@ class World:
             case Kill():
                 if self.workers[action.worker].alive:
                     self.doomed.add(action.worker)
+            case Note() if ": parked" in action.text:
+                kept = self.state.kept
+                assert kept is not None and kept.version >= self.workers[self.speaker].version, "an old state was kept"
             case Switched():
                 assert action.step >= self.switched_at or not action.planned, "a switch lost steps"
+                assert action.step >= min(self.switched_at, self.kept_at[action.generation]), "a snapshot was not used"
                 self.switched_at = action.step
             case Commit():
                 self.losses.clear()
@@ -222,8 +243,17 @@ class World:
     def meddle(self) -> None:
         """Things that may happen at any instant."""
         weather, living = self.weather, [worker for worker in self.workers.values() if worker.alive]
-        if self.state.phase is hub.Phase.ENDED:
+        self.calm -= 1
+        if self.state.phase is hub.Phase.ENDED or self.calm > 0:
             return
+        crew = self.state.crew
+        delicate = crew.entering or crew.confirmed or self.state.parking or self.state.phase is hub.Phase.FINISHING
+        if living and delicate and self.chance(weather.spite):
+            self.die(self.random.choice(living), "was killed by signal 11")
+        meeting = [worker for worker in living if worker.group is not None and worker.mode == worker.reducing]
+        if meeting and self.chance(weather.flake):
+            self.random.choice(meeting).lose_peers()
+            self.losses.add(-self.faults)
         if living and self.chance(weather.death):
             self.die(self.random.choice(living), "was killed by signal 11")
         if living and self.chance(weather.massacre):
