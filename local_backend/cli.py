@@ -113,6 +113,8 @@ def resize(exec_id: str, slots: int, wait: bool, wait_timeout: int, output: str)
             click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {answer[wire.SLOTS]} slots")
         shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait else {}
     except urllib.error.HTTPError as problem:
+        if problem.code == 404:  # a word that makes no path
+            _fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)
         sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
         _fail(sentence or str(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
     except OSError as problem:

@@ -130,6 +130,24 @@ def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
     assert done.code == 1 and "no logs" in done.err
 
 
+def test_executors_are_numbered_by_their_names(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    listed = [{"task0": {}, "task12n": [{"name": "task12n-1901"}, {"name": "task12n-2000"}, {"name": "odd"}, 3]}]
+    local.replies["GET", f"{BASE}/scheduler/applications"] = Reply(200, json.dumps(listed).encode())
+    done = desk.run("--exec-outlogs", "w-1")
+    found = re.findall(r"w-1/(.*)/logs/stdout", done.out)
+    assert found == ["executor/1901", "executor/2000", "executor/3", "executor/4"]
+
+
+def test_what_is_left_out_of_the_logs_is_told(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1")
+    listed = [{"task0": {"name": "task0"}, "task12n": [{"name": "task12n-1901"}, {"name": "task12n-1902"}]}]
+    local.replies["GET", f"{BASE}/scheduler/applications"] = Reply(200, json.dumps(listed).encode())
+    done = desk.run("--exec-errlogs", "w-1")
+    assert done.code == 0 and done.err == "dlicmd: executors before 1901 are not shown\n"
+    assert re.findall(r"w-1/(.*)/logs/stderr", done.out) == ["driver", "executor/1901", "executor/1902"]
+
+
 def test_a_launcher_log_of_all_is_shown_once(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     for task in ("driver", "executor/1", "executor/2"):

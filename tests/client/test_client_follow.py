@@ -222,6 +222,12 @@ RUNNING = {"state": "RUNNING", "workers": 2, "epoch": 3, "epochs": 10, "step": 4
         ({"state": "RUNNING", "workers": 1, "step": 9, "steps": 9, "secondsLeft": 0}, "RUNNING  finishing  step 9/9"),
         ({"state": "FINISHED", "step": 9, "steps": 9, "loss": 1}, "FINISHED  step 9/9  train loss 1.0000"),
         ({"state": "RUNNING"}, "RUNNING"),
+        ({"state": "RUNNING", "workers": 3, "step": 5, "loss": 1, "resizes": 1, "deaths": 2},
+         "RUNNING  3 workers  step 5  train loss 1.0000  1 resize  2 deaths survived"),
+        ({"state": "RUNNING", "workers": 0, "step": 812, "resizes": 0, "message": "parked: waits for a slot"},
+         "RUNNING  step 812  (parked: waits for a slot)"),
+        ({"state": "RECOVERING", "step": 812, "message": "reads its snapshot"},
+         "RECOVERING  step 812  (reads its snapshot)"),
         ({"state": ""}, "SUBMITTED"),
     ],
 )

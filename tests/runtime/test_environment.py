@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
 from local_backend.runtime.launch import Launch
-from local_backend.runtime.paths import DRIVER, HomePaths
+from local_backend.runtime.paths import DRIVER, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.policy import CPU, GPU, Slot
 
@@ -67,7 +68,7 @@ def test_the_driver_sees_no_gpu_and_each_worker_exactly_its_own() -> None:
     one = launch(slots, elastic=True, framework="edtPyTorch", num_worker=2)
     driver = env_of(one, TaskId(DRIVER, 0))
     assert (driver["CUDA_VISIBLE_DEVICES"], driver["DLI_IS_DRIVER"], driver["IS_TASK0"]) == ("", "true", "true")
-    assert driver["FABRIC_BACKEND"] == "pytorch"
+    assert (driver["FABRIC_BACKEND"], driver["RESUME_WEIGHT_PATH"]) == ("pytorch", "null")
     worker = env_of(one, TaskId("task12n-2", 2, slots[1:]))
     assert (worker["CUDA_VISIBLE_DEVICES"], worker["TASK12N_DEVICE_TYPE"]) == ("GPU-bb", "ngpus")
     assert "DLI_IS_DRIVER" not in worker
@@ -102,6 +103,15 @@ def test_when_a_forked_process_will_not_do(change: dict[str, Any], cold: bool) -
     spec = dataclasses.replace(launch().spec, **change)
     assert needs_own_interpreter(spec) is cold
     assert acts_at_start(["MALLOC_ARENA_MAX"])
+
+
+def test_worker_logs_never_share_a_folder() -> None:
+    paths = HOME.job("local-7", "ada")
+    names = {pod_name("local-7", task) for task in ("task0", *map(worker_task, range(1, 5001)))}
+    assert len(names) == 5001
+    assert all(re.fullmatch("local-7-task(0|12n)-[0-9a-z]{5}", name) for name in names)
+    assert paths.log_dir("task12n-3").name == f"app.{pod_name('local-7', 'task12n-3')}"
+    assert [worker_number(name) for name in ("task12n-31", "task12n-0", "task12n-x", "task0", "")] == [31, *[None] * 4]
 
 
 def test_a_thread_count_of_the_server_is_kept() -> None:

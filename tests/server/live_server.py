@@ -21,6 +21,7 @@ from support import PATIENCE, eventually
 from dlicmd.contract import wire
 from local_backend.api.app import create_app
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.resizing import Resized
 from local_backend.server import Server, make_home, make_server, open_database
 from local_backend.settings import Limits, Settings
 from local_backend.store import execs
@@ -34,9 +35,18 @@ PASSWORD = "pass:wörd"
 
 @dataclass
 class QuietSupervisor:
-    """Counts how often it was woken, and moves nothing."""
+    """Counts how often it was woken, and moves nothing. Resizes end as `resized` says."""
 
     woken: int = 0
+    resized: Resized | Exception | None = None
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    def resize(self, exec_id: str, count: int) -> Resized:
+        self.asked.append((exec_id, count))
+        if isinstance(self.resized, Exception):
+            raise self.resized
+        assert self.resized is not None
+        return self.resized
 
     def wake(self) -> None:
         self.woken += 1

@@ -312,6 +312,19 @@ def test_elastic_defaults_and_edt_options(live: Live) -> None:
     assert live.submit(none, {"main.py": b""}).status == 400
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast", "async"])
+def test_the_mode_of_elastic_training(live: Live, mode: str) -> None:
+    words = f"--model-main main.py --msd-attr mode={mode} --msd-attr other=x"
+    assert live.row(live.submitted(f"--exec-start edtPyTorch {words}")).job.attributes == {"mode": mode, "other": "x"}
+
+
+def test_a_mode_that_there_is_not(live: Live) -> None:
+    words = "--model-main main.py --msd-attr mode=fast --msd-attr mode=Exact"
+    answer = live.submit(f"--exec-start edtPyTorch {words}", {"main.py": b""})
+    assert answer.text == "Error 400: --msd-attr mode: 'Exact' is not one of exact, fast, async.\n"
+    assert live.row(live.submitted(f"--exec-start PyTorch {words}")).job.attributes == {"mode": "Exact"}
+
+
 def test_data_places(live: Live, tmp_path) -> None:
     data, volumes = live.settings.data_fs, live.settings.paths.volumes
     for folder in (data / "a", data / "b b", volumes / "demo_project_pvc" / "x", tmp_path / "abs"):

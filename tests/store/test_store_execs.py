@@ -68,6 +68,17 @@ def test_row_and_spec_survive(database: Database) -> None:
     assert database.read(execs.damaged) is None
 
 
+def test_an_exec_that_recovers_has_run_since_its_start(database: Database) -> None:
+    exec_id = new_exec(database)
+    began = []
+    for to in (states.PENDING, states.RUNNING, states.RECOVERING, states.RUNNING, states.PENDING, states.RUNNING):
+        assert move(database, exec_id, to)
+        row = database.read(lambda c: execs.get(c, exec_id))
+        assert row is not None
+        began.append(row.start_time)
+    assert began[1] == began[3] != began[5]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(sorted(MOVES)), max_size=8))
 def test_only_legal_moves_happen(database: Database, wanted: list[str]) -> None:
