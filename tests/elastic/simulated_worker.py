@@ -121,7 +121,6 @@ class Worker:
         self.version, self.content = 0, 0
         self.fresh = False
         self.task: dict[str, Any] = {}
-        self.phase = "starting"
 
     # --- the control thread
 
@@ -147,7 +146,7 @@ class Worker:
                 assert self.connected(number) or self.number not in self.proposals[number][0]
                 self.word = number
             case "ping":
-                self.world.pongs.append((self.number, self.phase))
+                self.world.liveness.ponged(self.number, self.phase(), self.world.now)
             case op:
                 if op == "enter":
                     self.called = max(self.called, number)
@@ -159,6 +158,9 @@ class Worker:
 
     def connected(self, number: int) -> bool:
         return number in self.found and self.found[number] == {str(m) for m in self.proposals[number][0]}
+
+    def phase(self) -> str:
+        return "computing" if self.mode == self.going else "waiting"
 
     # --- the main thread: in each mode, what may happen next
 

@@ -4,7 +4,7 @@ when a message arrives, and what goes wrong."""
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,12 +32,15 @@ from local_backend.elastic.events import (
     Unbalanced,
     Validated,
 )
+from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.membership import Stage
 from local_backend.elastic.plan import Plan
 from simulated_worker import Group, Undisturbed, Worker
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
+#: Seconds of a move.
+MOVE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,15 @@ class World:
         self.snapshots: dict[str, tuple[int, int]] = {}
         self.files: dict[object, int] = {}
         self.writes: Counter[object] = Counter()
-        self.pongs: deque[tuple[int, str]] = deque()
         #: Worker → how it ended, as long as the hub does not know.
         self.ended: dict[int, str] = {}
         self.doomed: set[int] = set()
         self.slots: tuple[str, ...] = ()
         self.faults = 0
         #: Moves before anything goes wrong.
+        #: Seconds; moves take next to no time, so that only those are waited for that do not move.
+        self.now = 0.0
+        self.liveness = Liveness()
         self.calm = self.random.choice((0, 0, self.random.randrange(2000)))
         #: How fast workers and their connections are: some orders of events are rare with equal ones.
         self.pace: dict[int, float] = {}
@@ -141,6 +146,7 @@ class World:
     def feed(self, event: Event) -> None:
         before = self.state
         self.speaker = getattr(event, "worker", 0)
+        self.liveness.heard(event, self.now)
         if isinstance(event, (Lost, Gone)):
             self.losses.add(event.worker)
             self.removed.add(event.worker)
@@ -151,6 +157,17 @@ class World:
         if self.state.phase is not hub.Phase.ENDED:
             again, more = hub.arrange(self.state)
             assert (again, more) == (self.state, ()), "the rules do not bring about all they could at once"
+
+    def look(self) -> None:
+        """Have those found that hang. Nobody else may be accused."""
+        for consequence in self.liveness.check(self.state, self.now):
+            if isinstance(consequence, (Hung, Kill)):
+                worker = self.workers[consequence.worker]
+                assert worker.stopped or not worker.alive, f"accused without need: {consequence}"
+            if isinstance(consequence, (Send, Kill)):
+                self.do(consequence)
+            else:
+                self.feed(consequence)
 
     def do(self, action: Action) -> None:
         self.actions.append(action)
@@ -202,6 +219,8 @@ class World:
     def run(self, most: int = 50_000) -> None:
         for _ in range(most):
             self.meddle()
+            self.now += MOVE
+            self.look()
             moves = self.moves()
             if moves:
                 self.pick(moves)()
@@ -285,13 +304,14 @@ class World:
             for worker in stuck:
                 self.die(worker, "was killed by signal 9")
             return bool(stuck)
-        if stuck:
-            self.feed(Hung(self.random.choice(stuck).number, "does not answer"))
-            return True
-        if not self.slots:
+        due = self.liveness.due(self.now)
+        if due is not None and stuck:
+            self.now = due
+        elif not self.slots:
             self.allocate(ALL_SLOTS[:2])
-            return True
-        return False
+        else:
+            return False
+        return True
 
     # --- what has to be true in the end
 
