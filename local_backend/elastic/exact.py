@@ -25,16 +25,14 @@ WORD = 2
 Sum = tuple[Gradients, Tensor | None]
 
 
-def weighted_backward(loss: Tensor, weight: float) -> float:
-    """Run backward on `loss * weight`; returns the weight that the gradients still lack.
+def can_scale(loss: Tensor) -> bool:
+    """Whether a weight that multiplies this loss is precise enough."""
+    return loss.dtype in (torch.float32, torch.float64)
 
-    That is all of it where the loss is of a type that would round it.
-    """
-    if loss.dtype not in (torch.float32, torch.float64):
-        loss.backward()
-        return weight
+
+def scaled_backward(loss: Tensor, weight: float) -> None:
+    """Run backward on `loss * weight`."""
     loss.backward(torch.full_like(loss, weight))
-    return 1.0
 
 
 class ExactReducer:
@@ -44,7 +42,8 @@ class ExactReducer:
         """`group`: None for a member that is alone."""
         self._layout = layout
         self._exchange = None if group is None else Exchange(layout, group)
-        self._missing: float | None = None
+        self._scaled = False
+        self._left: Sum | None = None
 
     def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
         self._ranges = ranges
@@ -53,14 +52,28 @@ class ExactReducer:
 
     def begin_shard(self, shard: int) -> None:
         self._layout.begin_shard()
-        self._missing = None
+        self._shard = shard
+        self._scaled = False
+        self._left = None
 
     def backward(self, loss: Tensor, weight: float) -> None:
-        self._missing = weighted_backward(loss, weight)
+        if not can_scale(loss):
+            loss.backward()
+            return
+        parts = self._fold.parts()
+        if self._shard % 2 and parts and parts[-1][0] == (self._shard - 1, 1):
+            _, (gradients, statistics) = parts.pop()
+            self._left = self._layout.hand_back(gradients), statistics
+        self._scaled = True
+        scaled_backward(loss, weight)
 
     def end_shard(self, shard: int, weight: float) -> None:
-        gradients = self._layout.gradients(weight if self._missing is None else self._missing)
-        self._fold.push((shard, 1), (gradients, self._layout.take_statistics(shard)))
+        gradients = self._layout.gradients(1.0 if self._scaled else weight)
+        new = gradients, self._layout.take_statistics(shard)
+        if self._left is None:
+            self._fold.push((shard, 1), new)
+        else:
+            self._fold.push((shard - 1, 2), add(self._left, new))
 
     def finish(self, word: int) -> list[int]:
         faults.at("before-reduce")
@@ -95,17 +108,22 @@ class Exchange:
     ) -> tuple[Gradients, Tensor | None, list[int]]:
         """(gradients, statistics, words of all members). `parts`: the blocks of this member; `held`: which ones each
         member has. Raises GroupBroken and Interrupted."""
-        chunk = self._chunk
+        chunk, rank = self._chunk, self._group.rank
         sent = self._pack([value for _, value in parts], word)
-        sizes = [len(h) * chunk + WORD for h in held]
+        own = sent[len(sent) - len(parts) * chunk - WORD :]
+        sizes = [(len(h) * chunk + WORD) * (member != rank) for member, h in enumerate(held)]
         if len(self._received) != sum(sizes):
             self._received = self._empty(sum(sizes))
-        self._group.all_to_all(self._received, sent, sizes, [len(parts) * chunk + WORD] * self._group.size)
+        counts = [len(own) * (member != rank) for member in range(self._group.size)]
+        self._group.all_to_all(self._received, sent[: sum(counts)], sizes, counts)
         faults.at("mid-reduce")
-        members = zip(self._received.split(sizes), held, strict=True)
-        received = [part.split([chunk] * len(h) + [WORD]) for part, h in members]
+        members = list(self._received.split(sizes))
+        members[rank] = own
+        received = [part.split([chunk] * len(h) + [WORD]) for part, h in zip(members, held, strict=True)]
         pairs = [pair for h, part in zip(held, received, strict=True) for pair in zip(h, part, strict=False)]
-        self._group.all_gather(self._whole, _root(pairs, active))
+        ours = self._whole[rank * chunk :][:chunk]
+        ours.copy_(_root(pairs, active))
+        self._group.all_gather(self._whole, ours)
         statistics, flags = self._rest.split([self._layout.statistics, len(self._views)])
         gradients = [view if flag > 0 else None for view, flag in zip(self._views, flags.tolist(), strict=True)]
         words = torch.cat([part[-1] for part in received]).tolist()
@@ -116,7 +134,8 @@ class Exchange:
         )
 
     def _pack(self, values: list[Sum], word: int) -> Tensor:
-        """The values, cut in chunks: all that is for member 0 and the word, then all that is for member 1, ..."""
+        """The values, cut in chunks: all that is for member 0 and the word, then all that is for member 1, ...; at the
+        end what stays here."""
         if len(values) not in self._sent:
             self._sent[len(values)] = self._cut(len(values))
         sent, pieces = self._sent[len(values)]
@@ -141,6 +160,7 @@ class Exchange:
         """A buffer for that many values, and where in it the pieces of each value belong."""
         stride = values * self._chunk + WORD
         sent = self._empty(self._group.size * stride)
+        order = [member for member in range(self._group.size) if member != self._group.rank] + [self._group.rank]
         pieces: list[list[_Piece]] = []
         for value in range(values):
             pieces.append([])
@@ -150,7 +170,7 @@ class Exchange:
                     member, offset = divmod(done, self._chunk)
                     size = min(last - done, self._chunk - offset)
                     part = None if size == last - first else slice(done - first, done - first + size)
-                    place = member * stride + value * self._chunk + offset
+                    place = order.index(member) * stride + value * self._chunk + offset
                     pieces[-1].append((segment, part, sent[place : place + size]))
                     done += size
         return sent, pieces

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from local_backend.elastic import faults
-from local_backend.elastic.exact import WORD, add_gradients, weighted_backward
+from local_backend.elastic.exact import WORD, add_gradients, can_scale, scaled_backward
 from local_backend.elastic.group import Group, Handle
 from local_backend.elastic.layout import Gradients, Layout, aligned
 from local_backend.elastic.plan import Range
@@ -32,7 +32,7 @@ class FastReducer:
         """`group`: None for a member that is alone."""
         self._layout = layout
         self._buckets = None if group is None else Buckets(layout, group)
-        self._missing: float | None = None
+        self._scaled = False
 
     def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
         self._active = active
@@ -46,18 +46,23 @@ class FastReducer:
 
     def begin_shard(self, shard: int) -> None:
         self._layout.begin_shard()
-        self._missing = None
+        self._scaled = False
         self._overlaps = self._buckets is not None and shard == self._last
 
     def backward(self, loss: Tensor, weight: float) -> None:
-        if self._buckets is None or not self._overlaps or loss.dtype not in (torch.float32, torch.float64):
-            self._missing = weighted_backward(loss, weight)
+        if not can_scale(loss):
+            loss.backward()
             return
-        with self._buckets.filling(self._sum):
-            self._missing = weighted_backward(loss, weight)
+        self._scaled = True
+        if self._buckets is not None and self._overlaps:
+            with self._buckets.filling(self._sum):
+                scaled_backward(loss, weight)
+        else:
+            self._sum = self._layout.hand_back(self._sum)
+            scaled_backward(loss, weight)
 
     def end_shard(self, shard: int, weight: float) -> None:
-        gradients = self._layout.gradients(weight if self._missing is None else self._missing)
+        gradients = self._layout.gradients(1.0 if self._scaled else weight)
         statistics = self._layout.take_statistics(shard)
         if shard == self._last:
             self._newest = gradients

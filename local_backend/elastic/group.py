@@ -78,6 +78,7 @@ class Group:
         self._backend = backend
         self._companions = companions
         self._recent: deque[Any] = deque(maxlen=RECENT)
+        self._copies = torch.empty(0)
         if backend is not None:
             _standing.add(self)
 
@@ -92,11 +93,21 @@ class Group:
         self._wait(self._start("alltoall_base", received, sent, list(in_sizes), list(out_sizes)))
 
     def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
-        """Fill `gathered` with every member's `chunk`, in order of rank. Raises GroupBroken and Interrupted."""
-        if self.size == 1:
-            gathered.copy_(chunk)
+        """Fill `gathered` with every member's `chunk`, in order of rank. A chunk that lies in its place already is not
+        copied. Raises GroupBroken and Interrupted."""
+        size = chunk.numel()
+        if self.size == 2:
+            # gloo's own all-gather allocates the whole result anew, fills that, and copies it.
+            ours, theirs = gathered[self.rank * size :][:size], gathered[(1 - self.rank) * size :][:size]
+            if ours.data_ptr() != chunk.data_ptr():
+                ours.copy_(chunk)
+            sizes = [size * (member != self.rank) for member in range(2)]
+            self.all_to_all(theirs, chunk, sizes, sizes)
             return
-        self._wait(self._start("_allgather_base", gathered, chunk))
+        if self._copies.numel() != gathered.numel() or self._copies.dtype != gathered.dtype:
+            self._copies = torch.empty_like(gathered)
+        self._copies.view(self.size, size).copy_(chunk)
+        self.all_to_all(gathered, self._copies, [size] * self.size, [size] * self.size)
 
     def all_reduce_start(self, tensor: torch.Tensor) -> Handle:
         """Start to replace `tensor` by its sum over all members. Raises GroupBroken."""
@@ -191,6 +202,9 @@ class Group:
 
 class DeviceGroup(Group):
     """A group over NCCL: each member owns one GPU. Never run: it takes two GPUs."""
+
+    def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
+        self._wait(self._start("_allgather_base", gathered, chunk))
 
     def _wait(self, work: Any) -> None:
         while not work.is_completed():

@@ -52,6 +52,7 @@ class Layout:
         #: Elements of each gradient.
         self.sizes = [p.numel() for p in self.parameters]
         self._strides = [_dense_strides(p) for p in self.parameters]
+        self._sparse: set[int] = set()
         self._sizes = [buffer.tensor.numel() for buffer in self._floats]
         self._ends = torch.tensor([0, *accumulate(self._sizes)], device=self.device)
         self._counts = [buffer.tensor.numel() for buffer in self._counters]
@@ -82,16 +83,29 @@ class Layout:
             parameter.grad = None
         self._restore()
 
+    def hand_back(self, gradients: Gradients) -> Gradients:
+        """Have the next backward pass add to these gradients itself, while the new ones are in the processor's cache;
+        it makes the same additions. Returns those that it cannot add to: of another type, or sparse ones, whose
+        elements it would add one by one."""
+        left: Gradients = []
+        for i, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+            possible = gradient is not None and gradient.dtype == parameter.dtype and i not in self._sparse
+            if possible:
+                parameter.grad = gradient
+            left.append(None if possible else gradient)
+        return left
+
     def gradients(self, weight: float) -> Gradients:
         """The gradients that backward has left, times `weight`; in the type of the layout, each with memory of its own
         that nobody else will change."""
         found: Gradients = []
         places = set()
-        for parameter, strides in zip(self.parameters, self._strides, strict=True):
+        for i, (parameter, strides) in enumerate(zip(self.parameters, self._strides, strict=True)):
             gradient = parameter.grad
             if gradient is not None:
                 gradient = gradient.detach()
                 if gradient.is_sparse:
+                    self._sparse.add(i)
                     gradient = gradient.to_dense()
                 if gradient.dtype != self.dtype:
                     gradient = gradient.to(self.dtype)
