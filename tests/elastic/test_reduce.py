@@ -1,134 +1,63 @@
-"""Layout and reduction: the same bits for every number of workers. Workers are threads with an in-memory group."""
-
-import threading
+"""Layout and exact reduction: the same bits for every number of workers, which are threads here."""
 
 import pytest
 import torch
-from support import PATIENCE
+from thread_group import Branches, members, the_same, train
 from torch import nn
 
-from local_backend.elastic.errors import EngineError
+from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.plan import split
-from local_backend.elastic.reduce import Layout, new_fold, reduce
-
-
-class ThreadGroup:
-    """The interface of elastic.group.Group between threads of this process."""
-
-    def __init__(self, rank, size, board, barrier):
-        self.rank, self.size = rank, size
-        self._board, self._barrier = board, barrier
-
-    def all_to_all(self, received, sent, in_sizes, out_sizes):
-        self._board[self.rank] = sent.split(list(out_sizes))
-        self._barrier.wait(PATIENCE)
-        parts = [self._board[member][self.rank] for member in range(self.size)]
-        assert [len(part) for part in parts] == list(in_sizes)
-        received.copy_(torch.cat(parts))
-        self._barrier.wait(PATIENCE)
-
-    def all_gather(self, gathered, chunk):
-        self._board[self.rank] = chunk
-        self._barrier.wait(PATIENCE)
-        gathered.copy_(torch.cat([self._board[member] for member in range(self.size)]))
-        self._barrier.wait(PATIENCE)
-
-
-class Branches(nn.Module):
-    """A parameter that some shards use, one that none uses, a frozen one; statistics, counters, constants."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.norm = nn.BatchNorm1d(5)
-        self.used = nn.Linear(5, 3)
-        self.sometimes = nn.Linear(5, 3)
-        self.never = nn.Linear(5, 3)
-        self.frozen = nn.Linear(5, 5)
-        self.frozen.requires_grad_(False)
-        self.register_buffer("constant", torch.tensor([0.1, float("-inf"), 3.3]))
-        self.register_buffer("table", torch.arange(100))
-        self.register_buffer("hidden", torch.zeros(2), persistent=False)
-
-    def forward(self, x, sometimes):
-        x = self.norm(self.frozen(x))
-        self.hidden += x.detach().mean()
-        return self.used(x) + (self.sometimes(x) if sometimes else 0)
-
-
-def train(workers, shards, steps=3, active=None):
-    """(state of every replica, gradients of the last step) after some steps on that many threads."""
-    board, barrier = {}, threading.Barrier(workers)
-    models = [Branches() for _ in range(workers)]
-    failures = []
-
-    def work(rank):
-        try:
-            model = models[rank]
-            layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
-            group = ThreadGroup(rank, workers, board, barrier) if workers > 1 else None
-            ranges = split(shards, workers)
-            for step in range(steps):
-                one_step(model, layout, group, ranges, step, active or shards)
-        except BaseException as error:
-            failures.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-    return models
-
-
-def one_step(model, layout, group, ranges, step, active):  # noqa: PLR0917
-    first, last = ranges[group.rank if group else 0]
-    fold = new_fold(active)
-    for shard in range(first, min(last, active)):
-        layout.begin_shard()
-        x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step * 100 + shard))
-        model(x, shard == 1).square().mean().backward()
-        fold.push((shard, 1), layout.collect(shard, 1 / active))
-    layout.apply(reduce(fold.parts(), ranges, active, layout, group), active)
-    with torch.no_grad():
-        for parameter in layout.parameters:
-            if parameter.grad is not None:
-                parameter.sub_(0.1 * parameter.grad)
+from local_backend.elastic.reduce import Layout, make_reducer
 
 
 def fingerprint(model):
     return [tensor.detach().numpy().tobytes() for tensor in [*model.parameters(), *model.buffers()]]
 
 
+def alone(model, optimizer=None):
+    layout = Layout([model], optimizer or torch.optim.SGD(model.parameters(), 0.1))
+    reducer = make_reducer("exact", layout, None)
+    reducer.begin_step(((0, 1),), 1, (0,))
+    reducer.begin_shard(0)
+    return layout, reducer
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the engine runs backward", "the user does"])
 @pytest.mark.parametrize(("shards", "active"), [(1, 1), (2, 2), (3, 3), (5, 5), (8, 8), (7, 3), (6, 1)])
-def test_same_bits_for_every_number_of_workers(shards, active):
-    torch.set_num_threads(1)
-    expected = fingerprint(train(1, shards, active=active)[0])
+def test_same_bits_for_every_number_of_workers(shards, active, own):
+    expected = fingerprint(train("exact", split(shards, 1), active=active, own=own)[0])
     for workers in range(2, shards + 1):
-        for replica in train(workers, shards, active=active):
+        for replica in train("exact", split(shards, workers), active=active, own=own):
             assert fingerprint(replica) == expected
 
 
-def test_gradients_are_the_mean_and_absent_where_no_shard_has_any():
-    model = train(1, 4, steps=1)[0]
-    assert model.never.weight.grad is None
-    assert model.frozen.weight.grad is None
-    reference = Branches()
-    for shard in range(4):
-        x = torch.randn(4, 5, generator=torch.Generator().manual_seed(shard))
-        (reference(x, shard == 1).square().mean() / 4).backward()
-    for name in ("used", "sometimes"):
-        torch.testing.assert_close(getattr(model, name).weight.grad, getattr(reference, name).weight.grad)
+def test_members_without_shards_take_part():
+    expected = fingerprint(train("exact", ((0, 4),))[0])
+    for ranges in [((0, 0), (0, 4)), ((0, 3), (3, 3), (3, 4)), ((0, 1), (1, 4), (4, 4))]:
+        for replica in train("exact", ranges):
+            assert fingerprint(replica) == expected
 
 
-def test_buffers_are_means_of_the_shards_and_counters_those_of_shard_0():
-    model, reference = train(1, 4, steps=1)[0], Branches()
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_gradients_are_the_mean_and_absent_where_no_shard_has_any(mode):
+    for ranges in [((0, 4),), ((0, 3), (3, 4))]:
+        model = train(mode, ranges, steps=1)[0]
+        assert model.never.weight.grad is None
+        assert model.frozen.weight.grad is None
+        reference = the_same(Branches)
+        for shard in range(4):
+            x = torch.randn(4, 5, generator=torch.Generator().manual_seed(shard))
+            (reference(x, shard == 1).square().mean() / 4).backward()
+        for name in ("used", "sometimes", "conv"):
+            torch.testing.assert_close(getattr(model, name).weight.grad, getattr(reference, name).weight.grad)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_buffers_are_means_of_the_shards_and_counters_those_of_shard_0(mode):
+    model, reference = train(mode, split(4, 2), steps=1)[0], the_same(Branches)
     means = []
     for shard in range(4):
-        fresh = Branches()
+        fresh = the_same(Branches)
         fresh(torch.randn(4, 5, generator=torch.Generator().manual_seed(shard)), False)
         means.append(fresh.norm.running_mean)
     torch.testing.assert_close(model.norm.running_mean, torch.stack(means).mean(0))
@@ -136,19 +65,60 @@ def test_buffers_are_means_of_the_shards_and_counters_those_of_shard_0():
     assert torch.equal(model.constant, reference.constant)
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_words_arrive_at_everybody_in_order_of_rank(mode, workers):
+    words = [2**31, 2**24 + 1, 0][:workers]
+
+    def work(group):
+        layout = Layout([model := nn.Linear(2, 2)], torch.optim.SGD(model.parameters(), 0.1))
+        reducer = make_reducer(mode, layout, group)
+        ranges = split(3, workers)
+        reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
+        for shard in range(*ranges[group.rank]):
+            reducer.begin_shard(shard)
+            reducer.backward(model(torch.ones(1, 2)).sum(), 1 / 3)
+            reducer.end_shard(shard, 1 / 3)
+        return reducer.finish(words[group.rank])
+
+    assert members(workers, work) == [words] * workers
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_a_step_that_breaks_changes_nothing_that_counts(mode):
+    def work(group):
+        model = the_same(Branches)
+        layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
+        before = [p.clone() for p in model.parameters()], [b.clone() for _, b in layout.committed]
+        reducer = make_reducer(mode, layout, group)
+        reducer.begin_step(split(2, 2), 2, (group.rank,))
+        reducer.begin_shard(group.rank)
+        reducer.backward(model(torch.randn(4, 5), True).sum(), 0.5)
+        reducer.end_shard(group.rank, 0.5)
+        group.breaks_after(1 if mode == "exact" else 0)
+        with pytest.raises(GroupBroken):
+            reducer.finish(0)
+        assert all(map(torch.equal, before[0], model.parameters()))
+        assert all(map(torch.equal, before[1], [b for _, b in layout.committed]))
+        live = [b for b, _ in layout.committed]
+        assert not all(map(torch.equal, before[1], live))
+        layout.begin_shard()
+        assert all(map(torch.equal, before[1], live))
+
+    members(2, work)
+
+
 def test_large_counters_keep_every_bit():
     model = nn.Sequential(nn.Linear(2, 2))
     number = -(2**63) + 12345678901234567
     model.register_buffer("count", torch.tensor([number, 2**40 + 1, -1]))
     model.register_buffer("flag", torch.tensor(True))
-    layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
-    layout.begin_shard()
+    _, reducer = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.count += 1
     model.flag.logical_not_()
-    fold = new_fold(1)
-    fold.push((0, 1), layout.collect(0, 1.0))
-    layout.apply(fold.root(), 1)
+    reducer.end_shard(0, 1.0)
+    reducer.finish(0)
     assert model.count.tolist() == [number + 1, 2**40 + 2, 0]
     assert model.flag.item() is False
 
@@ -165,23 +135,103 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
 def test_a_large_whole_number_buffer_that_changes_is_refused_by_name():
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("seen", torch.zeros(1000, dtype=torch.int64))
-    layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
-    layout.begin_shard()
+    _, reducer = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.seen[3] = 1
     with pytest.raises(EngineError, match="the buffer seen changes"):
-        layout.collect(0, 1.0)
+        reducer.end_shard(0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions(dtype):
     model = nn.Linear(3, 2).to(dtype)
-    layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
-    layout.begin_shard()
+    _, reducer = alone(model)
     model(torch.ones(4, 3, dtype=dtype)).sum().backward()
     expected = model.weight.grad.clone()
-    fold = new_fold(1)
-    fold.push((0, 1), layout.collect(0, 1.0))
-    layout.apply(fold.root(), 1)
+    reducer.end_shard(0, 1.0)
+    reducer.finish(0)
     assert model.weight.grad.dtype == dtype
     assert torch.equal(model.weight.grad, expected)
+
+
+def test_one_shard_is_plain_training_to_the_last_bit():
+    model, plain = the_same(Branches), the_same(Branches)
+    _, reducer = alone(model)
+    x = torch.randn(4, 5)
+    plain(x, True).square().mean().backward()
+    reducer.backward(model(x, True).square().mean(), 1.0)
+    reducer.end_shard(0, 1.0)
+    reducer.finish(0)
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert (ours.grad is None) == (theirs.grad is None)
+        assert ours.grad is None or torch.equal(ours.grad, theirs.grad)
+
+
+class Tied(nn.Module):
+    """Backward leaves `left` and `right` with the same memory as gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Parameter(torch.ones(2, 3))
+        self.right = nn.Parameter(torch.ones(2, 3))
+        self.table = nn.Embedding(7, 3, sparse=True)
+        nn.init.ones_(self.table.weight)
+
+    def forward(self, x):
+        return (self.left.view(-1) + self.right.view(-1)).square().sum() * x + self.table(INDEX).sum() * x
+
+
+INDEX = torch.tensor([1, 1, 5])
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("ranges", [((0, 4),), ((0, 2), (2, 4)), ((0, 3), (3, 4))], ids=str)
+def test_gradients_that_share_memory_and_sparse_ones(mode, ranges):
+    def work(group):
+        model = Tied()
+        layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
+        reducer = make_reducer(mode, layout, group)
+        reducer.begin_step(ranges, 4, range(*ranges[group.rank]))
+        for shard in range(*ranges[group.rank]):
+            reducer.begin_shard(shard)
+            reducer.backward(model(float(shard + 1)), 0.25)
+            reducer.end_shard(shard, 0.25)
+        reducer.finish(0)
+        mean = (1 + 2 + 3 + 4) / 4
+        assert torch.equal(model.left.grad, torch.full((2, 3), 4 * mean))
+        assert torch.equal(model.right.grad, model.left.grad)
+        assert model.table.weight.grad[:, 0].tolist() == [0, 2 * mean, 0, 0, 0, mean, 0]
+
+    members(len(ranges), work)
+
+
+def test_a_users_step_may_do_as_it_likes_with_gradients():
+    """Several backward passes, gradients cleared meanwhile, gradients in memory of its own that it uses again."""
+    own = torch.empty(3, 5)
+
+    def sum_over(ranges):
+        def work(group):
+            model = nn.Linear(5, 3, bias=False)
+            nn.init.ones_(model.weight)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            layout = Layout([model], optimizer)
+            reducer = make_reducer("exact", layout, group)
+            reducer.begin_step(ranges, 3, range(*ranges[group.rank]))
+            for shard in range(*ranges[group.rank]):
+                reducer.begin_shard(shard)
+                model(torch.ones(5)).sum().backward()
+                optimizer.zero_grad(set_to_none=shard == 1)
+                model(torch.full((5,), shard + 1.0)).sum().backward()
+                model(torch.full((5,), 0.5)).sum().backward()
+                if group.size == 1:
+                    model.weight.grad = own.copy_(model.weight.grad)
+                reducer.end_shard(shard, 1 / 3)
+            reducer.finish(0)
+            return model.weight.grad.clone()
+
+        return members(len(ranges), work)
+
+    (expected,) = sum_over(((0, 3),))
+    torch.testing.assert_close(expected, torch.full((3, 5), 2.5))
+    for gradient in sum_over(((0, 2), (2, 3))):
+        assert torch.equal(gradient, expected)

@@ -1,9 +1,13 @@
-"""The interface of elastic.group.Group between threads of this process."""
+"""Members of a generation as threads of this process, with the interface of elastic.group.Group; a model with traps."""
 
 import threading
 
 import torch
 from support import PATIENCE
+from torch import nn
+
+from local_backend.elastic.errors import GroupBroken
+from local_backend.elastic.reduce import Layout, make_reducer
 
 
 class Board:
@@ -21,10 +25,19 @@ class ThreadGroup:
     def __init__(self, rank, board):
         self.rank, self.size = rank, board.size
         self._board = board
-        #: Sizes of the tensors that were all-reduced, in order.
+        self._left = None
+        #: Sizes of the tensors that were all-reduced, in order of their start.
         self.reduced = []
 
+    def breaks_after(self, collectives):
+        """All further ones raise GroupBroken."""
+        self._left = collectives
+
     def _exchange(self, post, read):
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise GroupBroken("as asked")
         self._board.posts[self.rank] = post
         self._board.barrier.wait(PATIENCE)
         result = read([self._board.posts[member] for member in range(self.size)])
@@ -37,11 +50,13 @@ class ThreadGroup:
         received.copy_(torch.cat(parts))
 
     def all_gather(self, gathered, chunk):
-        gathered.copy_(self._exchange(chunk, torch.cat))
+        gathered.copy_(self._exchange(chunk.clone(), torch.cat))
 
     def all_reduce_start(self, tensor):
         self.reduced.append(len(tensor))
-        return Later(lambda: tensor.copy_(self._exchange(tensor.clone(), lambda posts: torch.stack(posts).sum(0))))
+        # Taken now, as if it was on its way: what is written into it later comes too late.
+        now = tensor.clone()
+        return Later(lambda: tensor.copy_(self._exchange(now, lambda posts: torch.stack(posts).sum(0))))
 
 
 class Later:
@@ -52,3 +67,90 @@ class Later:
 
     def wait(self):
         self._work()
+
+
+def members(size, work):
+    """What `work(group)` returns in each of `size` members, in order of rank; raises what it raises."""
+    board = Board(size)
+    results, failures = [None] * size, []
+
+    def run(rank):
+        try:
+            results[rank] = work(ThreadGroup(rank, board))
+        except BaseException as error:
+            failures.append(error)
+            board.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+def the_same(make):
+    """A model whose weights are the same in every thread, which share one random number generator."""
+    with _alone:
+        torch.manual_seed(0)
+        return make()
+
+
+_alone = threading.Lock()
+
+
+class Branches(nn.Module):
+    """A parameter that some shards use, one that none uses, a frozen one, one whose elements lie in another order;
+    statistics, counters, constants."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+        self.used = nn.Linear(5, 3)
+        self.sometimes = nn.Linear(5, 3)
+        self.never = nn.Linear(5, 3)
+        self.frozen = nn.Linear(5, 5).requires_grad_(False)
+        self.conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.register_buffer("constant", torch.tensor([0.1, float("-inf"), 3.3]))
+        self.register_buffer("table", torch.arange(100))
+        self.register_buffer("hidden", torch.zeros(2), persistent=False)
+
+    def forward(self, x, sometimes):
+        pixels = torch.linspace(0, 1, 27).view(1, 3, 3, 3) * x.mean()
+        x = self.norm(self.frozen(x))
+        self.hidden += x.detach().mean()
+        return self.used(x) + (self.sometimes(x) if sometimes else 0) + 0.1 * self.conv(pixels).sum()
+
+
+def train(mode, ranges, steps=3, active=None, own=True):
+    """Every replica after some steps, one member per range of shards. `own`: the engine runs backward."""
+    torch.set_num_threads(1)
+    active = active or ranges[-1][1]
+
+    def work(group):
+        model = the_same(Branches)
+        layout = Layout([model], torch.optim.SGD(model.parameters(), 0.1))
+        reducer = make_reducer(mode, layout, group)
+        first, last = ranges[group.rank]
+        for step in range(steps):
+            shards = range(first, min(last, active))
+            reducer.begin_step(ranges, active, shards)
+            for shard in shards:
+                reducer.begin_shard(shard)
+                x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step * 100 + shard))
+                loss = model(x, shard == 1).square().mean()
+                if own:
+                    reducer.backward(loss, 1 / active)
+                else:
+                    loss.backward()
+                reducer.end_shard(shard, 1 / active)
+            reducer.finish(0)
+            with torch.no_grad():
+                for parameter in layout.parameters:
+                    if parameter.grad is not None:
+                        parameter.sub_(0.1 * parameter.grad)
+        return model
+
+    return members(len(ranges), work)
