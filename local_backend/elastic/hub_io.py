@@ -41,7 +41,7 @@ from local_backend.elastic.frames import HELLO_LIMIT, Message, receive_frame, se
 #: Seconds that a new connection may take to show the key.
 HELLO_SECONDS = 10.0
 #: Events that may wait; a worker that is ahead of a slow logger waits then.
-BACKLOG = 10_000
+BACKLOG = 256
 
 #: A worker that does not read for this many seconds is as good as gone.
 SEND_SECONDS = 30.0

@@ -107,9 +107,6 @@ class Record:
     def _resume(self) -> None:
         """Find out how far it got."""
         assert self.folder is not None
-        snapshot = SnapshotFolder(self.folder).newest()
-        if snapshot is not None:
-            self.kept = Kept(0, snapshot.version, str(snapshot.path))
         for line in _lines(self.folder / STEPS):
             if "epoch" in line:
                 self.epochs_done, self.committed = line["epoch"], line["committed"]
@@ -119,12 +116,23 @@ class Record:
             else:
                 self.last_validated = line["validated"]
         self.committed += len(self.rows)
+        # One that is ahead of what was logged is of no use: the results of the steps between are lost.
+        snapshot = SnapshotFolder(self.folder).newest(4 * self.committed + 3)
+        if snapshot is not None:
+            self.kept = Kept(0, snapshot.version, str(snapshot.path))
 
     def _anew(self, line: dict[str, Any]) -> None:
-        if self._file is not None and self.folder is not None:
-            self._file.close()
-            self._file = (self.folder / STEPS).open("w")
-        self._write(line)
+        """Begin a new file; the one of the epoch before stays until its first line is written."""
+        if self._file is None or self.folder is None:
+            return
+        self._file.close()
+        fresh = self.folder / f"{STEPS}.new"
+        try:
+            self._file = fresh.open("w")
+            self._write(line)
+            os.replace(fresh, self.folder / STEPS)
+        except OSError:
+            self._file = None
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is not None:

@@ -131,6 +131,9 @@ class Reporter:
             self._log_batch(action.epoch)
         self._samples += sum(result.count for result in action.results)
         self._steps += 1
+
+    def show_progress(self, action: Commit) -> None:
+        """Report progress from time to time; after what was committed is on record."""
         if time.monotonic() - self._reported >= PROGRESS_INTERVAL:
             self._report(action.epoch)
 

@@ -63,15 +63,16 @@ class SnapshotFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def newest(self) -> Snapshot | None:
-        """The newest that is whole; damaged ones are passed over."""
+    def newest(self, most: int | None = None) -> Snapshot | None:
+        """The newest that is whole, of at most that version; damaged ones are passed over."""
         for path in self._files():
             try:
                 with open(path, "rb") as file:
                     head = _check(file)
             except (OSError, ValueError):
                 continue
-            return Snapshot(path, head["version"], head["extra"])
+            if most is None or head["version"] <= most:
+                return Snapshot(path, head["version"], head["extra"])
         return None
 
     def write(self, version: int, state: State, extra: Mapping[str, Any] | None = None) -> Path:
