@@ -6,10 +6,12 @@ thread that called `train` reports.
 
 from __future__ import annotations
 
+import math
 import queue
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -25,6 +27,7 @@ from local_backend.elastic.job import Job, revive
 from local_backend.elastic.launcher import InProcessLauncher, Launcher, runner
 from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.member import Terms
+from local_backend.elastic.plan import shard_count
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.surroundings import choose_device, thread_count
@@ -57,31 +60,43 @@ class Options:
     mode: str
     hang_seconds: float
     snapshot_seconds: float
+    #: Optimizer steps that a step of the plan covers: 1 but in asynchronous mode.
+    window: int
+    #: In asynchronous mode: of the outer step at a window's end.
+    outer_lr: float
+    outer_momentum: float
 
     @classmethod
-    def of(cls, attributes: dict[str, str], request: Request) -> Options:
+    def of(cls, attributes: Mapping[str, str], request: Request) -> Options:
         """Raises ValueError naming the attribute."""
         default = "fast" if torch.cuda.is_available() else "exact"
         mode = request.mode or attributes.get("mode") or default
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        window = _number(attributes, "window", 8, "of steps, whole and above 0", lambda v: v >= 1 and v % 1 == 0)
         return cls(
             mode,
-            _seconds(attributes, "hang_seconds", 5.0),
-            _seconds(attributes, "snapshot_seconds", 10.0),
+            _number(attributes, "hang_seconds", 5.0, "of seconds above 0", lambda value: value > 0),
+            _number(attributes, "snapshot_seconds", 10.0, "of seconds above 0", lambda value: value > 0),
+            int(window) if mode == "async" else 1,
+            _number(attributes, "outer_lr", 1.0, "above 0", lambda value: value > 0),
+            _number(attributes, "outer_momentum", 0.0, "from 0 to below 1", lambda value: 0 <= value < 1),
         )
 
 
 MODES = ("exact", "fast", "async")
 
 
-def _seconds(attributes: dict[str, str], name: str, default: float) -> float:
+def _number(
+    attributes: Mapping[str, str], name: str, default: float, what: str, good: Callable[[float], bool]
+) -> float:
+    """The attribute as a finite number. Raises ValueError saying `what` it must be."""
     try:
         value = float(attributes.get(name, default))
     except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise ValueError(f"the attribute {name} must be a number of seconds above 0, not {attributes[name]!r}")
+        value = float("nan")
+    if not math.isfinite(value) or not good(value):
+        raise ValueError(f"the attribute {name} must be a number {what}, not {attributes[name]!r}")
     return value
 
 
@@ -100,11 +115,12 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     allocation = launcher.allocation()
     options = Options.of(allocation.attributes, request)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
+    most = min(allocation.max_workers, request.engines or allocation.max_workers)
     course = hub.Course(
-        workers=min(allocation.max_workers, request.engines or allocation.max_workers),
+        workers=min(most, shard_count(step_samples, job.batch)),
         epochs=job.epochs,
         batch=job.batch,
-        step_samples=step_samples,
+        step_samples=step_samples * options.window,
         seed=request.seed,
         validation_freq=request.validation_freq,
         checkpoint_freq=request.checkpoint_freq,
@@ -148,6 +164,7 @@ class _Driver:
         terms = Terms(
             course.epochs, course.batch, course.step_samples, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
+            options.window, options.outer_lr, options.outer_momentum,
         )
         welcome = {
             "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(), "dtype": dtype,

@@ -44,7 +44,8 @@ def enter(
     top = max(versions)
     holders = tuple(rank for rank, other in enumerate(versions) if other == top)
     behind = [rank for rank, other in enumerate(versions) if other != top]
-    shadows = bool(behind) and in_epoch(trainer.plan, top) and all(versions[rank] == 0 for rank in behind)
+    newcomers = all(versions[rank] == 0 for rank in behind)
+    shadows = bool(behind) and newcomers and trainer.overlaps and in_epoch(trainer.plan, top)
     # Each holder serves its share of those behind.
     served = {rank: holders[i % len(holders)] for i, rank in enumerate(behind)}
     if group.rank in served:

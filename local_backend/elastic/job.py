@@ -39,6 +39,8 @@ class Job:
     fn_test: Callable[..., Any] | None = None
     fn_args: Any = None
     loader_threads: int = 0
+    #: In asynchronous mode, in a worker: what applies the mean of all members.
+    outer: torch.optim.Optimizer | None = None
 
     @property
     def modules(self) -> list[nn.Module]:

@@ -25,7 +25,7 @@ class Live:
 
     def __init__(self, job: Job) -> None:
         self.modules: list[nn.Module] = _unique(part for module in job.modules for part in module.modules())
-        self.optimizers = _with_inner(job.optimizer)
+        self.optimizers = _with_inner(job.optimizer) + ([job.outer] if job.outer is not None else [])
         held = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         registered = [p for module in self.modules for p in module._parameters.values() if p is not None]
         self.parameters: list[Tensor] = _unique([*registered, *held])

@@ -30,6 +30,7 @@ from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
 from local_backend.elastic.link import Link
+from local_backend.elastic.local_sgd import Window
 from local_backend.elastic.plan import Plan, batches, derive_seed
 from local_backend.elastic.replica import Replica, State
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
@@ -54,6 +55,10 @@ class Terms:
     snapshots: str | None
     #: Least seconds between two snapshots.
     snapshot_seconds: float
+    #: In asynchronous mode: optimizer steps in a window, and the outer step at its end.
+    window: int
+    outer_lr: float
+    outer_momentum: float
 
 
 class Member:
@@ -114,8 +119,10 @@ class Member:
         job.move(self._device)
         if self._device.type == "cuda":
             journal.say(f"CUDA Device set to: {self._device.index}")
+        window = Window(terms.window, terms.outer_lr, terms.outer_momentum) if terms.mode == "async" else None
         self._trainer = Trainer(
-            job, self.plan, self._stream, self._device, mode=terms.mode, link=self._link, control=self._control
+            job, self.plan, self._stream, self._device, mode=terms.mode, window=window, link=self._link,
+            control=self._control,
         )
         self._epoch_end = EpochEnd(job, self._trainer, self._test_stream, self._replica, journal)
         for callback in job.callbacks:
@@ -301,13 +308,11 @@ class Member:
         """Batches from here to the end of the training, as far as they are this worker's."""
         plan, trainer = self.plan, self._trainer
         first = self._version >> 2
-        ranges = [trainer.range_of(first=True), trainer.range_of(first=False)]
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
             order = plan.order(epoch)
             for step in range(plan.steps_per_epoch):
                 done = epoch * plan.steps_per_epoch + step
-                low, high = ranges[min(1, done - first)] if done >= first else (0, 0)
-                for shard in range(low, min(high, plan.active_shards(step))):
+                for shard in trainer.shards_of(step, done == first) if done >= first else ():
                     yield (epoch, step, shard), keys_of(epoch, plan.indices(epoch, step, shard, order))
 
     def _snapshot(self) -> None:

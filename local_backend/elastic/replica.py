@@ -67,7 +67,7 @@ class Replica:
             "parameters": [parameter.requires_grad for parameter in live.parameters],
             "buffers": _buffers(live, committed, tensors),
             "plain": [_plain_attributes(owner, _OF_MODULES, TABLE) for owner in [*live.modules, *live.losses]],
-            "optimizers": dumps([_parts(optimizer) for optimizer in live.optimizers], live, tensors),
+            "optimizers": dumps([parts_of(optimizer) for optimizer in live.optimizers], live, tensors),
             "callbacks": [self._callback(number, live, tensors) for number in range(len(live.callbacks))],
         }
         return State(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
@@ -96,7 +96,7 @@ class Replica:
             # Lists that are as they were may be shared with somebody.
             vars(owner).update({k: v for k, v in attributes.items() if k not in vars(owner) or vars(owner)[k] != v})
         for optimizer, parts in zip(live.optimizers, loads(meta["optimizers"], live, state.tensors), strict=True):
-            _restore_optimizer(optimizer, parts)
+            restore_optimizer(optimizer, parts)
         live = Live(self._job)  # groups may have come or gone
         for callback, (data, missing) in zip(live.callbacks, meta["callbacks"], strict=True):
             _restore_callback(callback, loads(data, live, state.tensors), missing)
@@ -113,7 +113,7 @@ class Replica:
         tensors = [parameter.detach() for parameter in live.parameters]
         buffers = _buffers(live, committed, tensors)
         digest = hashlib.blake2b(digest_size=16)
-        for value in (tensors, buffers, [_parts(optimizer) for optimizer in live.optimizers]):
+        for value in (tensors, buffers, [parts_of(optimizer) for optimizer in live.optimizers]):
             _feed(digest, value, live)
         return digest.hexdigest()
 
@@ -160,7 +160,7 @@ def _place(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.device
 
 
-def _parts(optimizer: Optimizer) -> dict[str, Any]:
+def parts_of(optimizer: Optimizer) -> dict[str, Any]:
     """An optimizer, taken apart: the dictionaries are copies, for the live ones are only names in a pickle."""
     return {
         "groups": [dict(group) for group in optimizer.param_groups],
@@ -224,7 +224,8 @@ def _restore_buffers(
             _fill(here, tensors[number])
 
 
-def _restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
+def restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
+    """Inverse of `parts_of`, in place."""
     groups = optimizer.param_groups
     # The dictionaries stay the same objects, for others may hold them.
     del groups[len(parts["groups"]) :]

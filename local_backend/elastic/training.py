@@ -31,6 +31,8 @@ from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.layout import Layout
 from local_backend.elastic.link import Link
+from local_backend.elastic.live import Live
+from local_backend.elastic.local_sgd import LocalSteps, Window
 from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
 from local_backend.elastic.transfer import Sending
@@ -77,14 +79,25 @@ class Trainer:
     """Computes this worker's part of steps and validations, on one device."""
 
     def __init__(
-        self, job: Job, plan: Plan, stream: Stream, device: torch.device, *, mode: str, link: Link, control: Control
+        self,
+        job: Job,
+        plan: Plan,
+        stream: Stream,
+        device: torch.device,
+        *,
+        mode: str,
+        window: Window | None,
+        link: Link,
+        control: Control,
     ) -> None:
+        """`window`: in asynchronous mode, None in the others. A step of the plan is then a window."""
         self.job = job
         self.plan = plan
         self.device = device
         self.dataset = stream.dataset
         self._stream = stream
         self._mode = mode
+        self._local = None if window is None else LocalSteps(job, window, plan.shards)
         self._link = link
         self._control = control
         self._handle = ModelHandle(job)
@@ -107,8 +120,11 @@ class Trainer:
 
     def relayout(self) -> None:
         """Look at the model anew: callbacks may have frozen parameters."""
+        for parameter in Live(self.job).parameters:
+            # What is frozen now must not go on with the gradient that it had last.
+            parameter.grad = None
         self.layout = Layout(self.job.modules, self.job.optimizer)
-        self._reducer = make_reducer(self._mode, self.layout, self._group)
+        self._reducer = make_reducer(self._mode, self.layout, self._group, self._local)
 
     def join(
         self, group: Group, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
@@ -123,11 +139,16 @@ class Trainer:
             self._first_ranges = tuple(next(parts) if rank in holders else (0, 0) for rank in range(group.size))
         self.relayout()
 
-    def range_of(self, first: bool) -> Range:
-        """Shards of this worker; `first`: in the next step, if it is the first one in the generation."""
+    @property
+    def overlaps(self) -> bool:
+        """Whether the state may be sent while a step is computed: nothing in it changes before the step is applied."""
+        return self._local is None
+
+    def shards_of(self, step: int, first: bool) -> range:
+        """Shards of this worker in a step of an epoch; `first`: as the first one in the generation."""
         assert self._group is not None
         ranges = self._first_ranges if first and self._first_ranges is not None else self._ranges
-        return ranges[self._group.rank]
+        return range(*shares(ranges, self.plan.shards, self.plan.active_shards(step))[self._group.rank])
 
     def break_off(self) -> None:
         """A member has died: undo what was begun of a step, and do not care whether newcomers got the state."""
@@ -136,6 +157,8 @@ class Trainer:
         if self._in_step:
             self._in_step = False
             self.layout.begin_shard()
+            if self._local is not None:
+                self._local.undo()
 
     def _finish_sending(self) -> None:
         """Wait until newcomers have the state: nothing in it may change before."""
@@ -150,10 +173,9 @@ class Trainer:
         """
         assert self._group is not None
         plan, reducer, control = self.plan, self._reducer, self._control
-        ranges = self._first_ranges or self._ranges
         active = plan.active_shards(step)
-        first, last = ranges[self._group.rank]
-        shards = range(first, min(last, active))
+        ranges = shares(self._first_ranges or self._ranges, plan.shards, active)
+        shards = range(*ranges[self._group.rank])
         for module in self.job.modules:
             module.train()
         control.phase = "computing"
@@ -188,7 +210,7 @@ class Trainer:
         # From here on everything is local and cannot fail half-way for a reason outside this process.
         control.phase = "applying"
         faults.at("mid-apply")
-        self.job.optimizer.step()
+        (self.job.outer or self.job.optimizer).step()
         self._first_ranges = None
         return results, words
 
@@ -269,6 +291,11 @@ class Trainer:
             return BatchResult(0, 1, number(loss), None)
         except (TypeError, ValueError):
             raise EngineError(f"fn_test must return one number, the mean loss; it returned {loss!r}") from None
+
+
+def shares(ranges: Sequence[Range], shards: int, active: int) -> tuple[Range, ...]:
+    """The ranges of all members in a step where only `active` of `shards` shards have samples: the same proportions."""
+    return tuple((first * active // shards, last * active // shards) for first, last in ranges)
 
 
 def _result(shard: int, size: int, loss: Any, correct: Any, metrics: dict[str, Any]) -> BatchResult:

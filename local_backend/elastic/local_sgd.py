@@ -1,0 +1,158 @@
+"""Asynchronous mode: members train by themselves for a *window* of optimizer steps, and then meet in the mean.
+
+Local SGD (Stich, arXiv 1805.09767) with an outer optimizer (DiLoCo, Douillard et al., arXiv 2311.08105). In a window
+a member steps the user's own optimizer on its own shards alone. At its end the mean over members of how far they have
+come, weighted by samples, is the gradient of an outer step of SGD with Nesterov momentum, made from where the window
+began.
+
+A window takes as many local steps as it covers optimizer steps, whatever the number of workers: a member cuts its
+shards into that many batches. So the learning rate means what it means in the other modes, and one worker alone trains
+as it would there. By default the outer step goes right to the mean. DiLoCo's rate of 0.7 with a momentum of 0.9
+multiplies the user's learning rate by 7 in the long run, which is for those who tune both together.
+
+Members hold parameters, buffers and the outer momentum alike. The state of the user's optimizer is each member's own,
+as in DiLoCo; a newcomer gets that of the member that it copies.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from local_backend.elastic import faults
+from local_backend.elastic.exact import add_gradients
+from local_backend.elastic.fast import Buckets
+from local_backend.elastic.group import Group
+from local_backend.elastic.job import Job
+from local_backend.elastic.layout import Gradients, Layout
+from local_backend.elastic.live import Live
+from local_backend.elastic.plan import Range
+from local_backend.elastic.replica import parts_of, restore_optimizer
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is chosen about windows."""
+
+    #: Optimizer steps that a window covers.
+    steps: int
+    #: Of the outer step.
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+
+
+class LocalSteps:
+    """Local steps of one worker, and the way back to where a window began."""
+
+    def __init__(self, job: Job, window: Window, shards: int) -> None:
+        """`shards`: of a full window. Gives the job its outer optimizer."""
+        self._job = job
+        self._steps, self._shards = window.steps, shards
+        parameters = Live(job).parameters
+        job.outer = self._outer = torch.optim.SGD(
+            parameters, window.learning_rate, window.momentum, nesterov=window.momentum > 0
+        )
+
+    def cover(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Let the outer optimizer have parameters that have come since."""
+        known = {id(parameter) for group in self._outer.param_groups for parameter in group["params"]}
+        new = [parameter for parameter in parameters if id(parameter) not in known]
+        if new:
+            self._outer.add_param_group({"params": new})
+
+    def count(self, active: int) -> int:
+        """Local steps in a window that has `active` shards."""
+        return -(-active * self._steps // self._shards)
+
+    def begin(self, parameters: Sequence[nn.Parameter]) -> None:
+        """A window begins. Keeps a copy of these parameters and of the user's optimizer."""
+        self._parameters = parameters
+        self._anchor = [parameter.detach().clone() for parameter in parameters]
+        live = Live(self._job)
+        inner = [optimizer for optimizer in live.optimizers if optimizer is not self._outer]
+        # Parameters are keys and members of groups: the same ones in the copy.
+        same = {id(parameter): parameter for parameter in live.parameters}
+        self._before = list(zip(inner, copy.deepcopy([parts_of(optimizer) for optimizer in inner], same), strict=True))
+
+    def step(self) -> None:
+        """One step of the user's optimizer."""
+        self._job.optimizer.step()
+        faults.at("local-step")
+
+    def way(self, share: float, dtype: torch.dtype) -> Gradients:
+        """How far the parameters have come in this window, backwards as a gradient points, times `share`."""
+        pairs = zip(self._anchor, self._parameters, strict=True)
+        return [(anchor.to(dtype) - parameter.detach().to(dtype)) * share for anchor, parameter in pairs]
+
+    def back(self) -> None:
+        """The parameters as they were when the window began."""
+        torch._foreach_copy_([parameter.detach() for parameter in self._parameters], self._anchor)
+
+    def undo(self) -> None:
+        """Parameters and the user's optimizer as they were when the window began."""
+        self.back()
+        for inner, parts in self._before:
+            restore_optimizer(inner, parts)
+
+
+class LocalReducer:
+    """See `reduce.Reducer`; what it sums up over a window is the gradient of the outer step.
+
+    Parameters change during a window: whoever breaks one off calls `LocalSteps.undo`.
+    """
+
+    def __init__(self, layout: Layout, group: Group | None, local: LocalSteps) -> None:
+        """`group`: None for a member that is alone."""
+        self._layout = layout
+        self._local = local
+        self._buckets = None if group is None else Buckets(layout, group)
+        self._nothing: Gradients = [None] * len(layout.parameters)
+        self._floats = sum(buffer.numel() for buffer, _ in layout.committed if buffer.is_floating_point())
+        local.cover(layout.parameters)
+
+    def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
+        self._shards = shards
+        steps = min(self._local.count(active), len(shards))
+        #: The last shard of each local step.
+        self._ends = {shards[len(shards) * (i + 1) // steps - 1] for i in range(steps)}
+        self._sum, self._weight, self._share = self._nothing, 0.0, 0.0
+        self._layout.begin_shard()
+        self._local.begin(self._layout.parameters)
+
+    def begin_shard(self, shard: int) -> None:
+        for parameter in self._layout.parameters:
+            parameter.grad = None
+
+    def backward(self, loss: Tensor, weight: float) -> None:
+        loss.backward()
+
+    def end_shard(self, shard: int, weight: float) -> None:
+        self._sum = add_gradients(self._sum, self._layout.gradients(weight))
+        self._weight += weight
+        if shard in self._ends:
+            mean = [None if gradient is None else gradient.div_(self._weight) for gradient in self._sum]
+            self._layout.apply(mean, None, 0)
+            self._local.step()
+            self._share += self._weight
+            self._sum, self._weight = self._nothing, 0.0
+
+    def finish(self, word: int) -> list[int]:
+        faults.at("before-reduce")
+        gradients, statistics, words = self._nothing, None, [word]
+        if self._shards:
+            gradients = self._local.way(self._share, self._layout.dtype)
+            # Whole-number buffers are those of the member that had shard 0.
+            statistics = self._layout.take_statistics(self._shards[0])
+        if statistics is not None:
+            statistics[: self._floats] *= self._share
+        if self._buckets is not None:
+            self._buckets.begin()
+            gradients, statistics, words = self._buckets.finish(gradients, self._nothing, statistics, word)
+        faults.at("after-reduce")
+        self._local.back()
+        self._layout.apply(gradients, statistics, 1)
+        return words

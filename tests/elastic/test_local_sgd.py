@@ -1,0 +1,409 @@
+"""Asynchronous mode: members take steps of their own and meet in the mean; workers change in between."""
+
+import copy
+import math
+import threading
+
+import pytest
+import torch
+from churn import Training
+from hypothesis import given
+from hypothesis import strategies as st
+from thread_group import Board, ThreadGroup
+from torch import nn
+
+from local_backend.elastic.driver import Options, Request
+from local_backend.elastic.job import Job
+from local_backend.elastic.layout import Layout
+from local_backend.elastic.local_sgd import LocalSteps, Window
+from local_backend.elastic.plan import split
+from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.replica import Replica
+from local_backend.elastic.training import shares
+
+
+class Mixed(nn.Module):
+    """Statistics, counters, a constant that is not finite, a parameter that is never used and one that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+        self.used = nn.Linear(5, 3)
+        self.never = nn.Linear(5, 3)
+        self.frozen = nn.Linear(5, 5).requires_grad_(False)
+        self.register_buffer("constant", torch.tensor([0.1, float("-inf"), 3.3]))
+
+    def forward(self, x):
+        return self.used(self.norm(self.frozen(x)))
+
+
+def fresh():
+    """A model, always the same; members in threads make theirs at the same time."""
+    return copy.deepcopy(ORIGINAL)
+
+
+with torch.random.fork_rng():
+    torch.manual_seed(0)
+    ORIGINAL = Mixed()
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: torch.optim.AdamW(p, 0.01),
+}
+
+
+class Member:
+    """One member with a training of its own."""
+
+    def __init__(self, window: Window, shards: int, optimizer: str = "sgd", group: ThreadGroup | None = None) -> None:
+        model = fresh()
+        self.job = Job(model, tuple, nn.functional.mse_loss, OPTIMIZERS[optimizer](model.parameters()), 1, 4)
+        self.model, self.shards, self.group = model, shards, group
+        self.local = LocalSteps(self.job, window, shards)
+        self.steps = 0
+        self.job.optimizer.register_step_pre_hook(self._count)
+        self.enter()
+
+    def _count(self, *_):
+        self.steps += 1
+
+    def enter(self) -> None:
+        """Begin a generation."""
+        self.layout = Layout(self.job.modules, self.job.optimizer)
+        self.reducer = make_reducer("async", self.layout, self.group, self.local)
+
+    def compute(self, number: int, active: int | None = None) -> None:
+        """This member's shards of a window."""
+        active = self.shards if active is None else active
+        size = 1 if self.group is None else self.group.size
+        ranges = shares(split(self.shards, size), self.shards, active)
+        mine = range(*ranges[0 if self.group is None else self.group.rank])
+        self.reducer.begin_step(ranges, active, mine)
+        for shard in mine:
+            self.reducer.begin_shard(shard)
+            self.reducer.backward(self.loss(number, shard), 1 / active)
+            self.reducer.end_shard(shard, 1 / active)
+
+    def loss(self, number: int, shard: int) -> torch.Tensor:
+        return batch_loss(self.model, number, shard)
+
+    def window(self, number: int, active: int | None = None, word: int = 0) -> list[int]:
+        """A whole window; the words of all."""
+        self.compute(number, active)
+        words = self.reducer.finish(word)
+        self.job.outer.step()
+        return words
+
+    def values(self) -> list[torch.Tensor]:
+        return [tensor.detach().clone() for tensor in [*self.model.parameters(), *self.model.buffers()]]
+
+
+def batch_loss(model, number, shard):
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1000 * number + shard))
+    return (model(x) - x[:, :3]).square().mean()
+
+
+def together(size, work):
+    """`work(group)` on each of `size` members, in threads; what they return."""
+    board, results, failures = Board(size), [None] * size, []
+
+    def run(rank):
+        try:
+            results[rank] = work(ThreadGroup(rank, board))
+        except BaseException as error:
+            failures.append(error)
+            board.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return results
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_one_member_alone_trains_like_ordinary_pytorch(optimizer):
+    member, model = Member(Window(3), 6, optimizer), fresh()
+    ordinary = OPTIMIZERS[optimizer](model.parameters())
+    for number in range(4):
+        member.window(number)
+        for step in range(3):
+            ordinary.zero_grad()
+            for shard in (2 * step, 2 * step + 1):
+                (batch_loss(model, number, shard) / 2).backward()
+            ordinary.step()
+    torch.testing.assert_close(member.values(), [*model.parameters(), *model.buffers()])
+
+
+def test_members_meet_in_the_mean_by_samples_of_how_far_they_came():
+    def work(group):
+        member = Member(Window(2), 5, group=group)
+        words = member.window(0, word=70000 + group.rank)
+        return member.values(), words, member.steps
+
+    expected, parts = fresh(), []
+    for first, last in split(5, 2):
+        model = fresh()
+        ordinary = OPTIMIZERS["sgd"](model.parameters())
+        middle = (last - first) // 2
+        for shards in (range(first, first + middle), range(first + middle, last)):
+            ordinary.zero_grad()
+            for shard in shards:
+                (batch_loss(model, 0, shard) / len(shards)).backward()
+            ordinary.step()
+        parts.append((model, (last - first) / 5))
+    with torch.no_grad():
+        states = [[*model.parameters(), *model.buffers()] for model in (expected, parts[0][0], parts[1][0])]
+        for mean, one, other in zip(*states, strict=True):
+            if mean.is_floating_point() and mean.isfinite().all():
+                mean.copy_(one * parts[0][1] + other * parts[1][1])
+    expected.norm.num_batches_tracked += 3
+
+    results = together(2, work)
+    for values, words, steps in results:
+        torch.testing.assert_close(values, [*expected.parameters(), *expected.buffers()])
+        assert words == [70000, 70001]
+        assert steps == 2
+    for one, other in zip(results[0][0], results[1][0], strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("workers", "active"), [(1, 12), (2, 12), (3, 12), (4, 12), (3, 7), (3, 1)])
+def test_the_number_of_local_steps_does_not_depend_on_the_number_of_members(workers, active):
+    def work(group):
+        member = Member(Window(3), 12, group=group)
+        member.window(0, active)
+        return member.steps, member.values()
+
+    results = together(workers, work)
+    whole = math.ceil(active * 3 / 12)
+    shards = [last - first for first, last in shares(split(12, workers), 12, active)]
+    assert [steps for steps, _ in results] == [min(whole, count) for count in shards]
+    for _, values in results:
+        for one, other in zip(values, results[0][1], strict=True):
+            assert torch.equal(one, other)
+
+
+@given(st.data())
+def test_shares_of_a_step_that_is_not_full_keep_their_proportions(data):
+    shards = data.draw(st.integers(1, 60))
+    active = data.draw(st.integers(1, shards))
+    cuts = sorted(data.draw(st.lists(st.integers(0, shards), max_size=5)))
+    ranges = list(zip([0, *cuts], [*cuts, shards], strict=True))
+    parts = shares(ranges, shards, active)
+    assert [shard for first, last in parts for shard in range(first, last)] == list(range(active))
+    for (first, last), (low, high) in zip(ranges, parts, strict=True):
+        assert abs((high - low) - (last - first) * active / shards) < 1
+    assert shares(ranges, shards, shards) == tuple(ranges)
+
+
+def test_outer_momentum_is_that_of_sgd_and_goes_along_with_the_state():
+    window = Window(2, learning_rate=0.7, momentum=0.9)
+    member, twin, ordinary = Member(window, 4), Member(window, 4), Member(Window(2), 4)
+    anchor = fresh()
+    outer = torch.optim.SGD(anchor.parameters(), 0.7, momentum=0.9, nesterov=True)
+    for number in range(3):
+        with torch.no_grad():
+            for ours, theirs in zip(ordinary.model.parameters(), anchor.parameters(), strict=True):
+                ours.copy_(theirs)
+        ordinary.enter()
+        ordinary.window(number)
+        for ours, theirs in zip(ordinary.model.parameters(), anchor.parameters(), strict=True):
+            theirs.grad = None if not theirs.requires_grad else (theirs - ours).detach()
+        outer.step()
+        member.window(number)
+    torch.testing.assert_close(list(member.model.parameters()), list(anchor.parameters()))
+
+    state = Replica(member.job).capture()
+    Replica(twin.job).restore(Replica.copy(state))
+    twin.enter()
+    assert Replica(twin.job).digest() == Replica(member.job).digest()
+    member.window(3)
+    twin.window(3)
+    assert Replica(twin.job).digest() == Replica(member.job).digest()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_window_that_is_broken_off_leaves_no_trace(optimizer, before):
+    member, twin = Member(Window(2), 4, optimizer), Member(Window(2), 4, optimizer)
+    for number in range(before):
+        member.window(number)
+        twin.window(number)
+    digest = Replica(member.job).digest(member.layout.committed)
+    member.compute(before)
+    assert Replica(member.job).digest() != digest, "something has changed, which is to be undone"
+    member.job.optimizer.param_groups[0]["lr"] = 7.0
+    member.layout.begin_shard()
+    member.local.undo()
+    assert Replica(member.job).digest() == digest
+    member.enter()
+    member.window(before)
+    twin.window(before)
+    assert Replica(member.job).digest() == Replica(twin.job).digest()
+
+
+def test_a_parameter_that_comes_later_has_an_outer_step_too():
+    member = Member(Window(1), 2)
+    extra = nn.Parameter(torch.ones(3))
+    member.job.optimizer.add_param_group({"params": [extra]})
+    member.enter()
+    used = copy.copy(member)
+    used.loss = lambda number, shard: batch_loss(member.model, number, shard) + extra.sum()
+    used.window(0)
+    torch.testing.assert_close(extra.detach(), torch.full((3,), 1 - 0.05 * 1.01))
+
+
+REQUEST = Request(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=1)
+
+
+def test_attributes_of_windows():
+    assert Options.of({"mode": "async"}, REQUEST).window == 8
+    chosen = Options.of({"mode": "async", "window": "3", "outer_lr": "0.7", "outer_momentum": "0.9"}, REQUEST)
+    assert (chosen.window, chosen.outer_lr, chosen.outer_momentum) == (3, 0.7, 0.9)
+    assert Options.of({"mode": "exact", "window": "3"}, REQUEST).window == 1
+    for name, values in {
+        "window": ("0", "1.5", "-2", "x"), "outer_lr": ("0", "nan"), "outer_momentum": ("1", "-0.1", "inf"),
+    }.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"attribute {name} must be .*{value}"):
+                Options.of({"mode": "async", name: value}, REQUEST)
+
+
+#: Something that can be learned. Labels are the numbers of samples; a metric tells which ones were trained.
+SCRIPT = """
+import json, os, sys, time
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset, default_collate
+from callbacks import LoggerCallback
+from fabric_model import FabricModel
+
+result = os.environ["RESULT_DIR"]
+options = json.loads(sys.argv[1])
+g = torch.Generator().manual_seed(5)
+marks = torch.randint(2**20, (100,), generator=g)
+centres = torch.randn(4, 8, generator=g)
+
+
+def samples(count, seed):
+    g = torch.Generator().manual_seed(seed)
+    numbers = torch.arange(count)
+    return TensorDataset(centres[numbers % 4] + 0.5 * torch.randn(count, 8, generator=g), numbers)
+
+
+def collate(samples):
+    if not os.path.exists(os.path.join(result, "hurry")):
+        time.sleep(0.02)
+    return default_collate(samples)
+
+
+def loss(outputs, numbers):
+    return F.cross_entropy(outputs, numbers % 4)
+
+
+def mark(outputs, numbers):
+    return marks[numbers].double().mean()
+
+
+class Logger(LoggerCallback):
+    def __init__(self):
+        self.rows = open(os.path.join(result, "rows.jsonl"), "a")
+
+    def log_train_metrics(self, metrics, iteration, epoch, workers):
+        print(json.dumps(["train", metrics, iteration, epoch]), file=self.rows, flush=True)
+
+    def log_test_metrics(self, metrics, iteration, epoch):
+        print(json.dumps(["test", metrics, iteration, epoch]), file=self.rows, flush=True)
+
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+fabric = FabricModel(model, lambda: (samples(94, 1), samples(60, 2)), loss,
+                     torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), metrics=[mark], driver_logger=Logger(),
+                     fn_batch_collate=collate)
+fabric.train(12, 4, 3, mode=options["mode"])
+state = [*model.state_dict().values()]
+with open(os.path.join(result, "outcome.json"), "w") as file:
+    json.dump([tensor.tolist() for tensor in state], file)
+"""
+
+EPOCHS, SAMPLES, BATCHES = 12, 94, 24
+
+
+def new_training(tmp_path, slots, mode="async", **attributes):
+    training = Training(tmp_path, slots, 3, mode=mode)
+    (training.code / "train.py").write_text(SCRIPT)
+    training.attributes = {**training.attributes, "window": "3", **attributes}
+    return training
+
+
+def to_the_end(training):
+    outcome = training.finish()
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome
+
+
+def losses(training):
+    return [metrics["loss"] for kind, metrics, *_ in training.rows if kind == "test"]
+
+
+def assert_every_sample_once_per_epoch(training):
+    generator = torch.Generator().manual_seed(5)
+    marks = torch.randint(2**20, (100,), generator=generator)
+    for epoch in range(EPOCHS):
+        rows = [metrics for kind, metrics, _, of in training.rows if kind == "train" and of == epoch]
+        assert len(rows) == BATCHES, "a line per batch, as in the other modes"
+        assert round(rows[-1]["mark"] * SAMPLES) == marks[:SAMPLES].sum().item()
+
+
+@pytest.fixture(scope="module")
+def exact_losses(tmp_path_factory):
+    training = new_training(tmp_path_factory.mktemp("exact"), 1, "exact")
+    training.begin()
+    to_the_end(training)
+    return losses(training)
+
+
+def assert_learned_as_well(found, exact):
+    assert len(found) == len(exact) == EPOCHS
+    assert exact[-1] < exact[0] / 3, "there is something to learn"
+    assert found[-1] < exact[0] / 3
+    assert found[-1] < 2 * exact[-1]
+
+
+def test_one_worker_learns_as_in_exact_mode(tmp_path, exact_losses):
+    training = new_training(tmp_path, 1)
+    training.begin()
+    to_the_end(training)
+    assert_every_sample_once_per_epoch(training)
+    assert_learned_as_well(losses(training), exact_losses)
+    last = [message for message in training.messages if message["op"] == "progress" and "steps" in message][-1]
+    assert last["step"] == last["steps"] == EPOCHS * 3, "windows are counted"
+
+
+@pytest.mark.parametrize("attributes", [{}, {"outer_lr": "0.5", "outer_momentum": "0.5", "snapshot_seconds": "0.05"}])
+def test_workers_come_go_and_die_in_the_middle_of_windows(tmp_path, exact_losses, attributes):
+    training = new_training(tmp_path, 1, **attributes)
+    try:
+        # The first newcomer is killed after its first local step, which nobody else has made.
+        training.begin(ELASTIC_FAULT="local-step:2:*:kill")
+        training.wait_for_step(1)
+        training.allocate(3)
+        training.wait(lambda: training.status.get("deaths") == 1, "worker 2 dies")
+        training.wait_for_workers(3)
+        training.wait_for_step(training.status["step"] + 2)
+        training.kill(1)
+        training.wait(lambda: training.status.get("deaths") == 2, "worker 1 dies")
+        training.wait_for_workers(3)
+        training.resize(2)
+        training.wait_for_step(training.status["step"] + 2)
+        to_the_end(training)
+    finally:
+        training.abort()
+    assert_every_sample_once_per_epoch(training)
+    assert_learned_as_well(losses(training), exact_losses)
