@@ -33,14 +33,26 @@ def pass_on(source, target):
 threading.Thread(target=pass_on, args=(link, test), daemon=True).start()
 pass_on(test, link)
 """
-#: Says who it is and obeys single letters: `d` starts a daemon of its own session.
+#: Says who it is and obeys single letters: `d` starts a daemon of its own session. With a key `JOB@FILE` it locks that
+#: file, for as long as anything that it started lives; where another job has it, it says so.
 WORKER = """
-import json, os, socket, sys, time
+import fcntl, json, os, socket, sys, time
 host, port = os.environ["DLI_HUB_ADDRESS"].split(":")
 link = socket.create_connection((host, int(port)))
 def say(**what):
     link.sendall(json.dumps(what).encode() + b"\\n")
-say(worker=int(os.environ["DLI_WORKER_NUMBER"]), pid=os.getpid())
+job, _, name = os.environ["DLI_HUB_KEY"].partition("@")
+trespass = ""
+if name:
+    lock = os.open(name, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(lock, 99, 0).decode()
+        trespass = owner if owner != job else ""
+    else:
+        os.pwrite(lock, job.encode(), 0)
+say(worker=int(os.environ["DLI_WORKER_NUMBER"]), pid=os.getpid(), trespass=trespass)
 while order := link.recv(1):
     if order == b"d" and os.fork() == 0:
         os.setsid()
@@ -71,6 +83,14 @@ class Line:
         text = self._lines.readline()
         assert text, "the other end is gone"
         return dict(json.loads(text))
+
+    def hear_or_end(self) -> dict[str, Any] | None:
+        """The next message, None when the other end is gone."""
+        try:
+            text = self._lines.readline()
+        except OSError:
+            return None
+        return dict(json.loads(text)) if text else None
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
@@ -104,8 +124,8 @@ class Driver(Line):
         assert message["event"] == "allocation", message
         return [slot["id"] for slot in message["slots"]]
 
-    def spawn(self, worker: int, slot: str) -> None:
-        self.say(op="spawn", worker=worker, slot=slot, address=self._hub, key="ab")
+    def spawn(self, worker: int, slot: str, key: str = "ab") -> None:
+        self.say(op="spawn", worker=worker, slot=slot, address=self._hub, key=key)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -118,6 +138,8 @@ class Worker(Line):
         super().__init__(server)
         said = self.hear()
         self.number, self.pid = int(said["worker"]), int(said["pid"])
+        #: The job that has the slot of this worker, too.
+        self.trespass = str(said["trespass"])
 
     def daemon(self) -> int:
         """Have it start a daemon; the daemon's pid."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+from local_backend.runtime.resizing import ResizeError
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.settings import Settings
 from local_backend.store.database import Database
@@ -25,7 +27,8 @@ def main() -> None:
     for line in sys.stdin:
         match line.split():
             case ["resize", exec_id, count]:
-                supervisor.resize(exec_id, int(count))
+                with suppress(ResizeError):
+                    supervisor.resize(exec_id, int(count))
             case _:
                 supervisor.wake()
     supervisor.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -308,6 +312,84 @@ def test_slots_that_were_promised_and_never_given_are_free_again(pair: tuple[Hos
     assert one.row(job).state == RUNNING
     driver.close()
     one.wait(job)
+
+
+class Brain:
+    """Plays a driver: a worker on every slot of the job, each with a daemon, and none on any other."""
+
+    def __init__(self, held: Strings, job: str, folder: Path) -> None:
+        self._held, self._job, self._folder = held, job, folder
+        self._driver = held.driver()
+        self._numbers = itertools.count(1)
+        self._on: dict[str, int] = {}
+        self.trespasses: list[str] = []
+        self.started = 0
+        self.slots: list[str] = []
+
+    def begin(self) -> None:
+        """From now on do what is to be done."""
+        self._driver.say(op="hello")
+        for work in (self._listen, self._attend):
+            threading.Thread(target=work, daemon=True).start()
+
+    def _listen(self) -> None:
+        while (message := self._driver.hear_or_end()) is not None:
+            if message["event"] == "allocation":
+                self._follow([slot["id"] for slot in message["slots"]])
+
+    def _follow(self, slots: list[str]) -> None:
+        for slot in [slot for slot in self._on if slot not in slots]:
+            self._driver.say(op="kill", worker=self._on.pop(slot))
+        for slot in [slot for slot in slots if slot not in self._on]:
+            self._on[slot] = next(self._numbers)
+            self._driver.spawn(self._on[slot], slot, f"{self._job}@{self._folder / slot}")
+        self.slots = slots
+
+    def _attend(self) -> None:
+        workers = []
+        with suppress(OSError):  # the end of the test
+            while True:
+                with suppress(AssertionError, ConnectionError):  # it was killed while it said who it is
+                    worker = self._held.worker()
+                    self.started += 1
+                    if worker.trespass:
+                        self.trespasses.append(f"worker {worker.number}: {worker.trespass}")
+                    workers.append(worker)
+                    worker.daemon()
+
+
+@pytest.mark.parametrize(
+    "turns", [40, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_whoever_is_killed_no_slot_ever_has_two_jobs(tmp_path: Path, turns: int) -> None:
+    chance = random.Random(11)
+    (tmp_path / "slots").mkdir()
+    with host_bench(tmp_path / "home", slots=4) as (host, one), strings() as first, strings() as second:
+        jobs, brains = [], []
+        for ends in (first, second):
+            job = ends.submit(one)
+            jobs.append(job)
+            brains.append(Brain(ends, job, tmp_path / "slots"))
+            one.wait_running(job)
+            host.resize(job, 1)
+            eventually(lambda: len(slots_of(one, jobs[-1])) == 1, "there is room for the other")
+            brains[-1].begin()
+        for _ in range(turns):
+            threading.Event().wait(chance.random() * 0.1)  # the moment is what varies here
+            if chance.random() < 0.25:
+                host.restart()
+            else:
+                host.resize(chance.choice(jobs), chance.randrange(4))
+        for job in jobs:
+            host.resize(job, 0)
+        for job, brain in zip(jobs, brains, strict=True):
+            eventually(lambda j=job: slots_of(one, j) == [], f"{job} gives everything back")
+            assert brain.trespasses == []
+            assert brain.slots == []
+            assert brain.started > 0
+            one.stop(job)
+            assert one.wait(job).state == KILLED
+            assert not one.leftovers(job)
 
 
 # --- pure
