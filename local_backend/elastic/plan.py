@@ -15,7 +15,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -160,9 +160,8 @@ class Plan:
         return self.size_of_shard(step, shard) / self.size_of_step(step)
 
     def order(self, epoch: int) -> np.ndarray:
-        """The permutation of sample indices of an epoch. NumPy guarantees RandomState's stream for ever."""
-        word = derive_seed(self.seed, epoch)
-        return np.random.RandomState([word & 0xFFFFFFFF, word >> 32]).permutation(self.samples)
+        """The permutation of sample indices of an epoch, not to be written to."""
+        return _permutation(derive_seed(self.seed, epoch), self.samples)
 
     def indices(self, epoch: int, step: int, shard: int, order: np.ndarray | None = None) -> list[int]:
         """The samples of one shard; `order` is `self.order(epoch)` when the caller has it at hand."""
@@ -173,6 +172,14 @@ class Plan:
     def shard_seed(self, epoch: int, step: int, shard: int) -> int:
         """Seed of the random numbers that a shard's forward and backward pass draw."""
         return derive_seed(self.seed, 1, epoch * self.steps_per_epoch + step, shard)
+
+
+@lru_cache(maxsize=2)
+def _permutation(word: int, samples: int) -> np.ndarray:
+    """Kept for whoever asks again: millions of samples take a while. NumPy guarantees RandomState's stream for ever."""
+    order = np.random.RandomState([word & 0xFFFFFFFF, word >> 32]).permutation(samples)
+    order.flags.writeable = False
+    return order
 
 
 def sample_seed(seed: int, epoch: int, sample: int) -> int:
