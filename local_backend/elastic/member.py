@@ -310,9 +310,9 @@ class Member:
         first = self._version >> 2
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
             order = plan.order(epoch)
-            for step in range(plan.steps_per_epoch):
+            for step in range(max(0, first - epoch * plan.steps_per_epoch), plan.steps_per_epoch):
                 done = epoch * plan.steps_per_epoch + step
-                for shard in trainer.shards_of(step, done == first) if done >= first else ():
+                for shard in trainer.shards_of(step, done == first):
                     yield (epoch, step, shard), keys_of(epoch, plan.indices(epoch, step, shard, order))
 
     def _snapshot(self) -> None:
