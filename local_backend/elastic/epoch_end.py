@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from local_backend.elastic import artifacts
+from local_backend.elastic import artifacts, faults
 from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device, unpack
 from local_backend.elastic.events import BatchResult
 from local_backend.elastic.job import Job
@@ -47,6 +47,7 @@ class EpochEnd:
 
     def test(self, epoch: int, first: int, last: int, workers: int) -> list[BatchResult]:
         """Validate batches `first` to `last` (exclusive) of the test set."""
+        faults.at("validating")
         results = self._trainer.test(self._tests, first, last)
         for result in results:
             self._journal.tested(result, epoch, workers)

@@ -1,7 +1,7 @@
 """Fault points: named instants at which a test may have a worker killed, stopped or broken off.
 
 `ELASTIC_FAULT=point:worker:step:action` in the worker's environment, several separated by commas; `*` fits every
-worker or step. Without it a point costs one comparison. Each fault happens once in a process.
+worker or step, `POINTS` names the points. Without it a point costs one comparison. Each fault happens once in a process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,34 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from local_backend.elastic.errors import GroupBroken
+
 VARIABLE = "ELASTIC_FAULT"
+
+#: In the order in which a worker comes by.
+POINTS = (
+    "starting",
+    "loading",
+    "warming",
+    "ready",
+    "forming",
+    "entering",
+    "state-copy",
+    "receiving",
+    "local-step",
+    "before-reduce",
+    "mid-reduce",
+    "after-reduce",
+    "mid-apply",
+    "snapshot-rename",
+    "callbacks",
+    "boundary",
+    "checkpoint-rename",
+    "validating",
+    "leaving",
+    "keeping",
+    "finishing",
+)
 
 
 class InjectedError(RuntimeError):
@@ -36,8 +63,11 @@ def parse(text: str) -> list[Fault]:
     faults = []
     for entry in filter(None, text.split(",")):
         words = entry.split(":")
-        if len(words) != 4 or words[3] not in ACTIONS:
-            raise ValueError(f"{VARIABLE}: {entry!r} is not point:worker:step:action, action one of {sorted(ACTIONS)}")
+        if len(words) != 4 or words[0] not in POINTS or words[3] not in ACTIONS:
+            raise ValueError(
+                f"{VARIABLE}: {entry!r} is not point:worker:step:action, point one of {', '.join(POINTS)}, "
+                f"action one of {', '.join(ACTIONS)}"
+            )
         faults.append(Fault(*words))
     return faults
 
@@ -74,11 +104,16 @@ def _raise(point: str) -> None:
     raise InjectedError(f"injected at {point}")
 
 
-#: What may happen: a kill, a hang, an end without a word, an exception, a lack of memory.
+def _break(point: str) -> None:
+    raise GroupBroken(f"injected at {point}")
+
+
+#: What may happen: a kill, a hang, an end without a word, a crash, an exception, a lost connection to the other members.
 ACTIONS: dict[str, Callable[[str], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
     "exit": lambda _: os._exit(0),
     "segfault": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
     "raise": _raise,
+    "break": _break,
 }

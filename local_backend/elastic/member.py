@@ -102,6 +102,7 @@ class Member:
         journal, job, terms = self._journal, self._job, self._terms
         order, _ = self._control.order("load")
         self._control.phase = "loading"
+        faults.at("loading")
         journal.say("create dataset")
         train_set, test_set = load_datasets(job.datasets_function)
         self.plan = Plan(len(train_set), terms.batch, terms.step_samples, terms.epochs, terms.seed)
@@ -131,10 +132,12 @@ class Member:
         if order["warm"]:
             self._warm_up()
         self._link.send({"op": "ready", "samples": len(train_set), "test_batches": test_batches})
+        faults.at("ready")
 
     def _warm_up(self) -> None:
         """Two steps alone, which leave no trace: compilers, allocators and thread pools are ready afterwards."""
         before = self._replica.copy(self._replica.capture())
+        faults.at("warming")
         self._trainer.warm_up()
         self._replica.restore(before)
 
@@ -170,6 +173,7 @@ class Member:
         control.phase = "entering"
         proposal = control.proposal(number)
         if self._number not in proposal.members:
+            faults.at("leaving")
             self._link.send({"op": "left"})
             return False
         self._generation = number
@@ -178,6 +182,7 @@ class Member:
             self._restore(restore, blob)
         group = control.formation(number).result(lambda: control.called_away(number))
         control.taken(number)
+        faults.at("entering")
         before, self._group = self._group, group
         entry = enter(group, self._version, self._replica, self._trainer, self._catch_up)
         # Not earlier: the members of the old group are through with it only now.
@@ -217,6 +222,7 @@ class Member:
     def _keep(self) -> None:
         """Keep the state, for there will be no worker: in a file, or with the driver when there is no room for it."""
         state = self._replica.copy(self._replica.capture())
+        faults.at("keeping")
         message: Message = {"op": "kept", "version": self._version, "path": ""}
         blob = b""
         try:
@@ -275,6 +281,7 @@ class Member:
         """Every worker runs the same callbacks with the same random numbers, so that replicas stay equal."""
         self._control.phase = "callbacks"
         seed_everything(derive_seed(self.plan.seed, 4, epoch))
+        faults.at("callbacks")
         for callback in self._job.callbacks:
             call(callback, hook, *arguments, **optional)
 
@@ -337,6 +344,7 @@ class Member:
     def _at_boundary(self, epoch: int) -> Order:
         """Do what the hub says after an epoch; the order to go on, to finish, or to be elsewhere."""
         self._control.phase = "waiting"
+        faults.at("boundary")
         self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved})
         while True:
             order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
@@ -366,6 +374,7 @@ class Member:
         if hasattr(self, "_snapshotter"):
             self._snapshotter.close(wait=False)
         while True:
+            faults.at("finishing")
             state = self._job.state() if writer == self._number else b""
             self._link.send({"op": "finished"}, state)
             order, blob = self._control.order("state", "bye")

@@ -81,6 +81,7 @@ def receive_state(group: Peers, source: int, device: torch.device) -> State:
     """The state that member `source` sends, on `device`. Raises what `group.receive` raises."""
     length = torch.empty(1, dtype=torch.int64, device=device)
     group.receive(length, source)
+    faults.at("receiving")
     head = torch.empty(int(length.item()), dtype=torch.uint8, device=device)
     group.receive(head, source)
     meta, kinds = pickle.loads(head.cpu().numpy().tobytes())

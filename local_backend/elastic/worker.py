@@ -34,6 +34,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
             sys.argv[:] = welcome["argv"]
             torch.set_default_dtype(getattr(torch, welcome["dtype"]))
             faults.arm(number, os.environ)
+            faults.at("starting")
         terms = Terms(**welcome["terms"])
         with reproducible(welcome["threads"], exact=terms.mode == "exact"):
             job = own or Job.loads(payload)
