@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from local_backend.elastic import artifacts, events, hub
 from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
+from local_backend.elastic.handover import take_over
 from local_backend.elastic.hub_io import HubServer, Pong
 from local_backend.elastic.job import Job, revive
 from local_backend.elastic.launcher import InProcessLauncher, Launcher, runner
@@ -35,8 +35,9 @@ from local_backend.elastic.worker import serve
 
 #: Seconds that workers have to end by themselves when the job is done, before they are killed.
 GRACE = 10.0
-#: Reports that may wait for a slow logger; the hub waits then, and the workers after a while.
-BACKLOG = 10_000
+#: Reports that may wait for a slow logger; the hub waits then, and the workers after a while. Few, for a driver that is
+#: killed takes them with it, and snapshots that are ahead of what was logged are of no use.
+BACKLOG = 64
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         test_chunk=max(1, 2 * job.loader_threads),
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
-    with job.put_back() if launcher.in_process else nullcontext():
+    with job.put_back():
         _Driver(job, options, record, Reporter(driver_logger, launcher.progress), launcher).run()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker said why, but on its own standard error.
@@ -214,13 +215,14 @@ class _Driver:
             case events.Commit():
                 self._reporter.commit(report.action, report.members)
                 self._record.commit(report.action)
+                self._reporter.show_progress(report.action)
             case events.Validated():
                 if self._record.validated(report.action):
                     self._reporter.validated(report.action)
             case events.End():
                 self._reporter.last_progress()
                 if not self._launcher.in_process:
-                    self._job.load_state(report.action.state)
+                    take_over(self._job, report.action.state)
                 return True
             case events.Fail():
                 self._fail(report.action)
