@@ -106,6 +106,8 @@ class Driver(Line):
     def __init__(self, server: socket.socket, hub: str) -> None:
         super().__init__(server)
         self._hub = hub
+        #: Of the newest allocation.
+        self.next_worker: int | None = None
         said = self.hear()
         self.pid, self.restarts = int(said["pid"]), str(said["restarts"])
 
@@ -122,6 +124,7 @@ class Driver(Line):
         """Ids of the slots in the next message, which is an allocation."""
         message = self.hear()
         assert message["event"] == "allocation", message
+        self.next_worker = message["next_worker"]
         return [slot["id"] for slot in message["slots"]]
 
     def spawn(self, worker: int, slot: str, key: str = "ab") -> None:

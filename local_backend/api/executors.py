@@ -6,7 +6,8 @@ import os
 
 from dlicmd.contract import states
 from local_backend.runtime.allocation import read_report
-from local_backend.runtime.paths import ExecPaths, worker_number, worker_task
+from local_backend.runtime.paths import ExecPaths, worker_task
+from local_backend.runtime.workers import started
 from local_backend.store.execs import ExecRow
 
 #: So many are listed, the newest: workers of an elastic exec come and go, and never share a number.
@@ -18,12 +19,7 @@ def executors(row: ExecRow, paths: ExecPaths) -> list[int]:
     started, of another all that it was submitted with."""
     if not row.elastic:
         return list(range(1, row.num_worker + 1))
-    try:
-        names = os.listdir(paths.captures)
-    except OSError:
-        return []
-    found = {worker_number(name.partition(".")[0]) for name in names}
-    return sorted(number for number in found if number is not None)[-MOST_LISTED:]
+    return started(paths)[-MOST_LISTED:]
 
 
 def exists(row: ExecRow, paths: ExecPaths, number: int) -> bool:

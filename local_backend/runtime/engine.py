@@ -18,8 +18,7 @@ from local_backend.runtime.launch import Launch
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.progress import Progress
 from local_backend.runtime.tasks import Plan, Planner
-from local_backend.runtime.workers import Workers
-from local_backend.scheduler.policy import Slot
+from local_backend.runtime.workers import Workers, started
 
 _MOST_WORKERS = 100_000
 _RETRY_WRITING = 1.0
@@ -44,6 +43,7 @@ class Engine:
         self._progress = progress
         self._note = note
         self._allocation = Allocation(launch.attempt, 0, launch.slots)
+        self._highest = max(started(launch.paths), default=0)
         self._greeted = False
         self._counted_by_driver = False
         #: The driver was killed, and the next one has not said anything yet.
@@ -128,7 +128,8 @@ class Engine:
         if found is None or found.sequence <= self._allocation.sequence:
             return
         self._allocation = found
-        self._note(f"the job has {_count(found.slots)} from now on: {', '.join(slot.id for slot in found.slots)}")
+        names = ", ".join(slot.id for slot in found.slots)
+        self._note(f"the slots of the job from now on: {names}" if names else "the job has no slots from now on")
         if self._greeted:
             self._tell_allocation()
 
@@ -137,6 +138,7 @@ class Engine:
         spec = self._launch.spec
         self._send({
             "event": "allocation", "slots": slots, "max_workers": spec.num_worker, "attributes": spec.attributes,
+            "next_worker": self._highest + 1,
         })
 
     def report(self) -> None:
@@ -174,6 +176,7 @@ class Engine:
             hub = {"DLI_HUB_ADDRESS": address, "DLI_HUB_KEY": key}
             try:
                 self.workers.started(worker, self._start(self.planner.engine_worker(worker, place, hub)), slot)
+                self._highest = max(self._highest, worker)
                 self._count()
                 return
             except OSError as problem:
@@ -203,7 +206,3 @@ class Engine:
             "event": "exited", "worker": worker, "pid": pid, "exit_code": exit_code, "signal": number,
             "reason": reason,
         })
-
-
-def _count(slots: tuple[Slot, ...]) -> str:
-    return f"{len(slots)} slot" + ("" if len(slots) == 1 else "s")

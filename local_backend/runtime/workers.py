@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from local_backend.runtime import tree
+from local_backend.runtime.paths import ExecPaths, worker_number
+
+
+def started(paths: ExecPaths) -> list[int]:
+    """Numbers of all workers of an elastic exec that were ever started, lowest first: each has left its output."""
+    try:
+        names = os.listdir(paths.captures)
+    except OSError:
+        return []
+    found = {worker_number(name.partition(".")[0]) for name in names}
+    return sorted(number for number in found if number is not None)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     driver = held.driver()
     assert driver.restarts == "0"
     driver.hello()
-    driver.spawn(1, "cpu-0")
+    assert driver.next_worker == 1
+    driver.spawn(41, "cpu-0")
     worker = held.worker()
     daemon = worker.daemon()
     backend.wait_running(job)
@@ -65,8 +66,9 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     how = f"the driver was killed by signal {number} ({name})"
     eventually(lambda: told(backend, job, wire.MESSAGE) == f"{how} and is started again", "its message says why")
     assert second.hello() == ["cpu-0", "cpu-1"]
-    second.spawn(2, "cpu-0")
-    assert held.worker().number == 2
+    assert second.next_worker == 42
+    second.spawn(42, "cpu-0")
+    assert held.worker().number == 42
     second.say(op="progress", step=3)
     wait_for_state(backend, job, RUNNING)
     eventually(lambda: told(backend, job, wire.STEP) == 3, "progress goes on")
