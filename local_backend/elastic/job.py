@@ -14,10 +14,8 @@ import cloudpickle
 import torch
 from torch import nn
 
+from local_backend.elastic import pickles
 from local_backend.elastic.errors import EngineError, RemoteTraceback
-
-#: How deep the search for what cannot be pickled goes.
-SEARCH_DEPTH = 8
 
 
 @dataclass
@@ -50,9 +48,9 @@ class Job:
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""
         try:
-            return cloudpickle.dumps(self.__dict__)
+            return pickles.dumps(self.__dict__)
         except Exception as error:
-            path, why = next(_culprits(self.__dict__, error), ("the job", str(error)))
+            path, why = pickles.culprit(self.__dict__, error)
             raise EngineError(
                 f"FabricModel cannot send {path} to its workers: it cannot be pickled ({why}). "
                 "Create it inside datasets_function or in the function that uses it, or leave it out by __getstate__."
@@ -94,90 +92,14 @@ class Job:
                 if kind.__module__ == "__main__" and "." not in kind.__qualname__ and not hasattr(main, kind.__name__):
                     setattr(main, kind.__name__, kind)
 
-    def state(self) -> bytes:
-        """What training has changed, for `load_state` in another process. Tensors come on the CPU."""
-        return cloudpickle.dumps(
-            {
-                "modules": [to_cpu(_tensors(module)) for module in self.modules],
-                "optimizer": to_cpu(self.optimizer.state_dict()),
-            }
-        )
-
-    def load_state(self, data: bytes) -> None:
-        """Take over the state into the user's own objects."""
-        state = cloudpickle.loads(data)
-        with torch.no_grad():
-            for module, tensors in zip(self.modules, state["modules"], strict=True):
-                for name, tensor in _tensors(module).items():
-                    tensor.copy_(tensors[name])
-        self.optimizer.load_state_dict(state["optimizer"])
-
     def move(self, device: torch.device) -> None:
         """Move model, loss and optimizer state to a device, in place: the optimizer stays bound."""
+        there = all(parameter.device == device for module in self.modules for parameter in module.parameters())
         for module in self.modules:
             module.to(device)
-        if self.optimizer.state:
+        # Not without need: it also gives what the optimizer keeps the types of the parameters.
+        if self.optimizer.state and not there:
             self.optimizer.load_state_dict(self.optimizer.state_dict())
-
-
-def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer, also those that a state_dict leaves out, by name."""
-    return {name: t.detach() for name, t in [*module.named_parameters(), *module.named_buffers()]}
-
-
-def to_cpu(value: Any) -> Any:
-    """Tensors in nested dicts, lists and tuples, on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    if isinstance(value, dict):
-        return type(value)((key, to_cpu(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return type(value)(to_cpu(item) for item in value)
-    return value
-
-
-def _culprits(parts: dict[str, Any], error: Exception) -> Iterator[tuple[str, str]]:
-    """(path, reason) of the innermost object that makes pickling fail."""
-    for name, value in parts.items():
-        reason = _failure(value)
-        if reason is not None:
-            yield _innermost(name, value, reason, SEARCH_DEPTH)
-    yield "its arguments", str(error)
-
-
-def _failure(value: Any) -> str | None:
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:
-        return str(error).partition("\n")[0]
-    return None
-
-
-def _innermost(path: str, value: Any, reason: str, depth: int) -> tuple[str, str]:
-    if depth:
-        for name, item in _inside(value):
-            why = _failure(item)
-            if why is not None:
-                return _innermost(f"{path}{name}", item, why, depth - 1)
-    return f"{path} (a {type(value).__name__})", reason
-
-
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, nn.Module):
-        yield from ((f".{name}", child) for name, child in value.named_children())
-    closure = getattr(value, "__closure__", None)
-    if closure:
-        names = value.__code__.co_freevars
-        yield from ((f" → {name}", cell.cell_contents) for name, cell in zip(names, closure, strict=True))
-    if callable(value) and hasattr(value, "__globals__"):
-        used = value.__code__.co_names
-        yield from ((f" → {name}", value.__globals__[name]) for name in used if name in value.__globals__)
-    if isinstance(value, dict):
-        yield from ((f"[{key!r}]", item) for key, item in value.items())
-    elif isinstance(value, (list, tuple)):
-        yield from ((f"[{i}]", item) for i, item in enumerate(value))
-    elif not callable(value) or isinstance(value, nn.Module):
-        yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
 
 
 def describe_exception(error: BaseException) -> tuple[str, str, bytes]:

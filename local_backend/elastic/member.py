@@ -7,15 +7,12 @@ newcomer, one whom a death caught before it could apply a step, and one that beg
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from local_backend.elastic import faults
 from local_backend.elastic.control import Control, Order
@@ -25,6 +22,7 @@ from local_backend.elastic.epoch_end import EpochEnd
 from local_backend.elastic.errors import GroupBroken, HubGone
 from local_backend.elastic.frames import Message
 from local_backend.elastic.group import Group, Interrupted
+from local_backend.elastic.handover import from_bytes, result_of, to_bytes
 from local_backend.elastic.hooks import call
 from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
@@ -32,7 +30,7 @@ from local_backend.elastic.journal import Journal
 from local_backend.elastic.link import Link
 from local_backend.elastic.local_sgd import Window
 from local_backend.elastic.plan import Plan, batches, derive_seed
-from local_backend.elastic.replica import Replica, State
+from local_backend.elastic.replica import Replica
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.training import Trainer
@@ -209,7 +207,7 @@ class Member:
     def _restore(self, restore: Message, blob: bytes) -> None:
         """Take over a state that was kept."""
         path, version = Path(restore["path"]), restore["version"]
-        state = _from_bytes(blob) if blob else Snapshot(path, version, {}).load()
+        state = from_bytes(blob) if blob else Snapshot(path, version, {}).load()
         self._replica.restore(state, lambda callback: self._catch_up(callback, version))
         self._version = version
 
@@ -231,7 +229,7 @@ class Member:
             message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._version, state))
         except OSError as error:
             self._journal.say(f"the state goes to the driver: {error}")
-            blob = _to_bytes(state)
+            blob = to_bytes(state)
         self._link.send(message, blob)
 
     def _drop_group(self) -> None:
@@ -265,6 +263,7 @@ class Member:
                 self._end_epoch(epoch - 1)
 
     def _begin_epoch(self, epoch: int) -> None:
+        self._trainer.training_mode()
         self._callbacks(epoch, "on_epoch_begin", epoch)
         self._version = (self._version & ~3) | BEGUN
         # Callbacks may have frozen parameters.
@@ -375,20 +374,9 @@ class Member:
             self._snapshotter.close(wait=False)
         while True:
             faults.at("finishing")
-            state = self._job.state() if writer == self._number else b""
+            state = result_of(self._job) if writer == self._number else b""
             self._link.send({"op": "finished"}, state)
             order, blob = self._control.order("state", "bye")
             if order["op"] == "bye":
                 return order, blob
             writer = self._number
-
-
-def _to_bytes(state: State) -> bytes:
-    buffer = io.BytesIO()
-    torch.save({"meta": state.meta, "tensors": state.tensors}, buffer)
-    return buffer.getvalue()
-
-
-def _from_bytes(blob: bytes) -> State:
-    """Inverse of `_to_bytes`."""
-    return State(**torch.load(io.BytesIO(blob), weights_only=True))

@@ -176,8 +176,6 @@ class Trainer:
         active = plan.active_shards(step)
         ranges = shares(self._first_ranges or self._ranges, plan.shards, active)
         shards = range(*ranges[self._group.rank])
-        for module in self.job.modules:
-            module.train()
         control.phase = "computing"
         began = time.perf_counter()
         results: list[BatchResult] = []
@@ -224,8 +222,7 @@ class Trainer:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
         reducer = make_reducer("exact", self.layout, None)
         self._stream.plan(iter([(("warm", i), keys_of(0, self.plan.indices(0, 0, 0))) for i in range(2)]))
-        for module in self.job.modules:
-            module.train()
+        self.training_mode()
         for i in range(2):
             batch = self._stream.take(("warm", i))
             reducer.begin_step(((0, 1),), 1, range(1))
@@ -248,6 +245,11 @@ class Trainer:
             numbered = list(zip(range(first, last), parts, strict=True))
             stream.plan(iter([(("test", number), keys_of(VALIDATION, part)) for number, part in numbered]))
             return [self._test_batch(number, len(part), stream.take(("test", number))) for number, part in numbered]
+
+    def training_mode(self) -> None:
+        """Once per epoch, before callbacks, which may put parts of the model into evaluation mode."""
+        for module in self.job.modules:
+            module.train()
 
     def _evaluation_mode(self) -> None:
         for module in self.job.modules:

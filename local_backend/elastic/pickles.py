@@ -1,0 +1,186 @@
+"""Pickles that keep what torch's own leave out, so that a training is the same where it is sent to.
+
+torch drops hooks of parameters and optimizers, all other attributes of an optimizer and the compilation of a module by
+`module.compile()`, and refuses parametrized modules and compiled functions. What is read back here has all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.optim import Optimizer
+
+#: How deep the search for what cannot be pickled goes.
+SEARCH_DEPTH = 8
+
+
+def dumps(value: Any) -> bytes:
+    """The value as bytes for `cloudpickle.loads`. Raises whatever pickling raises."""
+    file = io.BytesIO()
+    Pickler(file).dump(value)
+    return file.getvalue()
+
+
+class Pickler(cloudpickle.Pickler):
+    """What is importable goes by name, classes and functions of the main script by value."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, nn.Parameter):
+            hooks = [list((kind or {}).values()) for kind in (obj._backward_hooks, obj._post_accumulate_grad_hooks)]
+            return _with(obj, _set_hooks, *hooks) if any(hooks) else NotImplemented
+        if isinstance(obj, nn.Module):
+            return self._module(obj)
+        if isinstance(obj, Optimizer) and type(obj).__getstate__ is Optimizer.__getstate__:
+            return _new, (type(obj),), _attributes(obj), None, None, _set_attributes
+        compiler = _compiler(obj)
+        if compiler is not None and not _importable(obj):
+            return _compile, (compiler, obj._torchdynamo_orig_callable)
+        return super().reducer_override(obj)
+
+    @staticmethod
+    def _module(module: nn.Module) -> Any:
+        parametrized = parametrize.is_parametrized(module) and type(module).__name__.startswith("Parametrized")
+        compiler = _compiler(module._compiled_call_impl)
+        if not parametrized and compiler is None:
+            return NotImplemented
+        if not parametrized:
+            return _with(module, _set_compiler, compiler)
+        return _new, (type(module).__base__,), (nn.Module.__getstate__(module), compiler), None, None, _set_parametrized
+
+
+# --- how things are put together where they are read
+
+
+def _with(obj: Any, complete: Callable[..., None], *more: Any) -> tuple[Any, ...]:
+    """The usual reduction of an object, and `complete(object, *more)` when it is there."""
+    make, arguments, *rest = obj.__reduce_ex__(2)
+    state, *rest = rest or [None]
+    return make, arguments, (state, complete, more), *(rest or [None, None]), _complete
+
+
+def _complete(obj: Any, parts: tuple[Any, Callable[..., None], tuple[Any, ...]]) -> None:
+    state, complete, more = parts
+    if state is not None:
+        obj.__setstate__(state)
+    complete(obj, *more)
+
+
+def _new(kind: type) -> Any:
+    return kind.__new__(kind)
+
+
+def _set_hooks(parameter: nn.Parameter, backward: list[Any], accumulated: list[Any]) -> None:
+    for hook in backward:
+        parameter.register_hook(hook)
+    for hook in accumulated:
+        parameter.register_post_accumulate_grad_hook(hook)
+
+
+def _attributes(optimizer: Optimizer) -> dict[str, Any]:
+    """All attributes; of the wrapper that torch's schedulers put around `step` only that there is one."""
+    attributes = dict(vars(optimizer))
+    if getattr(attributes.get("step"), "_wrapped_by_lr_sched", False):
+        attributes["step"] = None
+    return attributes
+
+
+def _set_attributes(optimizer: Optimizer, attributes: dict[str, Any]) -> None:
+    scheduled = "step" in attributes and attributes["step"] is None
+    optimizer.__setstate__({name: value for name, value in attributes.items() if name != "step" or not scheduled})
+    if scheduled:
+        plain = optimizer.step
+
+        @functools.wraps(plain)
+        def step(*arguments: Any, **keywords: Any) -> Any:
+            optimizer._opt_called = True  # type: ignore[attr-defined]
+            return plain(*arguments, **keywords)
+
+        # Else schedulers warn that somebody has replaced it.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        optimizer.step = step  # type: ignore[method-assign]
+
+
+def _set_compiler(module: nn.Module, compiler: Any) -> None:
+    if compiler is not None:
+        module._compiled_call_impl = compiler(module._call_impl)
+
+
+def _set_parametrized(module: nn.Module, parts: tuple[dict[str, Any], Any]) -> None:
+    state, compiler = parts
+    nn.Module.__setstate__(module, state)
+    parametrize._inject_new_class(module)
+    for name in module.parametrizations:  # type: ignore[union-attr]
+        parametrize._inject_property(module, str(name))
+    _set_compiler(module, compiler)
+
+
+def _compile(compiler: Any, function: Callable[..., Any]) -> Any:
+    return compiler(function)
+
+
+def _compiler(function: Any) -> Any:
+    """What `torch.compile` made this function with, None when it did not."""
+    if not isinstance(function, FunctionType) or not hasattr(function, "_torchdynamo_orig_callable"):
+        return None
+    kind = sys.modules["torch._dynamo.eval_frame"]._TorchDynamoContext
+    return next((cell.cell_contents for cell in function.__closure__ or () if isinstance(cell.cell_contents, kind)), None)
+
+
+def _importable(function: Any) -> bool:
+    module = sys.modules.get(function.__module__)
+    return function.__module__ != "__main__" and getattr(module, function.__name__, None) is function
+
+
+# --- what cannot be pickled
+
+
+def culprit(parts: dict[str, Any], error: Exception) -> tuple[str, str]:
+    """(path, reason) of the innermost object that makes pickling `parts` fail with `error`."""
+    for name, value in parts.items():
+        reason = _failure(value)
+        if reason is not None:
+            return _innermost(name, value, reason, SEARCH_DEPTH)
+    return "its arguments", str(error)
+
+
+def _failure(value: Any) -> str | None:
+    try:
+        dumps(value)
+    except Exception as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _innermost(path: str, value: Any, reason: str, depth: int) -> tuple[str, str]:
+    if depth:
+        for name, item in _inside(value):
+            why = _failure(item)
+            if why is not None:
+                return _innermost(f"{path}{name}", item, why, depth - 1)
+    return f"{path} (a {type(value).__name__})", reason
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, nn.Module):
+        yield from ((f".{name}", child) for name, child in value.named_children())
+    closure = getattr(value, "__closure__", None)
+    if closure:
+        names = value.__code__.co_freevars
+        yield from ((f" → {name}", cell.cell_contents) for name, cell in zip(names, closure, strict=True))
+    if callable(value) and hasattr(value, "__globals__"):
+        used = value.__code__.co_names
+        yield from ((f" → {name}", value.__globals__[name]) for name in used if name in value.__globals__)
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{i}]", item) for i, item in enumerate(value))
+    elif not callable(value) or isinstance(value, nn.Module):
+        yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
