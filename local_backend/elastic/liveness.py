@@ -122,7 +122,7 @@ class Liveness:
     def _observe(self, state: State, now: float) -> None:
         crew = state.crew
         for worker, peer in crew.peers.items():
-            if worker not in self._stages or self._stages[worker][0] is not peer.stage:
+            if worker not in self._stages or self._stages[worker][0] is not peer.stage or worker in state.held:
                 self._stages[worker] = peer.stage, now
                 if peer.stage is Stage.LOADING:
                     self._loading[worker] = now
@@ -170,7 +170,7 @@ class Liveness:
         for worker, (stage, since) in self._stages.items():
             if stage is Stage.STARTING and self._past(since + CONNECTING, now):
                 found.append(Hung(worker, f"was started {CONNECTING:.0f} s ago and has not connected"))
-            elif stage is Stage.LEAVING and worker not in state.parking and self._past(since + LEAVING, now):
+            elif stage is Stage.LEAVING and worker not in state.held and self._past(since + LEAVING, now):
                 # Again after a while, should it not help.
                 self._stages[worker] = stage, now
                 self._past(now + LEAVING, now)
@@ -234,21 +234,23 @@ class Liveness:
 
     # --- members that may be in user code, which may take for ever
 
-    def _watched(self, state: State, stalling: bool) -> set[int]:
-        """Workers whose main thread may do what it likes, but which have to answer."""
-        pending = state.crew.pending
-        watched = set(state.parking)
-        if pending is not None and not state.crew.confirmed:
-            watched |= {worker for worker in pending.members if worker not in state.crew.formed}
-        return watched if stalling else watched | set(state.members)
+    def _watched(self, state: State, stalling: bool) -> dict[int, float]:
+        """Workers whose main thread may do what it likes, but which have to answer within so many seconds."""
+        crew = state.crew
+        # While it imports or loads, one may keep its own control thread from answering.
+        watched = dict.fromkeys(crew.at(Stage.WAITING, Stage.LOADING), UNKNOWN)
+        watched |= dict.fromkeys((*crew.at(Stage.READY), *state.parking), ANSWER)
+        if crew.pending is not None and not crew.confirmed:
+            watched |= dict.fromkeys(set(crew.pending.members) - crew.formed, ANSWER)
+        return watched if stalling else watched | dict.fromkeys(state.members, ANSWER)
 
-    def _silent(self, watched: set[int], now: float) -> list[Consequence]:
+    def _silent(self, watched: dict[int, float], now: float) -> list[Consequence]:
         found: list[Consequence] = []
-        for worker in sorted(watched):
+        for worker, limit in sorted(watched.items()):
             if worker in self._asked:
-                if self._past(self._asked[worker] + ANSWER, now):
+                if self._past(self._asked[worker] + limit, now):
                     found.append(Hung(worker, f"has not answered for {now - self._asked[worker]:.0f} s"))
             elif self._past(self._heard.setdefault(worker, now) + SILENCE, now):
                 found += self._ask([worker], now)
-                self._past(now + ANSWER, now)
+                self._past(now + limit, now)
         return found

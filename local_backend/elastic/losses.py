@@ -22,10 +22,10 @@ def broken(state: State, event: Broken) -> Outcome:
         return state, ()
     if crew.peers[worker].stage is Stage.LEAVING:
         return (state, ()) if worker in state.parking else (state, (Send(worker, {"op": "bye"}),))
-    active = generation == crew.active.number and worker in state.members
-    called = crew.pending is not None and generation == crew.pending.number and worker in crew.called
+    live = [crew.active, *([crew.pending] if crew.pending is not None and crew.confirmed else [])]
+    within = any(generation == one.number and worker in one.members for one in live)
     behind = generation < crew.active.number and worker in crew.entering and not crew.told
-    if not (active or called or behind):
+    if not (within or behind):
         return state, ()
     return _regroup(state, f"worker-{worker} lost the connection to a member", explained=False)
 
@@ -69,7 +69,11 @@ def _without(state: State, worker: int, why: str) -> Outcome:
     if worker in state.parking:
         return parking.abandoned(state, worker)
     if state.phase is Phase.FINISHING:
-        return then(_count(state, f"worker-{worker} {why}"), unfinished) if member else (state, ())
+        if not member:
+            return state, ()
+        # Members are not replaced at the end, so their deaths are few, unless all are dead and training is resumed.
+        last = len(state.alive) == 0
+        return then(_count(state, f"worker-{worker} {why}") if last else (state, ()), unfinished)
     if member or called:
         return _regroup(state, f"worker-{worker} {why}")
     if pending is not None and worker in pending.members:
@@ -89,11 +93,12 @@ def _count(state: State, why: str) -> Outcome:
 def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
     """Members that are left meet again; whoever is behind copies from who is ahead. Newcomers come with the next.
 
-    `explained` says that a worker is known to be lost. When the others noticed first, that is one break, not two.
+    `explained` says that a worker is known to be lost. When the others noticed first, or several died at once, that is
+    one break. Members are not replaced before they have met, so these deaths are few.
     """
-    known = explained and state.unexplained
+    known = explained and state.meeting
     counted = (state, ()) if known else _count(state, why)
-    return then(counted, lambda s: _meet(replace(s, unexplained=not explained)))
+    return then(counted, lambda s: _meet(replace(s, meeting=True)))
 
 
 def _meet(state: State) -> Outcome:
@@ -124,6 +129,6 @@ def revive(state: State) -> Outcome:
         actions = (Note("no snapshot was taken yet: training begins again, and gives the same results"),)
     # A boundary is come to again, and only the rest of its work is done.
     phase = Phase.TRAINING if state.phase is Phase.FINISHING else state.phase
-    state = replace(state, phase=phase, idle=frozenset(), finished=frozenset(), unexplained=False)
+    state = replace(state, phase=phase, idle=frozenset(), finished=frozenset(), meeting=False)
     state, more = with_crew(state, membership.regroup(crew, ready, state.kept))
     return state, actions + more

@@ -114,9 +114,12 @@ class Worker:
         self.mail: deque[tuple[dict[str, Any], bytes]] = deque()
         self.orders: deque[tuple[dict[str, Any], bytes]] = deque()
         self.proposals: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        #: Generation → members whose addresses are known, of groups that are not in use yet; and those that were dropped.
         self.found: dict[int, set[str]] = {}
+        self.shut: set[int] = set()
         self.called, self.word, self.generation = 0, 0, 0
         self.group: Group | None = None
+        self.old: Group | None = None
         self.mode: Callable[[], Iterator[Callable[[], None]]] = self.arriving
         self.version, self.content = 0, 0
         self.fresh = False
@@ -131,8 +134,10 @@ class Worker:
             case "prepare":
                 members, counts = tuple(message["members"]), tuple(message["counts"])
                 self.proposals[number] = members, counts
+                for old in [other for other in self.found if not self.connected(other)]:
+                    self.abandon(old)
                 if self.number in members:
-                    self.found = {number: {str(self.number)}}
+                    self.found[number] = {str(self.number)}
                     self.says.append(Published(self.number, number, str(self.number), b"address"))
                     self.formed(number)
             case "address" if number in self.found:
@@ -141,7 +146,7 @@ class Worker:
             case "address":
                 pass
             case "cancel":
-                self.found.pop(number, None)
+                self.abandon(number)
             case "confirm":
                 assert self.connected(number) or self.number not in self.proposals[number][0]
                 self.word = number
@@ -149,8 +154,17 @@ class Worker:
                 self.world.liveness.ponged(self.number, self.phase(), self.world.now)
             case op:
                 if op == "enter":
+                    for old in [other for other in self.found if other < number]:
+                        self.abandon(old)
                     self.called = max(self.called, number)
                 self.orders.append((message, blob))
+
+    def abandon(self, number: int) -> None:
+        """Drop connections that are not in use yet; the others notice."""
+        if self.found.pop(number, None) is not None:
+            self.shut.add(number)
+            if number in self.world.groups:
+                self.world.groups[number].away.add(self.number)
 
     def formed(self, number: int) -> None:
         if self.connected(number):
@@ -224,8 +238,14 @@ class Worker:
         """Called elsewhere, or a member is away."""
         if self.called > self.generation:
             yield self.drop
+        elif self.mode == self.entering and self.generation in self.shut:
+            yield self.drop
         elif self.mode != self.entering and self.group is not None and self.group.away:
             yield self.lose_peers
+
+    def met(self) -> bool:
+        """Whether it waits for its peers."""
+        return self.mode in (self.meeting, self.copying, self.reducing)
 
     def drop(self) -> None:
         if self.group is not None:
@@ -238,23 +258,24 @@ class Worker:
 
     def entering(self) -> Iterator[Callable[[], None]]:
         def join() -> None:
-            old = self.group
+            self.old = self.group
+            del self.found[self.generation]
             self.group = self.world.group(self.generation, *self.proposals[self.generation])
             self.group.versions[self.number] = self.version, self.content
-            self.mode = lambda: self.meeting(old)
+            self.mode = self.meeting
 
         yield from self.interrupted()
         if self.connected(self.generation):
             yield join
 
-    def meeting(self, old: Group | None) -> Iterator[Callable[[], None]]:
+    def meeting(self) -> Iterator[Callable[[], None]]:
         group = self.group
         assert group is not None
 
         def come_out() -> None:
             self.world.met(group)
-            if old is not None:
-                old.away.add(self.number)
+            if self.old is not None:
+                self.old.away.add(self.number)
             if self.number in group.holders():
                 group.sent = self.version, self.content
                 self.arrive()

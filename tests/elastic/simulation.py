@@ -52,6 +52,7 @@ class Weather:
     hang: float = 0.0
     blame: float = 0.0
     resize: float = 0.0
+    evict: float = 0.0
     no_start: float = 0.0
     #: A death or a break in a delicate moment: while workers enter, switch, are parked or bring the final state.
     spite: float = 0.0
@@ -104,7 +105,10 @@ class World:
     # --- what workers do to the world
 
     def group(self, number: int, members: tuple[int, ...], counts: tuple[int, ...]) -> Group:
-        found = self.groups.setdefault(number, Group(members, counts))
+        if number not in self.groups:
+            self.groups[number] = Group(members, counts)
+            self.groups[number].away |= {m for m in members if not self.workers[m].alive or number in self.workers[m].shut}
+        found = self.groups[number]
         assert (found.members, found.counts) == (members, counts)
         return found
 
@@ -269,7 +273,7 @@ class World:
         delicate = crew.entering or crew.confirmed or self.state.parking or self.state.phase is hub.Phase.FINISHING
         if living and delicate and self.chance(weather.spite):
             self.die(self.random.choice(living), "was killed by signal 11")
-        meeting = [worker for worker in living if worker.group is not None and worker.mode == worker.reducing]
+        meeting = [worker for worker in living if worker.group is not None and worker.met()]
         if meeting and self.chance(weather.flake):
             self.random.choice(meeting).lose_peers()
             self.losses.add(-self.faults)
@@ -285,6 +289,8 @@ class World:
         if self.chance(weather.resize):
             chosen = self.random.sample(ALL_SLOTS, self.random.choice((0, 1, 2, 3, 3, 4, 5, 6)))
             self.allocate(tuple(chosen))
+        if self.slots and self.chance(weather.evict):
+            self.allocate(())
         if self.random.random() < 0.002:
             self.feed(Impatient())
         members = self.state.members
