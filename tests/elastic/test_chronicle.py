@@ -1,0 +1,57 @@
+"""The history in words."""
+
+import pytest
+
+from local_backend.elastic.chronicle import Chronicle
+from local_backend.elastic.events import Commit, Note, Switched
+
+
+def told(*steps):
+    """Lines for (seconds since the one before, action)."""
+    chronicle, now, lines = Chronicle(), 0.0, []
+    for seconds, action in steps:
+        now += seconds
+        lines += chronicle.heard(action, now)
+    return lines
+
+
+def commits(count, seconds=0.1):
+    return [(seconds, Commit(0, 1 + i, ())) for i in range(count)]
+
+
+def switch(before, members, planned=True, counts=None):
+    counts = counts or tuple(1 for _ in members)
+    return Switched(generation=3, before=before, members=members, counts=counts, step=12, planned=planned)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (switch((1, 2), (1, 2, 3, 4)), "step 12: grew 2 → 4 (worker-3, worker-4), paused 31 ms"),
+        (switch((1, 2, 3, 4), (1, 2)), "step 12: shrank 4 → 2 (worker-3, worker-4 left), paused 31 ms"),
+        (switch((1, 2), (2, 5)), "step 12: worker-5 for worker-1, 2 → 2, paused 31 ms"),
+        (switch((1, 2), (1, 2), counts=(6, 2)), "step 12: shards by speed: 6, 2, paused 31 ms"),
+        (switch((1, 2), (2,), planned=False), "step 12: 1 worker goes on in generation 3, paused 31 ms"),
+    ],
+)
+def test_a_change_is_told_with_the_pause_that_it_cost(change, text):
+    assert told(*commits(10), (0.0, change), (0.131, Commit(0, 11, ())), (0.1, Commit(0, 12, ()))) == [text]
+
+
+def test_a_pause_in_the_second_step_counts_too():
+    (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), (0.1, Commit(0, 11, ())), (0.2, Commit(0, 12, ())))
+    assert line.endswith("paused 100 ms")
+
+
+def test_what_lies_between_two_epochs_is_no_pause():
+    (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), (9.0, Commit(1, 0, ())), (0.1, Commit(1, 1, ())))
+    assert line.endswith("paused 0 ms")
+
+
+def test_the_first_generation_is_told_at_once():
+    assert told((0.0, switch((), (1, 2)))) == ["step 12: 2 workers (worker-1, worker-2) in generation 3"]
+
+
+def test_a_note_is_passed_on_after_the_change_before_it():
+    lines = told(*commits(3), (0.0, switch((1,), (1, 2))), (0.0, Note("step 13: worker-1 was killed by signal 9")))
+    assert lines == ["step 12: grew 1 → 2 (worker-2)", "step 13: worker-1 was killed by signal 9"]
