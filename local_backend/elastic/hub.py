@@ -130,6 +130,7 @@ _RULES: tuple[Callable[[State], Outcome], ...] = (
     _staff,
     _gather,
     losses.revive,
+    parking.release,
     steps.commit,
     boundary.open_boundary,
     _propose,
@@ -201,7 +202,7 @@ def _entered(state: State, event: Entered) -> Outcome:
     if event.worker in state.crew.entering and event.worker not in crew.entering:
         # What it had to do before and did not do by now, it will not do.
         state = requeue(state, [event.worker])
-    return replace(state, crew=crew, unexplained=state.unexplained and bool(crew.entering)), actions
+    return replace(state, crew=crew, meeting=state.meeting and bool(crew.entering)), actions
 
 
 def _unbalanced(state: State, event: Unbalanced) -> Outcome:

@@ -81,11 +81,13 @@ class State:
     parking: tuple[int, ...] = ()
     #: Those of them that are out of their generation, in the order in which they left; the first one keeps the state.
     out: tuple[int, ...] = ()
+    #: Those who have left a generation that goes on without them, and wait to be let go.
+    leavers: frozenset[int] = frozenset()
     #: Where training was last broken off, and how many times.
     broken_at: int = -1
     breaks: int = 0
-    #: Members lost each other and meet again, but nobody is known to have died.
-    unexplained: bool = False
+    #: Members meet again after a break; deaths of which is heard meanwhile belong to it.
+    meeting: bool = False
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -100,6 +102,11 @@ class State:
     def parked(self) -> bool:
         """Whether training waits for slots."""
         return self.running and not self.members and not self.crew.slots
+
+    @property
+    def held(self) -> set[int]:
+        """Workers on their way out that wait for the hub's word."""
+        return {*self.parking, *self.leavers}
 
     @property
     def recovering(self) -> bool:

@@ -30,7 +30,16 @@ def left(state: State, event: Left) -> Outcome:
     if state.crew.peers[worker].stage is not Stage.LEAVING:
         # It was called back meanwhile.
         return state, ()
-    return state, (Send(worker, {"op": "bye"}),)
+    return replace(state, leavers=state.leavers | {worker}), ()
+
+
+def release(state: State) -> Outcome:
+    """Those who have left may end when the others have met again: before, one of these may still be in a sum with them,
+    which the end of their connections would break."""
+    if not state.leavers or state.crew.entering:
+        return state, ()
+    here = sorted(state.leavers & set(state.crew.at(Stage.LEAVING)))
+    return replace(state, leavers=frozenset()), tuple(Send(worker, {"op": "bye"}) for worker in here)
 
 
 def abandoned(state: State, worker: int) -> Outcome:
