@@ -1,120 +1,93 @@
-"""The history of a job in sentences: who came, who left, who died, and how long training stood still. Pure."""
+"""The history of a job in words: who came, who left, who died, and how long training stood still. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 
-from local_backend.elastic.events import Action, Begin, Commit, End, Fail, Note, Switched
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.events import Action, Commit, End, Fail, Note, Switched
 
-#: Gaps between commits that make the usual one.
-GAPS = 50
+#: Gaps between commits that make the usual one, and those after a change that are compared with it: a newcomer computes
+#: from the second step on.
+GAPS, COMPARED = 50, 2
 
 
 class Chronicle:
     """Told all that the hub decides (`heard`, with seconds of a monotonic clock); gives lines for the job's history.
 
-    A change of workers is told after the first step in which they took part, with the time it cost: that from the last
-    commit before the change to the commit of that step, less what so many steps usually take.
+    A change of workers is told a little later, with what it cost: by how much the gaps between commits around it were
+    longer than usual.
     """
 
     def __init__(self) -> None:
-        self._plan: Plan | None = None
-        #: Newest commit: step (counted over the whole job) and time.
-        self._committed: tuple[int, float] | None = None
+        #: Epoch and time of the newest commit.
+        self._last: tuple[int, float] | None = None
         self._gaps: deque[float] = deque(maxlen=GAPS)
-        #: Changes that are not told yet, the last of which `_switched` is, and the newest commit before the first one.
-        self._untold: list[str] = []
-        self._switched: Switched | None = None
-        self._before: tuple[int, float] | None = None
+        #: A change that is not told yet, and the gaps since.
+        self._change: Switched | None = None
+        self._since: list[float] = []
 
     def heard(self, action: Action, now: float) -> list[str]:
         """The lines that can be written now."""
         match action:
-            case Begin():
-                self._plan = action.plan
             case Switched():
-                return self._on_switched(action)
+                lines = self._tell()
+                if not action.before:
+                    return [*lines, _words(action)]  # nothing was going on that could pause
+                self._change, self._since = action, []
+                return lines
             case Commit():
-                return self._on_commit(action, now)
+                return self._commit(action.epoch, now)
             case Note():
-                # What was not told yet came before; a pause cannot be told from what comes now.
-                lines = self._tell("") if self._interrupts(action) else []
-                return [*lines, action.text]
+                # How a worker died is often known only when the others go on already; all else comes after the change.
+                explains = self._change is not None and not self._change.planned and "worker-" in action.text
+                return [action.text] if explains else [*self._tell(), action.text]
             case End() | Fail():
-                return self._tell("")
+                return self._tell()
         return []
 
-    def _on_switched(self, switched: Switched) -> list[str]:
-        line = _change(switched)
-        if not switched.before:
-            # Nothing was going on that could pause.
-            return [*self._tell(""), line]
-        if not self._untold:
-            self._before = self._committed
-        self._untold.append(line)
-        self._switched = switched
-        return []
-
-    def _on_commit(self, commit: Commit, now: float) -> list[str]:
-        assert self._plan is not None
-        step = commit.epoch * self._plan.steps_per_epoch + commit.step
-        last, self._committed = self._committed, (step, now)
-        if self._switched is None:
-            if last is not None and not self._ends_apart(last[0], step):
-                self._gaps.append(now - last[1])
+    def _commit(self, epoch: int, now: float) -> list[str]:
+        last, self._last = self._last, (epoch, now)
+        gap = None if last is None else now - last[1]
+        # What is done between two epochs may take any time.
+        known = gap is not None and last is not None and last[0] == epoch
+        if self._change is None:
+            if known and gap is not None:
+                self._gaps.append(gap)
             return []
-        if step < self._switched.step:
-            # It was done before the change.
+        usual = median(self._gaps) if self._gaps else None
+        self._since.append(gap - usual if known and gap is not None and usual is not None else 0.0)
+        return [] if len(self._since) < COMPARED else self._tell(None if usual is None else max(0.0, sum(self._since)))
+
+    def _tell(self, pause: float | None = None) -> list[str]:
+        change, self._change = self._change, None
+        if change is None:
             return []
-        before, pause = self._before, ""
-        if before is not None and self._gaps and not self._ends_apart(before[0], step):
-            seconds = now - before[1] - (step - before[0]) * median(self._gaps)
-            pause = f", paused {_duration(max(0.0, seconds))}"
-        return self._tell(pause)
-
-    def _ends_apart(self, first: int, second: int) -> bool:
-        """Whether an epoch ended between two steps: what is done then may take any time."""
-        assert self._plan is not None
-        return first // self._plan.steps_per_epoch != second // self._plan.steps_per_epoch
-
-    def _interrupts(self, note: Note) -> bool:
-        return "parked" in note.text or "recovered" in note.text
-
-    def _tell(self, pause: str) -> list[str]:
-        """All changes that are not told; the pause belongs to all of them, and is said with the last."""
-        lines, self._untold, self._switched, self._before = self._untold, [], None, None
-        return [*lines[:-1], lines[-1] + pause] if lines else []
+        return [_words(change) + (f", paused {_duration(pause)}" if pause is not None else "")]
 
 
-def _change(switched: Switched) -> str:
+def _words(change: Switched) -> str:
     """What a change of workers was."""
-    old, new = switched.before, switched.members
-    came = [worker for worker in new if worker not in old]
-    left = [worker for worker in old if worker not in new]
-    where, size = f"step {switched.step}", f"{len(old)} → {len(new)}"
-    who = "; ".join(filter(None, [_names(came), _names(left) and f"{_names(left)} left"]))
+    old, new = change.before, change.members
+    came, left = _names(w for w in new if w not in old), _names(w for w in old if w not in new)
+    where, size, generation = f"step {change.step}", f"{len(old)} → {len(new)}", f"in generation {change.generation}"
     if not old:
-        begin = "begins" if len(new) == 1 else "begin"
-        return f"{where}: {_workers(len(new))} {begin} ({_names(new)})"
-    if not switched.planned:
-        go = "goes" if len(new) == 1 else "go"
-        return f"{where}: {_workers(len(new))} {go} on (generation {switched.generation})"
-    if len(new) > len(old):
-        return f"{where}: grew {size} ({who})"
-    if len(new) < len(old):
-        return f"{where}: shrank {size} ({who})"
-    if came:
-        return f"{where}: changed {size} ({who})"
-    return f"{where}: shards per worker are {', '.join(map(str, switched.counts))} (generation {switched.generation})"
+        return f"{where}: {_workers(len(new))} ({came}) {generation}"
+    if not change.planned:
+        return f"{where}: {_workers(len(new))} {'goes' if len(new) == 1 else 'go'} on {generation}"
+    if len(new) == len(old):
+        shards = ", ".join(map(str, change.counts))
+        return f"{where}: {came} for {left}, {size}" if came else f"{where}: shards by speed: {shards}"
+    who = ", ".join(filter(None, [came, left and f"{left} left"]))
+    return f"{where}: {'grew' if len(new) > len(old) else 'shrank'} {size} ({who})"
 
 
 def _workers(number: int) -> str:
     return "1 worker" if number == 1 else f"{number} workers"
 
 
-def _names(workers: list[int] | tuple[int, ...]) -> str:
+def _names(workers: Iterable[int]) -> str:
     return ", ".join(f"worker-{worker}" for worker in workers)
 
 

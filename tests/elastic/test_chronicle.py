@@ -3,7 +3,7 @@
 import pytest
 
 from local_backend.elastic.chronicle import Chronicle
-from local_backend.elastic.events import Commit, Note, Switched
+from local_backend.elastic.events import Commit, End, Note, Switched
 
 
 def told(*steps):
@@ -15,8 +15,8 @@ def told(*steps):
     return lines
 
 
-def commits(count, seconds=0.1):
-    return [(seconds, Commit(0, 1 + i, ())) for i in range(count)]
+def commits(count, seconds=0.1, epoch=0):
+    return [(seconds, Commit(epoch, 1 + i, ())) for i in range(count)]
 
 
 def switch(before, members, planned=True, counts=None):
@@ -29,9 +29,11 @@ def switch(before, members, planned=True, counts=None):
     [
         (switch((1, 2), (1, 2, 3, 4)), "step 12: grew 2 → 4 (worker-3, worker-4), paused 31 ms"),
         (switch((1, 2, 3, 4), (1, 2)), "step 12: shrank 4 → 2 (worker-3, worker-4 left), paused 31 ms"),
+        (switch((1, 2), (2, 3, 4)), "step 12: grew 2 → 3 (worker-3, worker-4, worker-1 left), paused 31 ms"),
         (switch((1, 2), (2, 5)), "step 12: worker-5 for worker-1, 2 → 2, paused 31 ms"),
         (switch((1, 2), (1, 2), counts=(6, 2)), "step 12: shards by speed: 6, 2, paused 31 ms"),
         (switch((1, 2), (2,), planned=False), "step 12: 1 worker goes on in generation 3, paused 31 ms"),
+        (switch((1, 2, 3), (2, 3), planned=False), "step 12: 2 workers go on in generation 3, paused 31 ms"),
     ],
 )
 def test_a_change_is_told_with_the_pause_that_it_cost(change, text):
@@ -43,9 +45,29 @@ def test_a_pause_in_the_second_step_counts_too():
     assert line.endswith("paused 100 ms")
 
 
+def test_training_that_is_faster_afterwards_was_not_paused():
+    (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), *commits(2, 0.05))
+    assert line.endswith("paused 0 ms")
+
+
+def test_long_pauses_are_told_in_seconds():
+    (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), *commits(2, 1.35))
+    assert line.endswith("paused 2.5 s")
+
+
 def test_what_lies_between_two_epochs_is_no_pause():
     (line,) = told(*commits(10), (0.0, switch((1,), (1, 2))), (9.0, Commit(1, 0, ())), (0.1, Commit(1, 1, ())))
     assert line.endswith("paused 0 ms")
+
+
+def test_what_lies_between_two_epochs_is_not_usual_either():
+    epochs = [step for epoch in range(3) for step in [(9.0, Commit(epoch, 0, ())), *commits(1, 0.1, epoch)]]
+    (line,) = told(*epochs, (0.0, switch((1,), (1, 2))), *commits(2, 0.2, 2))
+    assert line.endswith("paused 200 ms")
+
+
+def test_without_any_step_before_there_is_no_pause_to_tell():
+    assert told((0.0, switch((1,), (1, 2))), *commits(2)) == ["step 12: grew 1 → 2 (worker-2)"]
 
 
 def test_the_first_generation_is_told_at_once():
@@ -55,3 +77,17 @@ def test_the_first_generation_is_told_at_once():
 def test_a_note_is_passed_on_after_the_change_before_it():
     lines = told(*commits(3), (0.0, switch((1,), (1, 2))), (0.0, Note("step 13: worker-1 was killed by signal 9")))
     assert lines == ["step 12: grew 1 → 2 (worker-2)", "step 13: worker-1 was killed by signal 9"]
+
+
+def test_how_a_worker_died_is_told_before_that_the_others_go_on():
+    death = Note("step 12: worker-1 was killed by signal 9")
+    lines = told(*commits(3), (0.0, switch((1, 2), (2,), planned=False)), (0.0, death), *commits(2, 0.15))
+    assert lines == [death.text, "step 12: 1 worker goes on in generation 3, paused 100 ms"]
+
+
+def test_a_change_is_told_even_if_nothing_follows_it():
+    change = switch((1, 2), (2,), planned=False)
+    parked = Note("step 12: parked; the state is kept until there is a slot again")
+    assert told(*commits(3), (0.0, change), (0.0, parked)) == ["step 12: 1 worker goes on in generation 3", parked.text]
+    assert told(*commits(3), (0.0, change), (0.0, End(b""))) == ["step 12: 1 worker goes on in generation 3"]
+    assert told(*commits(3), (0.0, change), (0.0, change)) == ["step 12: 1 worker goes on in generation 3"]
