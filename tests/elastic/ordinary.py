@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 SAMPLES, FEATURES, CLASSES = 22, 6, 3
-EPOCHS = 30
+EPOCHS = 40
 
 
 @dataclass
@@ -396,9 +396,13 @@ def batch_norm_in_evaluation_mode() -> Case:
 
 
 class FreezeBatchNorm(Callback):
+    def __init__(self) -> None:
+        self.means: list[Any] = []
+
     def on_epoch_begin(self, epoch: int) -> None:
         if epoch >= 3:
             self.model[1].eval()
+        self.means.append(self.model[1].running_mean.tolist())
 
 
 def batch_norm_frozen_by_callback() -> Case:
@@ -480,7 +484,7 @@ class Reentrant(nn.Module):
 
 def reentrant_activation_checkpoints() -> Case:
     model = Reentrant()
-    return Case(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    return Case(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 
 
 def forward_hooks() -> Case:
