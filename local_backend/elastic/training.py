@@ -97,6 +97,7 @@ class Trainer:
         self.dataset = stream.dataset
         self._stream = stream
         self._mode = mode
+        job.outer = None  # of an earlier training in this process
         self._local = None if window is None else LocalSteps(job, window, plan.shards)
         self._link = link
         self._control = control

@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 from churn import Training
+from fabric_model import FabricModel
 from hypothesis import given
 from hypothesis import strategies as st
 from thread_group import Board, ThreadGroup
@@ -273,6 +274,30 @@ def test_attributes_of_windows():
                 Options.of({"mode": "async", name: value}, REQUEST)
 
 
+def test_without_a_backend_epochs_may_be_shorter_than_a_window_and_another_mode_may_follow(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
+    x = torch.randn(22, 5, generator=torch.Generator().manual_seed(0))
+    data = torch.utils.data.TensorDataset(x, x.argmax(1))
+    model = nn.Linear(5, 5)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    fabric = FabricModel(model, lambda: (data, data), nn.functional.cross_entropy, optimizer)
+
+    def loss():
+        return nn.functional.cross_entropy(model(x), x.argmax(1)).item()
+
+    before = loss()
+    fabric.train(5, 4, 2, mode="async")
+    assert loss() < before - 0.1
+    assert (tmp_path / "model" / "train" / "model_epoch_final.pth").exists()
+    trained = copy.deepcopy(model.state_dict())
+    optimizer.param_groups[0]["lr"] = 0.0
+    fabric.train(1, 4, 2, mode="exact")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, trained[name]), "the outer optimizer is of no concern to other modes"
+
+
 #: Something that can be learned. Labels are the numbers of samples; a metric tells which ones were trained.
 SCRIPT = """
 import json, os, sys, time
@@ -298,7 +323,7 @@ def samples(count, seed):
 
 def collate(samples):
     if not os.path.exists(os.path.join(result, "hurry")):
-        time.sleep(0.02)
+        time.sleep(0.1 if os.environ["DLI_WORKER_NUMBER"] == str(options.get("slow")) else 0.02)
     return default_collate(samples)
 
 
@@ -323,11 +348,11 @@ class Logger(LoggerCallback):
 
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
-fabric = FabricModel(model, lambda: (samples(94, 1), samples(60, 2)), loss,
-                     torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), metrics=[mark], driver_logger=Logger(),
-                     fn_batch_collate=collate)
+optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9)
+fabric = FabricModel(model, lambda: (samples(94, 1), samples(60, 2)), loss, optimizer, metrics=[mark],
+                     driver_logger=Logger(), fn_batch_collate=collate)
 fabric.train(12, 4, 3, mode=options["mode"])
-state = [*model.state_dict().values()]
+state = [*model.state_dict().values(), *(values["momentum_buffer"] for values in optimizer.state.values())]
 with open(os.path.join(result, "outcome.json"), "w") as file:
     json.dump([tensor.tolist() for tensor in state], file)
 """
@@ -335,8 +360,8 @@ with open(os.path.join(result, "outcome.json"), "w") as file:
 EPOCHS, SAMPLES, BATCHES = 12, 94, 24
 
 
-def new_training(tmp_path, slots, mode="async", **attributes):
-    training = Training(tmp_path, slots, 3, mode=mode)
+def new_training(tmp_path, slots, mode="async", kind=Training, slow=None, **attributes):
+    training = kind(tmp_path, slots, 3, mode=mode, slow=slow)
     (training.code / "train.py").write_text(SCRIPT)
     training.attributes = {**training.attributes, "window": "3", **attributes}
     return training
@@ -376,14 +401,45 @@ def assert_learned_as_well(found, exact):
     assert found[-1] < 2 * exact[-1]
 
 
-def test_one_worker_learns_as_in_exact_mode(tmp_path, exact_losses):
-    training = new_training(tmp_path, 1)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A training on one worker."""
+    training = new_training(tmp_path_factory.mktemp("alone"), 1)
     training.begin()
     to_the_end(training)
-    assert_every_sample_once_per_epoch(training)
-    assert_learned_as_well(losses(training), exact_losses)
-    last = [message for message in training.messages if message["op"] == "progress" and "steps" in message][-1]
+    return training
+
+
+def test_one_worker_learns_as_in_exact_mode(alone, exact_losses):
+    assert_every_sample_once_per_epoch(alone)
+    assert_learned_as_well(losses(alone), exact_losses)
+    last = [message for message in alone.messages if message["op"] == "progress" and "steps" in message][-1]
     assert last["step"] == last["steps"] == EPOCHS * 3, "windows are counted"
+
+
+class Shrinking(Training):
+    """Takes all slots but one away as soon as a third worker is wanted."""
+
+    def _spawn(self, message):
+        if message["worker"] > 2:
+            self.allocate(1)
+        super()._spawn(message)
+
+
+def test_a_window_that_a_death_breaks_off_is_trained_again_as_if_it_had_not_been(tmp_path, alone):
+    training = new_training(tmp_path, 1, kind=Shrinking, slow=2)
+    try:
+        # While the slower one makes its first local step, the other one has made all of its own.
+        training.begin(ELASTIC_FAULT="local-step:2:*:kill")
+        training.wait_for_step(1)
+        training.allocate(2)
+        training.wait(lambda: training.status.get("deaths") == 1, "worker 2 dies")
+        training.wait_for_workers(1)
+        to_the_end(training)
+    finally:
+        training.abort()
+    assert training.digest == alone.digest
+    assert training.rows == alone.rows
 
 
 @pytest.mark.parametrize("attributes", [{}, {"outer_lr": "0.5", "outer_momentum": "0.5", "snapshot_seconds": "0.05"}])
