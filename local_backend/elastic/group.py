@@ -128,13 +128,16 @@ class Group:
         with it, for instance after the first collective of the next group.
         """
         backend, self._backend = self._backend, None
-        _standing.discard(self)
         if backend is None:
             return
+        _standing.discard(self)
         grave = [backend, self._companions, self._recent]
         del backend
         self._companions = ()
         aside(lambda: self._destroy(grave), "drop")
+
+    def __del__(self) -> None:
+        self.drop()
 
     def _destroy(self, grave: list[Any]) -> None:
         """`grave`: the backend (no one else may hold it), and what must outlive it."""
@@ -337,9 +340,7 @@ def aside(work: Callable[[], None], purpose: str) -> None:
         run()
 
 
-def _leave(process: int = os.getpid()) -> None:
-    if os.getpid() != process:
-        return  # a fork has the groups, but not their threads
+def _leave() -> None:
     for formation in list(_forming):
         formation.abandon()
     for group in list(_standing):
@@ -349,4 +350,12 @@ def _leave(process: int = os.getpid()) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
+def _forget() -> None:
+    """A fork has the groups of its parent, but not their threads."""
+    _forming.clear()
+    _standing.clear()
+    _aside.clear()
+
+
 atexit.register(_leave)
+os.register_at_fork(after_in_child=_forget)

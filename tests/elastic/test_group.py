@@ -268,9 +268,9 @@ class Hub:
 
     def form(self):
         self.generation += 1
-        for rank, member in enumerate(self.members):
-            # Before anybody publishes: a value for an unknown generation would have no place.
-            with self.lock:
+        # Before anybody publishes: a value for an unknown generation would have no place.
+        with self.lock:
+            for rank, member in enumerate(self.members):
                 member.order("form", generation=self.generation, rank=rank, size=len(self.members))
         return self.generation
 
