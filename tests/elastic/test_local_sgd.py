@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from callbacks import Callback
 from churn import Training
 from fabric_model import FabricModel
 from hypothesis import given
@@ -296,6 +297,29 @@ def test_without_a_backend_epochs_may_be_shorter_than_a_window_and_another_mode_
     fabric.train(1, 4, 2, mode="exact")
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, trained[name]), "the outer optimizer is of no concern to other modes"
+
+
+class Freeze(Callback):
+    def on_epoch_begin(self, epoch):
+        if epoch == 1:
+            self.model[0].requires_grad_(False)
+            self.then = copy.deepcopy(self.model[0].state_dict())
+
+
+@pytest.mark.parametrize("mode", ["exact", "async"])
+def test_what_a_callback_freezes_stays_as_it_is(tmp_path, monkeypatch, mode):
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
+    x = torch.randn(22, 5, generator=torch.Generator().manual_seed(0))
+    data = torch.utils.data.TensorDataset(x, x.argmax(1))
+    model, callback = nn.Sequential(nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 5)), Freeze()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    FabricModel(
+        model, lambda: (data, data), nn.functional.cross_entropy, optimizer, user_callback=[callback]
+    ).train(3, 4, 2, mode=mode)
+    for name, tensor in model[0].state_dict().items():
+        assert torch.equal(tensor, callback.then[name])
 
 
 #: Something that can be learned. Labels are the numbers of samples; a metric tells which ones were trained.
