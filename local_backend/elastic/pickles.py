@@ -73,7 +73,7 @@ def _complete(obj: Any, parts: tuple[Any, Callable[..., None], tuple[Any, ...]])
     complete(obj, *more)
 
 
-def _new(kind: type) -> Any:
+def _new(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
@@ -131,7 +131,8 @@ def _compiler(function: Any) -> Any:
     if not isinstance(function, FunctionType) or not hasattr(function, "_torchdynamo_orig_callable"):
         return None
     kind = sys.modules["torch._dynamo.eval_frame"]._TorchDynamoContext
-    return next((cell.cell_contents for cell in function.__closure__ or () if isinstance(cell.cell_contents, kind)), None)
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
+    return next((value for value in held if isinstance(value, kind)), None)
 
 
 def _importable(function: Any) -> bool:

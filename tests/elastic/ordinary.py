@@ -28,7 +28,8 @@ class Case:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     loss: Any = F.cross_entropy
-    datasets: Callable[[], Any] = field(default=lambda: plain_data())
+    #: None for `plain_data`.
+    datasets: Callable[[], Any] | None = None
     extras: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +64,7 @@ def train(build: Callable[[], Case], hurry: str) -> tuple[str, list[Any]]:
     case = build()
     rows = Rows()
     fabric = FabricModel(
-        case.model, case.datasets, case.loss, case.optimizer, driver_logger=rows, fn_batch_collate=Paced(hurry),
+        case.model, case.datasets or plain_data, case.loss, case.optimizer, driver_logger=rows, fn_batch_collate=Paced(hurry),
         **case.extras,
     )
     fabric.train(EPOCHS, 4, 3, validation_freq=10, checkpoint_freq=0)

@@ -1,0 +1,135 @@
+"""What loggers and callbacks of every generation of the API are told."""
+
+import pytest
+import torch
+from callbacks import Callback
+from small import MiddleLogger, NewLogger, OldLogger, fabric
+
+pytestmark = pytest.mark.usefixtures("result_dir")
+
+
+def test_older_hooks_get_what_was_recorded():
+    logger = OldLogger()
+    model, _ = fabric(driver_logger=logger)
+    model.train(2, 4, 2)
+    # 22 samples in batches of 4: six batches an epoch, the last one of two samples
+    assert [entry[2] for entry in logger.train] == [2, 3, 4, 5, 6, 0] * 2
+    assert all(isinstance(value, float) for entry in logger.train for value in entry[:2])
+    assert all(0 <= entry[1] <= 1 for entry in logger.train)
+    assert len(logger.test) == 2
+    assert (logger.begun, logger.ended) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [NewLogger, MiddleLogger])
+def test_newer_hooks_get_metrics_and_totals(kind):
+    logger = kind()
+    model, _ = fabric(driver_logger_callback=logger)
+    model.train(2, 4, 2)
+    assert [entry[1] for entry in logger.train] == list(range(1, 13))
+    assert [entry[2] for entry in logger.train] == [0] * 6 + [1] * 6
+    assert {entry[3] for entry in logger.train} == {1}
+    assert set(logger.train[0][0]) == {"loss", "accuracy"}
+    assert [(entry[1], entry[2]) for entry in logger.test] == [(0, 0), (0, 1)]
+
+
+def test_old_and_new_values_tell_the_same_story():
+    old, new = OldLogger(), NewLogger()
+    fabric(driver_logger=old)[0].train(1, 4, 2)
+    fabric(driver_logger=new)[0].train(1, 4, 2)
+    for (_, accuracy, _, _), (metrics, _, _, _) in zip(old.train, new.train, strict=True):
+        assert accuracy == metrics["accuracy"]
+    first_old, first_new = old.train[0], new.train[0]
+    assert first_old[0] == pytest.approx(first_new[0]["loss"] / 4)
+    assert old.test[0][0] == new.test[0][0]["loss"]
+
+
+def test_a_logger_may_lack_hooks():
+    fabric(driver_logger=object())[0].train(1, 8)
+
+
+def test_user_metrics_are_means_over_samples():
+    def constant(outputs, labels):
+        return float(len(labels))
+
+    class Named:
+        def __call__(self, outputs, labels):
+            return torch.tensor(2.0)
+
+    logger = NewLogger()
+    fabric(driver_logger=logger, metrics=[constant, Named()])[0].train(1, 4, 2)
+    assert logger.train[-1][0]["Named"] == 2.0
+    assert logger.train[-1][0]["constant"] == pytest.approx((20 * 4 + 2 * 2) / 22)
+    assert logger.test[0][0]["constant"] == pytest.approx((8 * 4 + 1) / 9)
+
+
+def test_worker_loggers_get_the_batch_of_the_step():
+    old, new = OldLogger(), NewLogger()
+    fabric(worker_logger=old, driver_logger=object())[0].train(1, 8, 2)
+    fabric(worker_logger_callback=new, driver_logger=object())[0].train(1, 8, 2)
+    assert [entry[2] for entry in old.train] == [1, 2, 3]
+    assert [entry[0] for entry in old.train] == [entry[0]["loss"] for entry in new.train]
+
+
+def test_worker_loggers_get_validation_batch_by_batch():
+    old, new = OldLogger(), NewLogger()
+    fabric(worker_logger=old, driver_logger=object())[0].train(2, 4, 2)
+    fabric(worker_logger_callback=new, driver_logger=object())[0].train(2, 4, 2)
+    assert [entry[2] for entry in old.test] == [0, 1, 2] * 2
+    assert [entry[1:] for entry in new.test] == [(i, epoch) for epoch in range(2) for i in range(3)]
+    assert [entry[0] for entry in old.test] == [entry[0]["loss"] for entry in new.test]
+
+
+def test_the_default_logger_and_the_lines_around_it(capsys):
+    fabric()[0].train(2, 8, 1)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("start message server 127.0.0.1:")
+    assert out[1] == "--------START TRAINING--------"
+    blocks = out[2:-2]
+    assert len(blocks) == 4 * 6
+    assert blocks[0].startswith("Timestamp ")
+    assert blocks[0].endswith(", Iteration 1")
+    assert blocks[1].startswith("batches :1 ")
+    assert blocks[2].startswith("Iteration 2: tag train_accuracy, simple_value ")
+    assert blocks[3].startswith("Iteration 2: tag train_loss, simple_value ")
+    assert [line.split(":")[0] for line in blocks[2::4]] == [f"Iteration {n}" for n in (2, 3, 0, 2, 3, 0)]
+    assert out[-2] == "--------END TRAINING: completed 6 iterations --------"
+    assert out[-1].startswith("--------END TRAINING: completed epoch 2 in time ")
+
+
+# --- callbacks
+
+
+class Recorder(Callback):
+    def __init__(self):
+        self.calls = []
+
+    def on_train_begin(self):
+        self.calls.append(("begin", self.params["epochs"]))
+
+    def on_epoch_begin(self, epoch):
+        self.calls.append(("epoch", epoch, self.params["optimizer"].param_groups[0]["lr"]))
+        self.params["optimizer"].param_groups[0]["lr"] = 0.0
+
+    def on_epoch_end(self, epoch, save_model=False):
+        self.calls.append(("end", epoch, save_model, type(self.model).__name__))
+
+
+class Short:
+    def on_epoch_end(self, epoch):
+        self.seen = epoch
+
+
+def test_callbacks_see_the_live_optimizer_and_model():
+    recorder, short = Recorder(), Short()
+    model, network = fabric(user_callback=[recorder, short], driver_logger=object())
+    before = [p.detach().clone() for p in network.parameters()]
+    model.train(2, 8)
+    assert recorder.calls == [
+        ("begin", 2),
+        ("epoch", 0, 0.1),
+        ("end", 0, False, "Sequential"),
+        ("epoch", 1, 0.0),
+        ("end", 1, True, "Sequential"),
+    ]
+    assert short.seen == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), "rate 0 must not move"

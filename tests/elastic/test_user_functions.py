@@ -1,0 +1,145 @@
+"""The user's functions: steps, tests, collating, metrics, data sets, losses; and what they may do wrong."""
+
+import numpy as np
+import pytest
+import torch
+from fabric_model import FabricModel
+from small import SAMPLES, NewLogger, datasets, fabric, parts
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, IterableDataset
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.training import samples_right
+
+pytestmark = pytest.mark.usefixtures("result_dir")
+
+
+def test_step_and_test_functions():
+    seen = []
+
+    def step(model, data, eva, train_loader, fn_args):
+        inputs, labels = data
+        model.get_optimizer().zero_grad()
+        outputs = model(inputs)
+        loss = model.get_loss_function()(outputs, labels)
+        loss.backward()
+        right = eva(outputs, labels)
+        assert right.dtype == torch.int64
+        assert len(train_loader.dataset) == SAMPLES
+        seen.append(fn_args)
+        return right, loss
+
+    def test(model, test_iter, fn_args):
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        losses = [model.get_loss_function()(model(x), y).item() for x, y in test_iter]
+        assert len(losses) == len(test_iter) == 3
+        return sum(losses) / len(losses)
+
+    by_user, plain = NewLogger(), NewLogger()
+    model, network = fabric(fn_step_train=step, fn_test=test, fn_args="extra", driver_logger=by_user)
+    model.train(2, 4, 2)
+    reference, expected = fabric(driver_logger=plain)
+    reference.train(2, 4, 2)
+    assert set(seen) == {"extra"}
+    assert [entry[0] for entry in by_user.train] == [entry[0] for entry in plain.train]
+    for a, b in zip(network.parameters(), expected.parameters(), strict=True):
+        # The engine weighs the loss, and so saves a pass over the gradients that a user's function has left.
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=0)
+    assert [set(entry[0]) for entry in by_user.test] == [{"loss"}, {"loss"}]
+
+
+@pytest.mark.parametrize(
+    ("acc", "size", "right"),
+    [
+        (torch.tensor(3), 8, 3),
+        (3.0, 8, 3),
+        (0.375, 8, 3),
+        (torch.tensor(1.0), 8, 8),
+        (1, 8, 1),
+        (np.int64(2), 8, 2),
+        (np.float32(0.5), 8, 4),
+        (float("nan"), 8, None),
+        (None, 8, None),
+    ],
+)
+def test_accuracy_of_a_step_function_is_a_count_or_a_fraction(acc, size, right):
+    assert samples_right(acc, size) == right
+
+
+def test_own_collate_function():
+    def collate(samples):
+        return torch.stack([x for x, _ in samples]) * 0, torch.tensor([int(y) for _, y in samples])
+
+    logger = NewLogger()
+    fabric(fn_batch_collate=collate, driver_logger=logger)[0].train(1, 30)
+    model, _ = parts()
+    expected = F.cross_entropy(model(torch.zeros(SAMPLES, 4)), torch.arange(SAMPLES) % 3).item()
+    assert logger.train[0][0]["loss"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), np.ones(2), {"a": 1}, None, "0.5"])
+def test_a_metric_that_is_no_number_is_named(value):
+    def strange(outputs, labels):
+        return value
+
+    model, _ = fabric(metrics=[strange])
+    with pytest.raises(EngineError, match="the metric strange must return one number per batch"):
+        model.train(1, 8, 2)
+
+
+@pytest.mark.parametrize("value", [torch.tensor(0.5), torch.tensor([0.5]), np.float32(0.5), np.array([0.5]), 0.5])
+def test_numbers_that_a_metric_may_return(value):
+    logger = NewLogger()
+    fabric(metrics=[lambda outputs, labels: value], driver_logger=logger)[0].train(1, 8, 2)
+    assert logger.test[0][0]["<lambda>"] == 0.5
+
+
+# --- what user code does wrong
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+class Broken(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (lambda: datasets()[0], RuntimeError, "must return two data sets"),
+        (lambda: (Endless(), Endless()), RuntimeError, "training set is an IterableDataset"),
+        (lambda: (3, 4), RuntimeError, "training set is a int, not a torch.utils.data.Dataset"),
+        (lambda: ([], []), RuntimeError, "has no samples"),
+        (lambda: (Broken(), Broken()), ValueError, "^boom$"),
+        (lambda: ([1, 2], [1]), RuntimeError, r"must be a pair \(inputs, labels\)"),
+    ],
+)
+def test_wrong_data_sets(function, error, words):
+    model, optimizer = parts()
+    with pytest.raises(error, match=words):
+        FabricModel(model, function, F.cross_entropy, optimizer, driver_logger=object()).train(1, 4)
+
+
+def test_a_loss_per_sample_is_refused():
+    model, optimizer = parts()
+    loss = nn.CrossEntropyLoss(reduction="none")
+    with pytest.raises(RuntimeError, match=r"returned 4 values \(shape \(4,\)\).*reduction='mean'"):
+        FabricModel(model, datasets, loss, optimizer, driver_logger=object()).train(1, 4)
+
+
+def test_an_exception_in_the_drivers_logger_ends_the_training():
+    class Bad:
+        def log_train_metrics(self, metrics, iteration, epoch, workers):
+            raise KeyError("column")
+
+    with pytest.raises(KeyError, match="column"):
+        fabric(driver_logger=Bad())[0].train(3, 4)
