@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import glob
 import os
 import queue
 import secrets
@@ -47,6 +48,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any], fault_point: str =
     `fault_point`: see faults.py; it comes before the file gets its name. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    for torn in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a writer that was killed
+        torn.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
