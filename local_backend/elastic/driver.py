@@ -151,7 +151,8 @@ class _Driver:
         self._launcher = launcher
         self._record = record
         self._reporter = reporter
-        self._state = hub.begin(course, record.kept, record.committed, record.epochs_done)
+        first = launcher.allocation().next_worker
+        self._state = hub.begin(course, record.kept, record.committed, record.epochs_done, first)
         self._liveness = Liveness(options.hang_seconds)
         self._balance = Balance(self._state.crew.shards)
         self._chronicle = Chronicle()
@@ -288,9 +289,9 @@ class _Driver:
             case events.Send():
                 self._server.send(action.worker, dict(action.message), action.attachment)
             case events.Spawn():
-                self._alive.add(action.worker)
                 key = self._server.expect(action.worker)
                 self._launcher.start(action.worker, action.slot, self._server.address, key)
+                self._alive.add(action.worker)
             case events.Kill():
                 self._server.cut(action.worker)
                 self._launcher.kill(action.worker)

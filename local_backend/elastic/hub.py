@@ -49,7 +49,9 @@ from local_backend.elastic.plan import Plan, shard_count
 __all__ = ["Course", "Outcome", "Phase", "State", "Task", "begin", "step"]
 
 
-def begin(course: Course, kept: Kept | None = None, committed: int = 0, epoch: int = 0) -> State:
+def begin(
+    course: Course, kept: Kept | None = None, committed: int = 0, epoch: int = 0, next_worker: int = 1
+) -> State:
     """The state before anything has happened; the rest when an earlier driver of the job got that far.
 
     A state that is ahead of `committed` is of no use: the results of the steps between died with that driver.
@@ -57,7 +59,7 @@ def begin(course: Course, kept: Kept | None = None, committed: int = 0, epoch: i
     if kept is not None and kept.version // 4 > committed:
         kept = None
     shards = shard_count(course.step_samples, course.batch)
-    crew = Crew(min(course.workers, shards), shards)
+    crew = Crew(min(course.workers, shards), shards, spawned=next_worker - 1)
     return State(course, crew, kept=kept, committed=committed, epoch=epoch)
 
 

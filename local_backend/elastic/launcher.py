@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from local_backend.elastic.errors import EngineError, HubGone
@@ -54,6 +54,8 @@ class Allocation:
     max_workers: int
     #: What the job was submitted with for the engine (--msd-attr).
     attributes: Mapping[str, str] = field(default_factory=dict)
+    #: The number of the next worker: numbers are not used again, by later drivers of the job either.
+    next_worker: int = 1
 
 
 #: Called with the number of a worker and how it ended, in words that follow "worker 3 ...".
@@ -174,6 +176,7 @@ class RunnerLauncher:
         self._on_exit: OnExit | None = None
         self._on_slots: OnSlots | None = None
         self._alive: set[int] = set()
+        self._newest = 0
         self._send({"op": "hello"})
         threading.Thread(target=self._listen, name="runner-channel", daemon=True).start()
 
@@ -181,13 +184,14 @@ class RunnerLauncher:
         self._allocated.wait()
         if self._allocation is None:
             raise EngineError("the runner closed its channel before it said which slots the job has")
-        return self._allocation
+        return replace(self._allocation, next_worker=max(self._allocation.next_worker, self._newest + 1))
 
     def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
         self._on_exit, self._on_slots = on_exit, on_slots
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         self._alive.add(worker)
+        self._newest = max(self._newest, worker)
         self._send({"op": "spawn", "worker": worker, "slot": slot, "address": address, "key": key})
 
     def kill(self, worker: int) -> None:
@@ -223,7 +227,9 @@ class RunnerLauncher:
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("event") == "allocation":
             slots = tuple(Slot(slot["id"], slot["kind"]) for slot in message["slots"])
-            self._allocation = Allocation(slots, int(message["max_workers"]), message.get("attributes", {}))
+            self._allocation = Allocation(
+                slots, int(message["max_workers"]), message.get("attributes", {}), message.get("next_worker", 1)
+            )
             self._allocated.set()
             if self._on_slots is not None:
                 self._on_slots(slots)

@@ -5,9 +5,11 @@ The main script does not run here; functions and classes of it arrive by value, 
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
 import torch
 
@@ -59,8 +61,23 @@ def _find_modules(path: list[str]) -> None:
     sys.path[:] = path + [entry for entry in sys.path if entry not in path]
 
 
-def main() -> int:
-    """The entry of a worker process; how to find the hub is in the environment. Returns the exit code."""
+def main() -> NoReturn:
+    """The entry of a worker process; how to find the hub is in the environment. Does not return.
+
+    What was registered to run at the end runs, but the interpreter is not taken apart: that takes a second or more, for
+    which the slot would not be free, and torch's threads are in danger meanwhile.
+    """
+    code = _run()
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code)
+
+
+def _run() -> int:
+    """Be the worker that the environment says; the exit code."""
     number = int(os.environ["DLI_WORKER_NUMBER"])
     try:
         serve(number, os.environ["DLI_HUB_ADDRESS"], os.environ["DLI_HUB_KEY"])
@@ -75,4 +92,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
