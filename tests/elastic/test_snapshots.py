@@ -187,6 +187,7 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
         for version in (4, 8, 12):
             snapshotter.take(version, state)
         assert snapshotter.pause == 1
+        snapshotter.close(wait=True)
         """
     )
     ended = script(body)(tmp_path)
