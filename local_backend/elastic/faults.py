@@ -1,7 +1,7 @@
 """Fault points: named instants at which a test may have a worker killed, stopped or broken off.
 
 `ELASTIC_FAULT=point:worker:step:action` in the worker's environment, several separated by commas; `*` fits every
-worker or step, `POINTS` names the points. Without it a point costs one comparison. Each fault happens once in a process.
+worker or step, `POINTS` names the points. Without it a point costs one comparison. Each happens once in a process.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _break(point: str) -> None:
     raise GroupBroken(f"injected at {point}")
 
 
-#: What may happen: a kill, a hang, an end without a word, a crash, an exception, a lost connection to the other members.
+#: What may happen: a kill, a hang, an end without a word, a crash, an exception, the loss of the other members.
 ACTIONS: dict[str, Callable[[str], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),

@@ -1,4 +1,4 @@
-"""Training goes on after the death of all workers, of the driver, and while there are no slots; with the same result."""
+"""Training goes on after the death of all workers, of the driver, and without slots; with the same result."""
 
 from pathlib import Path
 
