@@ -31,8 +31,10 @@ from local_backend.elastic.rendezvous import NO_TIMEOUT, Publish, RelayStore, gl
 
 #: How often `interrupted` is asked while waiting.
 TICK = timedelta(milliseconds=20)
-#: Seconds that an exiting interpreter waits for the threads that destroy groups. They need milliseconds.
+#: Seconds that an exiting interpreter waits for a thread that destroys a group or waits in one: it needs milliseconds.
 EXIT_SECONDS = 10.0
+#: The same for one that forms a group. It ends at once, but for one that connects to a peer that has just died.
+FORMING_EXIT_SECONDS = 2.0
 #: Tags of point-to-point operations: tensors, and the receive that is never answered.
 TENSOR, FAREWELL = 1, 2
 #: Operations whose tensors are kept alive; a backend has at most this many under way, its two threads need two.
@@ -255,7 +257,7 @@ class Formation:
             formed()
         else:
             _forming.add(self)
-            aside(self._form, "formation")
+            aside(self._form, "formation", FORMING_EXIT_SECONDS)
 
     def deliver(self, key: str, value: bytes) -> None:
         """What another member has published; it may come before this one asks for it."""
@@ -316,23 +318,24 @@ class Formation:
 
 _standing: weakref.WeakSet[Group] = weakref.WeakSet()
 _forming: weakref.WeakSet[Formation] = weakref.WeakSet()
-_aside: set[threading.Thread] = set()
+#: Threads at work, and the seconds that each may take when the interpreter exits.
+_aside: dict[threading.Thread, float] = {}
 
 
-def aside(work: Callable[[], None], purpose: str) -> None:
-    """Do it in a daemon thread, which an exiting interpreter waits for (with a limit).
+def aside(work: Callable[[], None], purpose: str, limit: float = EXIT_SECONDS) -> None:
+    """Do it in a daemon thread, which an exiting interpreter waits for, `limit` seconds at most.
 
-    A thread inside the backend must not outlive the interpreter: on its way out it would ask for its lock.
+    A thread inside the backend should not outlive the interpreter: on its way out it would ask for its lock.
     """
 
     def run() -> None:
         try:
             work()
         finally:
-            _aside.discard(thread)
+            _aside.pop(thread, None)
 
     thread = threading.Thread(target=run, name=f"group-{purpose}", daemon=True)
-    _aside.add(thread)
+    _aside[thread] = limit
     try:
         thread.start()
     except RuntimeError:
@@ -345,9 +348,9 @@ def _leave() -> None:
         formation.abandon()
     for group in list(_standing):
         group.drop()
-    deadline = time.monotonic() + EXIT_SECONDS
-    for thread in list(_aside):
-        thread.join(max(0.0, deadline - time.monotonic()))
+    began = time.monotonic()
+    for thread, limit in list(_aside.items()):
+        thread.join(max(0.0, began + limit - time.monotonic()))
 
 
 def _forget() -> None:

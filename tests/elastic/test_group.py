@@ -375,6 +375,16 @@ EXITS = {
     "with groups that stand": "keep = groups",
     "with collectives under way": "work = [groups[0].all_reduce_start(torch.ones(100_000))]",
     "with formations under way": "more = [Formation(2, 0, 3, CPU, lambda *_: None, lambda: None) for _ in range(5)]",
+    "while connecting to a member that has died": """
+values, published = [], threading.Event()
+dead = Formation(2, 0, 2, CPU, lambda *value: values.append(value), lambda: None)
+eventually(lambda: values, "an address")
+dead.abandon()
+eventually(lambda: "group-formation" not in [t.name for t in threading.enumerate()], "the address is nobody's")
+connecting = Formation(2, 1, 2, CPU, lambda *_: published.set(), lambda: None)
+assert published.wait(PATIENCE)
+connecting.deliver(*values[0])
+""",
     "with a receive under way": (
         "threading.Thread(target=lambda: groups[0].receive(torch.empty(1), 1), daemon=True).start()"
     ),
@@ -388,7 +398,7 @@ def test_a_process_ends_normally(how):
 import sys, threading
 sys.path[:0] = {[str(Path(__file__).parent.parent), str(Path(__file__).parent)]!r}
 import torch
-from test_group import CPU, Formation, formations, never
+from test_group import CPU, PATIENCE, Formation, eventually, formations, never
 groups = [formation.result(never) for formation in formations(2)]
 {EXITS[how]}
 """
