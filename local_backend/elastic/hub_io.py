@@ -168,8 +168,10 @@ class HubServer:
         if frame is None:
             return None
         worker = frame[0].get("worker")
+        if not isinstance(worker, int):
+            return None
         with self._lock:
-            known = self._keys.get(worker) if isinstance(worker, int) else None
+            known = self._keys.get(worker)
             if known is None or not hmac.compare_digest(str(frame[0].get("key")), known):
                 return None
             # A key is good for one connection.
