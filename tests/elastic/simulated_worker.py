@@ -1,20 +1,19 @@
 """A worker without a process: says what a real one says, moves when it is told to. `simulation` is its world.
 
 Collectives are places where all members of a generation meet: all have to come, then each comes out on its own; when a
-member has died or gone elsewhere, the others come out or see a break, as it happens. The state of a worker is a checksum
-of all that was ever done to it, so that a step applied twice, left out or computed from another state shows in every
-result from there on.
+member has died or gone elsewhere, the others come out or see a break, as it happens. The state of a worker is a
+checksum of all that was ever done to it, so that a step applied twice, left out or computed from another state shows in
+every result from there on.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
-from local_backend.elastic import hub
+from simulated_training import BEGUN, ENDED, computed, mix, validated
+
 from local_backend.elastic.events import (
     Arrived,
     AtBoundary,
@@ -29,7 +28,6 @@ from local_backend.elastic.events import (
     Ready,
     Stepped,
     TaskDone,
-    accuracy,
 )
 from local_backend.elastic.membership import even
 from local_backend.elastic.plan import Plan
@@ -37,67 +35,17 @@ from local_backend.elastic.plan import Plan
 if TYPE_CHECKING:
     from simulation import World
 
-#: Stages of a version.
-ENDED, BEGUN = 1, 2
-
-
-def mix(*values: object) -> int:
-    return crc32(repr(values).encode())
-
-
-def computed(plan: Plan, state: int, step: int, shard: int) -> BatchResult:
-    """What computing a shard from a state gives."""
-    size = plan.size_of_shard(step % plan.steps_per_epoch, shard)
-    return BatchResult(shard, size, float(mix(state, step, shard)), mix(state, shard) % (size + 1))
-
-
-def validated(state: int, batch: int) -> BatchResult:
-    return BatchResult(batch, 2, float(mix(state, "test", batch)), mix(state, batch) % 3)
-
-
-@dataclass
-class Undisturbed:
-    """What a training gives that nothing happens to."""
-
-    plan: Plan
-    course: hub.Course
-    test_batches: int
-    commits: list[tuple[int, int, tuple[BatchResult, ...]]] = field(default_factory=list)
-    validations: list[tuple[int, tuple[BatchResult, ...]]] = field(default_factory=list)
-    files: dict[object, int] = field(default_factory=dict)
-    final: bytes = b""
-
-    def __post_init__(self) -> None:
-        plan, course, state = self.plan, self.course, mix("begin", 0, None, 0)
-        for epoch in range(plan.epochs):
-            for step in range(plan.steps_per_epoch):
-                done = epoch * plan.steps_per_epoch + step
-                results = tuple(computed(plan, state, done, shard) for shard in range(plan.active_shards(step)))
-                self.commits.append((epoch, step, results))
-                state = mix(state, done)
-            state, tested = mix(state, "end"), ()
-            if epoch + 1 == plan.epochs or (course.checkpoint_freq and (epoch + 1) % course.checkpoint_freq == 0):
-                self.files["save", epoch + 1] = state
-            if self.test_batches and course.validation_freq and (epoch + 1) % course.validation_freq == 0:
-                tested = tuple(validated(state, batch) for batch in range(self.test_batches))
-                self.validations.append((epoch, tested))
-            if epoch + 1 < plan.epochs:
-                state = mix("begin", epoch + 1, accuracy(tested), state)
-        self.files["artifacts"] = state
-        self.final = repr(state).encode()
-
-
 class Group:
     """The members of a generation as far as they are connected."""
 
-    def __init__(self, members: tuple[int, ...], counts: tuple[int, ...]) -> None:
+    def __init__(self, members: tuple[int, ...], counts: tuple[int, ...], away: set[int]) -> None:
         self.members, self.counts = members, counts
         self.versions: dict[int, tuple[int, int]] = {}
         #: The state that holders send, once one of them has begun to.
         self.sent: tuple[int, int] | None = None
         self.sums: dict[int, dict[int, tuple[int, tuple[int, ...], int]]] = {}
         #: Members that have died or dropped their connections.
-        self.away: set[int] = set()
+        self.away = away
 
     def holders(self) -> list[int]:
         top = max(self.versions.values())
@@ -114,7 +62,7 @@ class Worker:
         self.mail: deque[tuple[dict[str, Any], bytes]] = deque()
         self.orders: deque[tuple[dict[str, Any], bytes]] = deque()
         self.proposals: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        #: Generation → members whose addresses are known, of groups that are not in use yet; and those that were dropped.
+        #: Generation → members whose addresses are known, of groups that are not in use yet; and those dropped since.
         self.found: dict[int, set[str]] = {}
         self.shut: set[int] = set()
         self.called, self.word, self.generation = 0, 0, 0
@@ -236,9 +184,7 @@ class Worker:
 
     def interrupted(self) -> Iterator[Callable[[], None]]:
         """Called elsewhere, or a member is away."""
-        if self.called > self.generation:
-            yield self.drop
-        elif self.mode == self.entering and self.generation in self.shut:
+        if self.called > self.generation or (self.mode == self.entering and self.generation in self.shut):
             yield self.drop
         elif self.mode != self.entering and self.group is not None and self.group.away:
             yield self.lose_peers

@@ -7,7 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import TypeVar
+
+from simulated_training import Undisturbed
+from simulated_worker import Group, Worker
 
 from local_backend.elastic import hub
 from local_backend.elastic.events import (
@@ -27,7 +31,6 @@ from local_backend.elastic.events import (
     Note,
     Send,
     Spawn,
-    Stepped,
     Switched,
     Unbalanced,
     Validated,
@@ -35,7 +38,6 @@ from local_backend.elastic.events import (
 from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.membership import Stage
 from local_backend.elastic.plan import Plan
-from simulated_worker import Group, Undisturbed, Worker
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
@@ -54,8 +56,12 @@ class Weather:
     resize: float = 0.0
     evict: float = 0.0
     no_start: float = 0.0
+    #: Slots on which no worker can be started.
+    bad: tuple[str, ...] = ()
     #: A death or a break in a delicate moment: while workers enter, switch, are parked or bring the final state.
     spite: float = 0.0
+    #: Something that a worker said is heard again when the hub knows it to be lost.
+    echo: float = 0.0
     #: A connection between workers breaks, and nobody dies.
     flake: float = 0.0
     snapshot: float = 0.1
@@ -66,18 +72,28 @@ class World:
     """One job. `run` carries it to its end."""
 
     def __init__(
-        self, course: hub.Course, seed: int, weather: Weather, slots: int = 3, samples: int = 37, test_batches: int = 5
+        self,
+        course: hub.Course,
+        seed: int,
+        weather: Weather = Weather(),
+        *,
+        slots: int = 3,
+        samples: int = 37,
+        test_batches: int = 5,
+        after: World | None = None,
     ) -> None:
+        """`after`: a world whose driver has died; this one has what that one wrote down."""
         self.random = random.Random(seed)
         self.samples, self.test_batches, self.weather = samples, test_batches, weather
         self.plan = Plan(samples, course.batch, course.step_samples, course.epochs, course.seed)
         self.undisturbed = Undisturbed(self.plan, course, test_batches)
-        self.state = hub.begin(course)
+        past = after.state if after else hub.begin(course)
+        self.state = hub.begin(course, past.kept, past.committed, past.epoch)
         self.workers: dict[int, Worker] = {}
         self.groups: dict[int, Group] = {}
         self.actions: list[Action] = []
-        self.snapshots: dict[str, tuple[int, int]] = {}
-        self.files: dict[object, int] = {}
+        self.snapshots: dict[str, tuple[int, int]] = dict(after.snapshots) if after else {}
+        self.files: dict[object, int] = dict(after.files) if after else {}
         self.writes: Counter[object] = Counter()
         #: Worker → how it ended, as long as the hub does not know.
         self.ended: dict[int, str] = {}
@@ -97,17 +113,19 @@ class World:
         self.losses: set[int] = set()
         #: Generation → steps in the newest snapshot when it was made.
         self.kept_at: dict[int, int] = {}
+        #: All that was heard of each worker.
+        self.said: dict[int, list[Event]] = {}
         #: Workers that the hub knows to be lost.
         self.removed: set[int] = set()
-        self.committed = self.switched_at = 0
+        self.committed, self.switched_at = past.committed, 0
         self.allocate(ALL_SLOTS[:slots])
 
     # --- what workers do to the world
 
     def group(self, number: int, members: tuple[int, ...], counts: tuple[int, ...]) -> Group:
         if number not in self.groups:
-            self.groups[number] = Group(members, counts)
-            self.groups[number].away |= {m for m in members if not self.workers[m].alive or number in self.workers[m].shut}
+            away = {m for m in members if not self.workers[m].alive or number in self.workers[m].shut}
+            self.groups[number] = Group(members, counts, away)
         found = self.groups[number]
         assert (found.members, found.counts) == (members, counts)
         return found
@@ -131,8 +149,8 @@ class World:
     def keep(self, worker: Worker) -> None:
         path = f"{worker.version}-{worker.content}"
         self.snapshots[path] = worker.version, worker.content
-        in_file = self.random.random() < 0.8
-        worker.says.append(Kept(worker.number, worker.version, path if in_file else "", b"" if in_file else path.encode()))
+        where = {"path": path} if self.random.random() < 0.8 else {"blob": path.encode()}
+        worker.says.append(Kept(worker.number, worker.version, **where))
 
     def maybe_keep(self, worker: Worker) -> None:
         if self.random.random() < self.weather.snapshot:
@@ -150,6 +168,7 @@ class World:
     def feed(self, event: Event) -> None:
         before = self.state
         self.speaker = getattr(event, "worker", 0)
+        self.said.setdefault(self.speaker, []).append(event)
         self.liveness.heard(event, self.now)
         if isinstance(event, (Lost, Gone)):
             self.losses.add(event.worker)
@@ -214,25 +233,31 @@ class World:
         assert there == [], "two processes on a slot"
         worker = self.workers[action.worker] = Worker(self, action.worker, action.slot)
         self.pace[action.worker] = self.random.choice((0.05, 0.3, 1.0, 1.0))
-        if self.chance(self.weather.no_start):
+        if action.slot in self.weather.bad or self.chance(self.weather.no_start):
             worker.alive = False
             self.ended[action.worker] = "could not be started"
 
     # --- what may happen next
 
-    def run(self, most: int = 50_000) -> None:
+    def run(self) -> None:
+        """To the end, which is what it has to be."""
+        self.until(lambda: False)
+        self.check()
+
+    def until(self, reached: Callable[[], object], most: int = 50_000) -> None:
+        """Move until that is so, or nothing moves any more."""
         for _ in range(most):
             self.meddle()
             self.now += MOVE
             self.look()
             moves = self.moves()
+            if reached():
+                return
             if moves:
                 self.pick(moves)()
             elif not self.unblock():
-                break
-        else:
-            raise AssertionError(f"no end in sight: {self.state}")
-        self.check()
+                return
+        raise AssertionError(f"no end in sight: {self.state}")
 
     def moves(self) -> list[tuple[float, Callable[[], None]]]:
         found: list[tuple[float, Callable[[], None]]] = []
@@ -265,39 +290,41 @@ class World:
 
     def meddle(self) -> None:
         """Things that may happen at any instant."""
-        weather, living = self.weather, [worker for worker in self.workers.values() if worker.alive]
         self.calm -= 1
         if self.state.phase is hub.Phase.ENDED or self.calm > 0:
             return
-        crew = self.state.crew
-        delicate = crew.entering or crew.confirmed or self.state.parking or self.state.phase is hub.Phase.FINISHING
-        if living and delicate and self.chance(weather.spite):
-            self.die(self.random.choice(living), "was killed by signal 11")
-        meeting = [worker for worker in living if worker.group is not None and worker.met()]
-        if meeting and self.chance(weather.flake):
-            self.random.choice(meeting).lose_peers()
-            self.losses.add(-self.faults)
-        if living and self.chance(weather.death):
-            self.die(self.random.choice(living), "was killed by signal 11")
-        if living and self.chance(weather.massacre):
-            for worker in living:
-                self.die(worker, "was killed by signal 9")
-        if living and self.chance(weather.hang):
-            self.random.choice(living).stopped = True
-        if living and self.chance(weather.blame):
-            self.feed(Hung(self.random.choice(living).number, "keeps the others waiting"))
-        if self.chance(weather.resize):
-            chosen = self.random.sample(ALL_SLOTS, self.random.choice((0, 1, 2, 3, 3, 4, 5, 6)))
-            self.allocate(tuple(chosen))
+        weather, living = self.weather, [worker for worker in self.workers.values() if worker.alive]
+        if living:
+            self.hit(weather, living)
+        if self.removed and self.chance(weather.echo):
+            self.feed(self.random.choice(self.said[self.random.choice(sorted(self.removed))]))
         if self.slots and self.chance(weather.evict):
             self.allocate(())
-        if self.random.random() < 0.002:
-            self.feed(Impatient())
+        if self.chance(weather.resize):
+            self.allocate(tuple(self.random.sample(ALL_SLOTS, self.random.choice((0, 1, 2, 3, 3, 4, 5, 6)))))
         members = self.state.members
         if members and self.random.random() < weather.resize:
             cuts = sorted(self.random.choices(range(self.plan.shards + 1), k=len(members) - 1))
-            ends = [0, *cuts, self.plan.shards]
-            self.feed(Unbalanced(tuple(b - a for a, b in zip(ends, ends[1:], strict=False))))
+            self.feed(Unbalanced(tuple(b - a for a, b in pairwise([0, *cuts, self.plan.shards]))))
+        if self.random.random() < 0.002:
+            self.feed(Impatient())
+
+    def hit(self, weather: Weather, living: list[Worker]) -> None:
+        """Things that happen to workers."""
+        crew, victim = self.state.crew, self.random.choice(living)
+        delicate = crew.entering or crew.confirmed or self.state.parking or self.state.phase is hub.Phase.FINISHING
+        if self.chance(weather.death) or (delicate and self.chance(weather.spite)):
+            self.die(victim, "was killed by signal 11")
+        elif self.chance(weather.massacre):
+            for worker in living:
+                self.die(worker, "was killed by signal 9")
+        elif self.chance(weather.hang):
+            victim.stopped = True
+        elif self.chance(weather.blame):
+            self.feed(Hung(victim.number, "keeps the others waiting"))
+        elif victim.group is not None and victim.met() and self.chance(weather.flake):
+            victim.lose_peers()
+            self.losses.add(-self.faults)
 
     def allocate(self, slots: tuple[str, ...]) -> None:
         self.slots = slots
@@ -341,8 +368,3 @@ class World:
         assert self.files == expected.files
         assert end.state == expected.final
         assert not [w.number for w in self.workers.values() if w.alive], "workers are left"
-
-
-def stepped(world: World) -> list[Stepped]:
-    """What was reported and has not arrived."""
-    return [event for worker in world.workers.values() for event in worker.says if isinstance(event, Stepped)]

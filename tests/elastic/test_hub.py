@@ -5,233 +5,348 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulation import Weather, World
 
-from local_backend.elastic import events, hub
+from local_backend.elastic import events, hub, losses
 from local_backend.elastic.events import (
+    Allocated,
     Arrived,
     AtBoundary,
     BatchResult,
-    Begin,
     Broken,
     Commit,
     End,
+    Entered,
     Fail,
     Failed,
     Finished,
+    Formed,
     Gone,
+    Impatient,
+    Kept,
+    Left,
+    Lost,
+    Note,
+    Published,
     Ready,
     Send,
+    Spawn,
     Stepped,
+    Switched,
     TaskDone,
-    Validated,
+    Unbalanced,
 )
-from local_backend.elastic.hub import Course, Phase, State
-from local_backend.elastic.plan import Plan, split
+from local_backend.elastic.hub import Course, Phase
+from local_backend.elastic.membership import SLOT_FAILURES, Stage
+
+WEATHERS = {
+    "calm": Weather(),
+    "slots that come and go": Weather(resize=0.02),
+    "deaths": Weather(death=0.003),
+    "deaths in delicate moments": Weather(spite=0.03, resize=0.01, faults=8),
+    "broken connections": Weather(flake=0.004, death=0.001, resize=0.01),
+    "no slots": Weather(evict=0.01, resize=0.003, spite=0.02, flake=0.0005, faults=12),
+    "hangs": Weather(hang=0.002, resize=0.01),
+    "late messages": Weather(echo=0.03, death=0.003, massacre=0.0005, resize=0.01, spite=0.005),
+    "everything": Weather(
+        death=0.002, massacre=0.0004, hang=0.001, blame=0.0007, flake=0.001, spite=0.01, resize=0.01, no_start=0.03,
+        faults=15,
+    ),
+    "storm": Weather(death=0.01, massacre=0.001, hang=0.003, blame=0.003, resize=0.03, no_start=0.1, faults=40),
+}
 
 
-def course(workers=2, epochs=2, **changes):
+def course(workers=4, epochs=3, **changes):
     values = {
-        "workers": tuple(range(1, workers + 1)),
-        "epochs": epochs,
-        "batch": 4,
-        "step_samples": 16,
-        "seed": 1,
-        "validation_freq": 1,
-        "checkpoint_freq": 1,
-        **changes,
+        "batch": 4, "step_samples": 16, "seed": 1, "validation_freq": 1, "checkpoint_freq": 2, **changes,
     }
-    return Course(**values)
+    return Course(workers, epochs, **values)
 
 
-class SimulatedWorker:
-    """Says what a worker would say; `heard` is called with each message for it."""
-
-    def __init__(self, number, samples, test_batches):
-        self.number = number
-        self.says = [Arrived(number)]
-        self._ready = Ready(number, samples, test_batches)
-        self.saved = []
-
-    def heard(self, message):
-        if message["op"] == "load":
-            self.says.append(self._ready)
-        elif message["op"] == "start":
-            self.plan = Plan(**message["plan"])
-            self.rank, self.members = message["members"].index(self.number), len(message["members"])
-            self._epoch(0)
-        elif message["op"] == "save":
-            self.saved.append((message["epoch"], message["final"]))
-            self.says.append(TaskDone(self.number))
-        elif message["op"] == "test":
-            results = tuple(result(i) for i in range(message["first"], message["last"]))
-            self.says.append(TaskDone(self.number, results))
-        elif message["op"] == "go":
-            self._epoch(self.epoch + 1)
-        elif message["op"] == "finish":
-            state = b"state" if message["writer"] == self.number else b""
-            self.says += [Finished(self.number, state), Gone(self.number, "ended")]
-
-    def _epoch(self, epoch):
-        self.epoch = epoch
-        first, last = split(self.plan.shards, self.members)[self.rank]
-        for step in range(self.plan.steps_per_epoch):
-            mine = range(first, min(last, self.plan.active_shards(step)))
-            done = epoch * self.plan.steps_per_epoch + step
-            self.says.append(Stepped(self.number, done, tuple(result(shard) for shard in mine)))
-        self.says.append(AtBoundary(self.number, epoch))
+def sent(world, op):
+    return [action for action in world.of(Send) if action.message["op"] == op]
 
 
-def result(number):
-    return BatchResult(number, 4, float(number), 2)
+# --- whole jobs
 
 
-class Simulation:
-    """A hub and its workers; `run` lets them talk in an order drawn from `seed`."""
-
-    def __init__(self, course, seed, samples=37, test_batches=5):
-        self.state = State(course)
-        self.random = random.Random(seed)
-        self.workers = {n: SimulatedWorker(n, samples, test_batches) for n in course.workers}
-        self.actions = []
-
-    def feed(self, event):
-        self.state, actions = hub.step(self.state, event)
-        self.actions += actions
-        for action in actions:
-            if isinstance(action, Send):
-                self.workers[action.worker].heard(action.message)
-
-    def run(self, most=10**6):
-        for _ in range(most):
-            talkative = [worker for worker in self.workers.values() if worker.says]
-            if not talkative:
-                return
-            self.feed(self.random.choice(talkative).says.pop(0))
-
-    def of(self, kind):
-        return [action for action in self.actions if isinstance(action, kind)]
+@pytest.mark.parametrize("weather", WEATHERS)
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather, seed):
+    World(course(), seed, WEATHERS[weather]).run()
 
 
 @given(
-    workers=st.integers(1, 4),
+    workers=st.integers(1, 6),
+    slots=st.integers(1, 6),
+    shards=st.integers(1, 8),
     epochs=st.integers(1, 4),
     validation_freq=st.integers(0, 3),
     checkpoint_freq=st.integers(0, 3),
     samples=st.integers(1, 80),
     test_batches=st.integers(0, 9),
     test_chunk=st.integers(1, 4),
+    weather=st.sampled_from(sorted(WEATHERS)),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=300, deadline=None)
-def test_every_order_of_events_leads_to_the_same_end(  # noqa: PLR0917
-    workers, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, seed
+@settings(max_examples=250, deadline=None)
+def test_so_it_is_for_every_course(  # noqa: PLR0917
+    workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, weather, seed
 ):
     what = course(
-        workers, epochs, validation_freq=validation_freq, checkpoint_freq=checkpoint_freq, test_chunk=test_chunk
+        workers, epochs, step_samples=4 * shards, validation_freq=validation_freq, checkpoint_freq=checkpoint_freq,
+        test_chunk=test_chunk,
     )
-    simulation = Simulation(what, seed, samples, test_batches)
-    simulation.run()
-    plan = Plan(samples, 4, 16, epochs, 1)
+    World(what, seed, WEATHERS[weather], slots=slots, samples=samples, test_batches=test_batches).run()
 
-    assert simulation.of(Fail) == []
-    assert simulation.of(End) == [End(b"state")]
-    assert simulation.state.phase is Phase.ENDED
-    assert simulation.of(Begin) == [Begin(plan)]
-    commits = simulation.of(Commit)
-    assert [(commit.epoch, commit.step) for commit in commits] == [
-        (epoch, step) for epoch in range(epochs) for step in range(plan.steps_per_epoch)
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_driver_that_is_started_again_goes_on_where_the_first_one_got(seed):
+    what = course(validation_freq=0)
+    first = World(what, seed, WEATHERS["deaths"])
+    limit = random.Random(seed).randrange(1, first.plan.steps)
+    first.until(lambda: first.committed >= limit)
+    second = World(what, seed, Weather(), after=first)
+    second.run()
+    assert len(second.of(Commit)) == second.plan.steps - first.committed
+
+
+def test_a_snapshot_that_is_ahead_of_what_was_logged_is_not_used():
+    assert hub.begin(course(), Kept(0, 4 * 5, "file"), committed=4).kept is None
+    kept = Kept(0, 4 * 4 + 1, "file")
+    assert hub.begin(course(), kept, committed=4).kept == kept
+
+
+def test_a_state_is_never_changed_in_place():
+    world = World(course(), 3, WEATHERS["deaths"])
+    world.until(lambda: world.committed == 3)
+    before, copy = world.state, repr(world.state)
+    world.run()
+    assert repr(before) == copy
+
+
+def nonsense(worker, generation):
+    """Events that fit nothing, of a worker that exists."""
+    results = (BatchResult(0, 1, 0.0, None),)
+    return [
+        Arrived(worker), Ready(worker, 37, 5), Published(worker, generation, "key", b""), Formed(worker, generation),
+        Entered(worker, generation, 3), Stepped(worker, 5, results), AtBoundary(worker, 1), TaskDone(worker, results),
+        Kept(worker, 3, "file"), Left(worker), Finished(worker, b"state"), Broken(worker, generation),
+        Failed(worker, "ValueError", ""), Lost(worker), Gone(worker, "has ended"), Impatient(), Unbalanced((1, 2)),
+        Allocated(()),
     ]
-    for commit in commits:
-        assert [r.number for r in commit.results] == list(range(plan.active_shards(commit.step)))
-    due = [epoch for epoch in range(epochs) if validation_freq and (epoch + 1) % validation_freq == 0]
-    validations = simulation.of(Validated)
-    assert [v.epoch for v in validations] == (due if test_batches else [])
-    assert all([r.number for r in v.results] == list(range(test_batches)) for v in validations)
-    every = checkpoint_freq or epochs
-    saves = [(e, e == epochs) for e in range(1, epochs + 1) if e == epochs or e % every == 0]
-    assert simulation.workers[1].saved == saves
-    assert all(simulation.workers[n].saved == [] for n in range(2, workers + 1))
 
 
-@given(seed=st.integers(0, 10**6), before=st.integers(0, 60), victim=st.integers(1, 3))
-@settings(max_examples=200, deadline=None)
-def test_a_death_at_any_instant_ends_the_job_once_and_says_who(seed, before, victim):
-    simulation = Simulation(course(3), seed)
-    simulation.run(before)
-    finished = victim in simulation.state.finished or simulation.state.phase is Phase.ENDED
-    simulation.feed(Gone(victim, "was killed by signal 9"))
-    if not finished:
-        assert simulation.of(Fail) == [Fail(f"worker {victim} was killed by signal 9")]
-        assert simulation.state.phase is Phase.ENDED
-        simulation.run()
-        assert len(simulation.of(Fail)) == 1
-        assert simulation.of(End) == []
+@pytest.mark.parametrize("seed", range(20))
+def test_no_message_in_any_phase_upsets_the_hub(seed):
+    world = World(course(), seed, WEATHERS["everything"])
+    seen = set()
+    while world.state.phase is not Phase.ENDED:
+        world.until(lambda: world.random.random() < 0.03)
+        seen.add(world.state.phase)
+        numbers = {world.state.crew.active.number + offset for offset in (-1, 0, 1)}
+        for worker in list(world.state.crew.peers)[:3]:
+            for event in (event for number in numbers for event in nonsense(worker, number)):
+                state, _ = hub.step(world.state, event)
+                hub.step(state, Gone(worker, "has ended"))
+    assert Phase.TRAINING in seen
 
 
-@given(seed=st.integers(0, 10**6), before=st.integers(0, 60))
-@settings(max_examples=100, deadline=None)
-def test_committed_never_decreases_and_never_passes_what_all_reported(seed, before):
-    simulation = Simulation(course(3), seed)
-    reported = dict.fromkeys(simulation.workers, 0)
-    committed = 0
-    for _ in range(before):
-        talkative = [worker for worker in simulation.workers.values() if worker.says]
-        if not talkative:
-            break
-        event = simulation.random.choice(talkative).says.pop(0)
-        if isinstance(event, Stepped):
-            reported[event.worker] += 1
-        simulation.feed(event)
-        assert simulation.state.committed >= committed
-        committed = simulation.state.committed
-        assert committed == min(reported.values())
+# --- the beginning
 
 
-def test_an_exception_ends_the_job_with_its_cause():
-    simulation = Simulation(course(2), 0)
-    failed = Failed(2, "ValueError: boom", "Traceback ...", b"pickle")
-    simulation.feed(failed)
-    assert simulation.of(Fail) == [Fail("worker 2: ValueError: boom", failed)]
-
-
-def test_an_exception_outranks_the_broken_group_of_its_peers():
-    simulation = Simulation(course(2), 0)
-    simulation.run(8)
-    simulation.feed(Broken(1))
-    simulation.feed(Failed(2, "ValueError: boom", ""))
-    simulation.feed(Gone(1, "was killed by signal 9"))
-    assert [fail.reason for fail in simulation.of(Fail)] == ["worker 2: ValueError: boom"]
-
-
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=50, deadline=None)
+@pytest.mark.parametrize("seed", range(10))
 def test_one_worker_loads_its_data_alone_before_the_others(seed):
-    simulation = Simulation(course(3), seed)
-    loading = []
-    while not simulation.of(Begin):
-        event = simulation.random.choice([worker for worker in simulation.workers.values() if worker.says]).says.pop(0)
-        ready = len(simulation.state.ready)
-        loading = [send.worker for send in simulation.of(Send) if send.message["op"] == "load"]
-        assert len(loading) <= (1 if ready == 0 else 3)
-        simulation.feed(event)
-    assert sorted(loading) == [1, 2, 3]
+    world = World(course(), seed)
+    while world.state.crew.data is None:
+        before = world.state
+        world.until(lambda before=before: world.state is not before)
+        assert len(world.state.crew.at(Stage.LOADING)) <= 1 or world.state.crew.data is not None
+    world.until(lambda: world.state.phase is not Phase.GATHERING)
+    assert sorted(action.worker for action in sent(world, "load")) == [1, 2, 3]
+
+
+def test_the_next_one_loads_when_the_first_dies_of_it():
+    world = World(course(), 0)
+    world.until(lambda: sent(world, "load"))
+    (first,) = sent(world, "load")
+    world.die(world.workers[first.worker], "was killed by signal 9")
+    world.until(lambda: len(sent(world, "load")) == 2)
+    assert sent(world, "load")[1].worker != first.worker
+    world.run()
+
+
+def test_who_is_not_ready_joins_later():
+    world = World(course(), 1)
+    world.until(lambda: world.state.crew.at(Stage.READY))
+    world.feed(Impatient())
+    world.until(lambda: world.of(Switched))
+    assert len(world.of(Switched)[0].members) == 1
+    world.run()
 
 
 def test_data_sets_that_differ_are_refused():
-    simulation = Simulation(course(2), 0)
-    simulation.feed(Ready(1, 100, 5))
-    simulation.feed(Ready(2, 90, 5))
-    (fail,) = simulation.of(Fail)
+    world = World(course(), 0)
+    for worker in (1, 2):
+        world.feed(Arrived(worker))
+    world.feed(Ready(1, 100, 5))
+    world.feed(Ready(2, 90, 5))
+    (fail,) = world.of(Fail)
     assert "worker 1 has 100 training samples" in fail.reason
     assert "worker 2 has 90" in fail.reason
 
 
-@pytest.mark.parametrize("event", [Stepped(1, 0, ()), TaskDone(1), Finished(1), AtBoundary(1, 0)])
-def test_what_makes_no_sense_ends_the_job_instead_of_corrupting_it(event):
-    simulation = Simulation(course(2), 0)
-    simulation.feed(event)
-    assert len(simulation.of(Fail)) == 1
-    assert simulation.of(Commit) == []
+def test_a_slot_where_nothing_can_be_started_is_given_up():
+    world = World(course(), 0, Weather(bad=("b",)))
+    world.run()
+    assert world.of(End)
+    assert len([spawn for spawn in world.of(Spawn) if spawn.slot == "b"]) == SLOT_FAILURES
+    assert any("b is not used any more" in note.text for note in world.of(Note))
+
+
+def test_a_job_fails_when_nothing_can_be_started_anywhere():
+    world = World(course(), 0, Weather(bad=("a", "b", "c")))
+    world.run()
+    (fail,) = world.of(Fail)
+    assert "no worker could be started" in fail.reason
+    assert len(world.of(Spawn)) == 3 * SLOT_FAILURES
+
+
+# --- deaths
+
+
+def test_an_exception_ends_the_job_with_its_cause():
+    world = World(course(), 0)
+    world.until(lambda: world.committed == 2)
+    failed = Failed(2, "ValueError: boom", "Traceback ...", b"pickle")
+    world.feed(failed)
+    world.feed(Gone(1, "was killed by signal 9"))
+    assert world.of(Fail) == [Fail("worker 2: ValueError: boom", failed)]
+
+
+def test_an_exception_of_a_worker_that_takes_part_no_more_is_a_note():
+    world = World(course(), 0)
+    world.until(lambda: world.committed == 2)
+    world.feed(Lost(2))
+    world.feed(Failed(2, "BrokenPipeError: no peer", ""))
+    assert "worker-2 failed when it had left already: BrokenPipeError: no peer" in [n.text for n in world.of(Note)]
+    world.run()
+    assert world.of(End)
+
+
+def settle_and_kill(world):
+    """A member dies as soon as all have met."""
+    world.until(lambda: world.state.members and not world.state.crew.entering)
+    world.die(world.workers[world.state.members[-1]], "was killed by signal 9")
+    generation = world.state.crew.active.number
+    world.until(lambda: world.state.crew.active.number != generation or world.state.phase is Phase.ENDED)
+
+
+def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
+    world = World(course(), 0)
+    for _ in range(losses.BREAKS - 1):
+        settle_and_kill(world)
+        assert world.of(Fail) == []
+    settle_and_kill(world)
+    (fail,) = world.of(Fail)
+    assert "broken off 3 times at step 0" in fail.reason
+
+
+def test_deaths_between_which_training_got_on_do_not_add_up():
+    world = World(course(epochs=5), 0)
+    for step in range(1, 8):
+        settle_and_kill(world)
+        world.until(lambda step=step: world.committed > 2 * step)
+    world.run()
+    assert world.of(End)
+
+
+def test_several_that_die_at_once_break_training_off_once():
+    world = World(course(), 0, slots=4)
+    world.until(lambda: world.committed == 1 and not world.state.crew.entering)
+    victims = world.state.members[:3]
+    for worker in victims:
+        world.die(world.workers[worker], "was killed by signal 9")
+    world.until(lambda: world.state.crew.active.members == (4,) and not world.state.crew.entering)
+    assert world.state.breaks == 1
+    world.run()
+    assert world.of(End)
+
+
+def test_a_death_is_in_the_history_once_with_how_it_was():
+    world = World(course(), 0)
+    world.until(lambda: world.committed == 2)
+    world.die(world.workers[2], "was killed by signal 9")
+    world.run()
+    assert [note.text for note in world.of(Note)] == [f"step {world_step(world)}: worker-2 was killed by signal 9"]
+    assert world.state.crew.deaths == 1
+
+
+def world_step(world):
+    """The step in the only note."""
+    return int(world.of(Note)[0].text.split(":")[0].removeprefix("step "))
+
+
+# --- slots that come and go
+
+
+def test_newcomers_do_not_wait_for_the_end_of_a_long_validation():
+    world = World(course(), 0, slots=1, test_batches=300)
+    world.until(lambda: world.state.phase is Phase.BOUNDARY)
+    world.allocate(("a", "b"))
+    world.until(lambda: len(world.state.members) == 2)
+    assert world.state.phase is Phase.BOUNDARY
+    assert world.state.todo
+    world.run()
+
+
+def test_newcomers_do_not_wait_for_a_boundary_that_has_to_be_come_to_again():
+    world = World(course(epochs=2), 0, Weather(snapshot=0.0), slots=2, samples=2000)
+    world.until(lambda: world.state.phase is Phase.BOUNDARY)
+    for worker in list(world.workers.values()):
+        if worker.alive:
+            world.die(worker, "was killed by signal 9")
+    world.until(lambda: world.state.recovering)
+    world.until(lambda: len(world.state.members) == 2 and not world.state.crew.entering)
+    assert world.state.phase is Phase.BOUNDARY
+    assert max(world.state.crew.peers[worker].applied for worker in world.state.members) < world.plan.steps_per_epoch
+    world.run()
+
+
+def test_when_all_slots_are_others_the_newcomers_take_the_training_over():
+    world = World(course(), 0, Weather(snapshot=0.0), slots=2, samples=300)
+    world.until(lambda: world.committed == 3)
+    world.allocate(("a", "b", "c", "d"))
+    world.until(lambda: world.state.crew.at(Stage.READY))
+    world.allocate(("c", "d"))
+    world.run()
+    assert not any("parked" in note.text or "again" in note.text for note in world.of(Note))
+
+
+def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
+    world = World(course(), 0, Weather(snapshot=0.0), samples=300)
+    world.until(lambda: world.committed == 5)
+    world.allocate(())
+    world.until(lambda: world.state.parked and not world.state.parking)
+    kept = world.state.kept
+    assert kept is not None and kept.version >= 4 * 5
+    world.run()
+    (recovered,) = [note.text for note in world.of(Note) if "recovered" in note.text]
+    assert recovered.endswith(f"from the snapshot of step {kept.version // 4}")
+
+
+# --- the end of an epoch
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_undisturbed_everything_is_saved_and_validated_once(seed):
+    world = World(course(epochs=4), seed)
+    world.run()
+    assert world.writes == {"artifacts": 1, ("save", 2): 1, ("save", 4): 1}
+    first = min(action.worker for action in sent(world, "load"))
+    assert {action.worker for action in sent(world, "save")} == {first}
+    assert len(sent(world, "test")) == 4 * world.test_batches
+    assert len({action.worker for action in sent(world, "test")}) > 1
 
 
 def test_means_are_over_samples():
@@ -240,13 +355,3 @@ def test_means_are_over_samples():
     assert events.accuracy(results) == 0.75
     assert events.mean_metrics(results) == {"f": 3.0}
     assert events.accuracy((BatchResult(0, 1, 0.5, None),)) is None
-
-
-def test_a_state_is_never_changed_in_place():
-    simulation = Simulation(course(2), 3)
-    simulation.run(6)
-    before = simulation.state
-    copy = repr(before)
-    simulation.run()
-    assert repr(before) == copy
-    assert simulation.state.phase is Phase.ENDED
