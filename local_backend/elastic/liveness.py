@@ -128,7 +128,10 @@ class Liveness:
                     self._loading[worker] = now
                 elif peer.stage is Stage.READY and self._ready is None:
                     self._ready = now, now - self._loading.get(worker, now)
-        for known in (self._stages, self._heard, self._asked, self._answers, self._steps, self._loading):
+        mortal = (
+            self._stages, self._heard, self._reported, self._asked, self._answers, self._steps, self._loading,
+        )
+        for known in mortal:
             for worker in known.keys() - crew.peers.keys():
                 del known[worker]
         where = crew.active.number, state.phase, bool(crew.entering), state.epoch
@@ -192,12 +195,17 @@ class Liveness:
         limit, suspects = self.deadline(state), self._suspects(state)
         if state.crew.entering:
             limit = max(ANSWER, limit if len(self._paces) >= ENOUGH else 0.0)
+        elif len(state.members) == 1:
+            # It keeps nobody waiting.
+            limit = max(2 * ANSWER, limit)
         if not suspects or not self._past(self._since + limit / 2, now):
             return []
-        if not self._past(self._since + limit, now):
-            asked = [worker for worker in suspects if self._phase(worker) is None]
-            return self._ask(asked, now)
         mute = [worker for worker in suspects if self._phase(worker) is None]
+        pings = self._ask(mute, now)
+        # However late they were asked, they have some time to answer.
+        last = max((self._asked[worker] for worker in mute), default=0.0)
+        if not self._past(max(self._since + limit, last + limit / 4), now):
+            return pings
         accused = mute if mute else self._accused(state, suspects, now)
         seconds = now - self._still
         # Whoever is left is asked again, should this not help.

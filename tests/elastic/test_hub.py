@@ -335,6 +335,43 @@ def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
     assert recovered.endswith(f"from the snapshot of step {kept.version // 4}")
 
 
+def parking(seed=0):
+    """Workers 1 to 3 are to be parked; one of them has left its generation already and keeps the state."""
+    world = World(course(), seed, Weather(snapshot=0.0), samples=300)
+    world.until(lambda: world.committed == 5)
+    world.allocate(())
+    world.until(lambda: world.state.out)
+    assert len(world.state.parking) == 3 and len(world.state.out) == 1
+    return world, world.state.out[0], next(w for w in (1, 2, 3) if w not in world.state.out)
+
+
+def test_when_the_keeper_dies_whoever_is_out_next_keeps_the_state():
+    world, keeper, other = parking()
+    state, _ = hub.step(world.state, Left(other))
+    state, actions = hub.step(state, Lost(keeper))
+    assert Send(other, {"op": "keep"}) in actions
+    state, actions = hub.step(state, Kept(other, 4 * 6, "file"))
+    assert [action.worker for action in actions if isinstance(action, Send)] == sorted({1, 2, 3} - {keeper})
+
+
+def test_when_the_keeper_dies_others_that_may_wait_for_it_are_called_out():
+    world, keeper, other = parking()
+    state, actions = hub.step(world.state, Lost(keeper))
+    called = [action for action in actions if isinstance(action, Send) and action.message["op"] == "enter"]
+    assert {action.worker for action in called} == {1, 2, 3} - {keeper}
+    state, actions = hub.step(state, Left(other))
+    assert actions == (Send(other, {"op": "keep"}),)
+    assert hub.step(state, Left(other)) == (state, ())
+
+
+def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
+    world, keeper, _ = parking()
+    state, actions = hub.step(world.state, Kept(keeper, 4 * 2, "old"))
+    assert actions == () and state.parking == world.state.parking
+    state, actions = hub.step(state, Kept(keeper, 4 * 7, "new"))
+    assert state.parking == () and state.kept.path == "new"
+
+
 # --- the end of an epoch
 
 
