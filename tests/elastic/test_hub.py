@@ -350,7 +350,7 @@ def test_when_the_keeper_dies_whoever_is_out_next_keeps_the_state():
     state, _ = hub.step(world.state, Left(other))
     state, actions = hub.step(state, Lost(keeper))
     assert Send(other, {"op": "keep"}) in actions
-    state, actions = hub.step(state, Kept(other, 4 * 6, "file"))
+    state, actions = hub.step(state, Kept(other, 4 * 50, "file"))
     assert [action.worker for action in actions if isinstance(action, Send)] == sorted({1, 2, 3} - {keeper})
 
 
@@ -368,7 +368,7 @@ def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
     world, keeper, _ = parking()
     state, actions = hub.step(world.state, Kept(keeper, 4 * 2, "old"))
     assert actions == () and state.parking == world.state.parking
-    state, actions = hub.step(state, Kept(keeper, 4 * 7, "new"))
+    state, actions = hub.step(state, Kept(keeper, 4 * 50, "new"))
     assert state.parking == () and state.kept.path == "new"
 
 
