@@ -103,7 +103,8 @@ class Layout:
         for i, (parameter, strides) in enumerate(zip(self.parameters, self._strides, strict=True)):
             gradient = parameter.grad
             if gradient is not None:
-                gradient = gradient.detach()
+                if gradient.requires_grad:
+                    gradient = gradient.detach()
                 if gradient.is_sparse:
                     self._sparse.add(i)
                     gradient = gradient.to_dense()
@@ -152,9 +153,9 @@ class Layout:
             [sum(self._sizes), PIECES * sum(self._counts), len(self._floats)]
         )
         means = (floats / shards).split(self._sizes)
-        for buffer, mean, new in zip(self._floats, means, changed.tolist(), strict=True):
-            if new > 0:
-                buffer.tensor.copy_(mean.view(buffer.tensor.shape))
+        new = [(b.tensor, m) for b, m, c in zip(self._floats, means, changed.tolist(), strict=True) if c > 0]
+        if new:
+            torch._foreach_copy_([live for live, _ in new], [mean.view(live.shape) for live, mean in new])
         for buffer, number in zip(self._counters, _whole(counters).split(self._counts), strict=True):
             buffer.tensor.copy_(number.view(buffer.tensor.shape))
         self.commit()
@@ -200,7 +201,7 @@ class _Buffer:
     def tensor(self) -> Tensor:
         tensor = self._module._buffers[self._name]
         assert tensor is not None
-        return tensor.detach()
+        return tensor.detach() if tensor.requires_grad else tensor
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -18,9 +18,9 @@ import torch
 from torch.distributed import ProcessGroupGloo, Store
 
 LOOPBACK = "127.0.0.1"
-#: Limit of each connection while a group forms, and so for a thread whose peer was killed or stopped meanwhile.
-CONNECT_TIMEOUT = timedelta(seconds=30)
-
+#: Limit of each connection while a group forms; gloo waits five times as long. A thread whose peer was killed between
+#: its value and its connections stays that long, wanted by nobody.
+CONNECT_TIMEOUT = timedelta(seconds=6)
 #: Nobody waits for this: the hub notices the dead and says so long before.
 NO_TIMEOUT = timedelta(days=7)
 
