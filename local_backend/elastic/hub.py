@@ -68,7 +68,9 @@ def step(state: State, event: Event) -> Outcome:
     worker = getattr(event, "worker", None)
     if state.phase is Phase.ENDED or (worker is not None and worker not in state.crew.peers):
         return state, ()
-    return then(_HANDLERS[type(event)](state, event), arrange)
+    outcome = _HANDLERS[type(event)](state, event)
+    # Most events are steps, and all that these bring about while nobody is at a boundary are commits.
+    return then(outcome, steps.commit if isinstance(event, Stepped) and not state.idle else arrange)
 
 
 def arrange(state: State) -> Outcome:
