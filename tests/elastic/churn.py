@@ -180,7 +180,7 @@ class Training(FakeRunner):
         return self._join()
 
     def _join(self) -> Outcome:
-        self._thread.join(PATIENCE)
+        self._thread.join(self.patience)
         assert self._outcome, f"does not end: {self.history()[-20:]}"
         (outcome,) = self._outcome
         if isinstance(outcome, BaseException):

@@ -57,6 +57,8 @@ class FakeRunner:
 
     #: Start workers as fresh interpreters, `python -m local_backend.elastic.worker`.
     cold = False
+    #: Seconds that the whole training may take.
+    patience = PATIENCE
     #: What the job was submitted with (--msd-attr). A loaded machine is no reason to suspect a worker.
     attributes: dict[str, str] = {"hang_seconds": "120"}
 
@@ -99,7 +101,7 @@ class FakeRunner:
         serving = threading.Thread(target=self._serve)
         serving.start()
         try:
-            stdout, stderr = driver.communicate(timeout=PATIENCE)
+            stdout, stderr = driver.communicate(timeout=self.patience)
         finally:
             driver.kill()
             for worker in self.workers.values():
