@@ -1,18 +1,13 @@
-"""Real worker processes: the same bits for every number of workers, and what users see when something goes wrong."""
+"""Real worker processes: the same bits for every number of workers, and what driver and workers say."""
 
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import textwrap
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from fake_runner import FakeRunner, wait_for
-from support import PATIENCE
+from fake_runner import FakeRunner
+from scripts import lay_out, plain
 
 from local_backend.elastic.frames import receive_frame, send_frame
 from local_backend.elastic.hub_io import HubServer
@@ -103,26 +98,6 @@ with open(os.path.join(result, "outcome.json"), "w") as file:
 print("after training, once")
 '''
 
-BESIDE = """
-from torch.nn import functional as F
-
-
-def loss(outputs, labels):
-    return F.cross_entropy(outputs, labels)
-"""
-
-
-def lay_out(tmp: Path, script: str) -> Path:
-    """A code directory with the script and a module beside it, and a result directory."""
-    code = tmp / "code"
-    code.mkdir(parents=True)
-    (tmp / "result").mkdir()
-    (tmp / "log").mkdir()
-    (code / "beside.py").write_text(BESIDE)
-    (code / "train.py").write_text(textwrap.dedent(script))
-    return code / "train.py"
-
-
 def outcome(tmp: Path) -> dict:
     """What SCRIPT left, with the samples that were loaded for training."""
     found = json.loads((tmp / "result" / "outcome.json").read_text())
@@ -130,19 +105,6 @@ def outcome(tmp: Path) -> dict:
     for path in (tmp / "result").glob("seen-*"):
         seen.update(int(line) for line in path.read_text().split())
     return {**found, "seen": seen}
-
-
-def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """`python train.py`, without any backend."""
-    return subprocess.run(
-        [sys.executable, str(script), *arguments],
-        env=FakeRunner(tmp, 1).environment(PLAIN="1"),
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), ("adam", 3)])
@@ -173,7 +135,7 @@ def test_what_driver_and_workers_say(tmp_path):
         "Using pytorch backend.",
         "Using dlicmd scheduler.",
     ]
-    last = ended.of("progress")[-1]
+    last = {name: value for message in ended.of("progress") for name, value in message.items()}
     steps = 3 * 9  # 70 samples, 8 a step
     assert {key: last[key] for key in ("epoch", "epochs", "step", "steps", "workers")} == {
         "epoch": 3,
@@ -184,7 +146,6 @@ def test_what_driver_and_workers_say(tmp_path):
     }
     assert 0 <= last["accuracy"] <= 1
     assert last["secondsLeft"] == 0
-    assert "workers 1, 2" in ended.of("history")[0]["text"]
     first = ended.worker_stderr[1]
     for words in (
         " - root - INFO - ! dataset size 70, batch size 4",
@@ -270,112 +231,26 @@ def test_no_more_workers_than_slots_submission_and_script_allow(tmp_path, slots,
     assert len(ended.of("spawn")) == expected
 
 
-SIMPLE = """
-import os, signal, sys, threading
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import TensorDataset
-from fabric_model import FabricModel
-
-class OwnError(Exception):
-    def __init__(self, code, text):
-        super().__init__(f"{text} ({code})")
-
-def datasets():
-    x = torch.randn(64, 4)
-    DATASETS
-    return TensorDataset(x, torch.arange(64) % 3), TensorDataset(x, torch.arange(64) % 3)
-
-def loss(outputs, labels):
-    LOSS
-    return F.cross_entropy(outputs, labels)
-
-model = nn.Sequential(nn.Linear(4, 3))
-BEFORE
-FabricModel(model, datasets, loss, torch.optim.SGD(model.parameters(), 0.1), driver_logger=object()).train(50, 8, 2)
-print("not reached")
-"""
-
-
-def simple(tmp: Path, datasets="pass", loss="pass", before="pass") -> Path:
-    return lay_out(tmp, SIMPLE.replace("DATASETS", datasets).replace("LOSS", loss).replace("BEFORE", before))
-
-
-IN_WORKER_2 = "if os.environ['DLI_WORKER_NUMBER'] == '2': "
-
-
-@pytest.mark.parametrize(
-    ("where", "statement", "last_line"),
-    [
-        ("datasets", "raise ValueError('boom')", "ValueError: boom"),
-        ("loss", IN_WORKER_2 + "raise ValueError('boom')", "ValueError: boom"),
-        ("loss", IN_WORKER_2 + "raise OwnError(3, 'odd')", "OwnError: odd (3)"),
-        ("loss", IN_WORKER_2 + "sys.exit(0)", "SystemExit: 0"),
-    ],
-)
-def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, statement, last_line):
-    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, **{where: statement}))
-    assert ended.returncode == 1
-    assert ended.stderr.rstrip().splitlines()[-1] == last_line
-    assert f"in {where}" in ended.stderr, "the worker's own traceback is shown"
-    assert any(f"in {where}" in text for text in ended.worker_stderr.values()), "and in the worker's own log"
-    assert "not reached" not in ended.stdout
-
-
-def test_a_worker_that_is_killed_ends_the_script_with_one_clear_line(tmp_path):
-    statement = IN_WORKER_2 + "os.kill(os.getpid(), signal.SIGKILL)"
-    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, loss=statement))
-    assert ended.returncode == 1
-    assert "worker 2 was killed by signal 9: SIGKILL; training stopped after step 0" in ended.stderr.splitlines()[-1]
-    assert any("failed" in message["text"] for message in ended.of("history"))
-
-
-def test_a_worker_that_leaves_by_itself_is_no_success(tmp_path):
-    ended = FakeRunner(tmp_path, 2).run(simple(tmp_path, loss=IN_WORKER_2 + "os._exit(0)"))
-    assert ended.returncode == 1
-    assert "worker 2 ended with exit code 0 before the training was done" in ended.stderr.splitlines()[-1]
-
-
-def test_workers_end_when_the_driver_is_killed(tmp_path):
-    class Murderer(FakeRunner):
-        def on_message(self, message):
-            if message["op"] == "progress":
-                os.kill(int((self.tmp / "result" / "pid").read_text()), signal.SIGKILL)
-
-    before = "open(os.environ['RESULT_DIR'] + '/pid', 'w').write(str(os.getpid()))"
-    script = simple(tmp_path, before=before, loss="import time; time.sleep(0.01)")
-    runner = Murderer(tmp_path, 2)
-    ended = runner.run(script)
-    assert ended.returncode == -signal.SIGKILL
-    for worker in runner.workers.values():
-        wait_for(worker)
-
-
-def test_what_cannot_be_pickled_is_named(tmp_path):
-    script = simple(tmp_path, before="model.lock = threading.Lock()")
-    ended = FakeRunner(tmp_path, 1).run(script)
-    assert ended.returncode == 1
-    last = ended.stderr.splitlines()[-1]
-    assert "cannot send model.lock" in last
-    assert "cannot pickle '_thread.lock' object" in last
-    assert ended.of("spawn") == []
-
-
 def test_a_stranger_without_the_key_is_not_let_in():
-    server = HubServer((1,), {"op": "welcome"}, b"payload")
+    server = HubServer({"op": "welcome"}, b"payload")
     host, port = server.address.split(":")
+    key = server.expect(1)
+    hello = {"op": "hello", "worker": 1, "key": key}
+
+    def answer(message):
+        with socket.create_connection((host, int(port))) as stranger:
+            send_frame(stranger, message)
+            return receive_frame(stranger)
+
     try:
         assert host == "127.0.0.1"
-        for hello in ({"op": "hello", "worker": 1, "key": "00"}, {"op": "hello", "worker": 7, "key": server.key}):
-            with socket.create_connection((host, int(port))) as stranger:
-                send_frame(stranger, hello)
-                assert receive_frame(stranger) is None
+        assert answer({**hello, "key": "00"}) is None
+        assert answer({**hello, "worker": 7}) is None
+        assert answer({"op": "ready", "samples": 1, "test_batches": 0}) is None
         with socket.create_connection((host, int(port))) as talker:
             talker.sendall(b"\xff" * 12 + b"x" * 100)
             assert receive_frame(talker) is None
-        with socket.create_connection((host, int(port))) as worker:
-            send_frame(worker, {"op": "hello", "worker": 1, "key": server.key})
-            assert receive_frame(worker) == ({"op": "welcome"}, b"payload")
+        assert answer(hello) == ({"op": "welcome"}, b"payload")
+        assert answer(hello) is None, "a key is good for one connection"
     finally:
         server.close()
