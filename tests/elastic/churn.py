@@ -1,7 +1,7 @@
 """A training whose workers come, go and die at the test's will, and the script that it trains.
 
-The script trains slowly until the test has done to it what it wants (`finish_quickly`), so that what happens never depends
-on who is faster.
+The script trains slowly until the test has done to it what it wants (`finish`), so that what happens never depends on
+who is faster.
 """
 
 from __future__ import annotations
