@@ -33,8 +33,8 @@ from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.surroundings import choose_device, thread_count
 from local_backend.elastic.worker import serve
 
-#: Seconds that workers have to end by themselves when the job is done, before they are killed.
-GRACE = 10.0
+#: Seconds that workers have to end by themselves when the job is done, before they are killed; and when it has failed.
+GRACE, HASTE = 10.0, 1.0
 #: Reports that may wait for a slow logger; the hub waits then, and the workers after a while. Few, for a driver that is
 #: killed takes them with it, and snapshots that are ahead of what was logged are of no use.
 BACKLOG = 64
@@ -159,6 +159,7 @@ class _Driver:
         self._reports: queue.Queue[_Report | BaseException] = queue.Queue(BACKLOG)
         #: Set when the reporting thread cannot go on: the hub ends then.
         self._stop = threading.Event()
+        self._failed = False
         self._alive: set[int] = set()
         self._status: dict[str, Any] = {}
         path = [entry for entry in sys.path if isinstance(entry, str)]
@@ -244,7 +245,10 @@ class _Driver:
         try:
             while self._state.phase is not hub.Phase.ENDED and not self._stop.is_set():
                 self._hear(self._next(self._liveness.due(time.monotonic())))
-            self._see_off(0.0 if self._stop.is_set() else GRACE)
+            if self._failed:
+                # Workers that wait for each other are told by the end of their connections.
+                self._server.close()
+            self._see_off(0.0 if self._stop.is_set() else HASTE if self._failed else GRACE)
         except BaseException as error:
             self._see_off(0.0)
             self._reports.put(error)
@@ -296,6 +300,7 @@ class _Driver:
                 self._server.cut(action.worker)
                 self._launcher.kill(action.worker)
             case events.Begin() | events.Commit() | events.Validated() | events.End() | events.Fail():
+                self._failed = isinstance(action, events.Fail)
                 self._put(_Report(action, len(self._state.members)))
 
     def _put(self, report: _Report) -> None:
