@@ -1,6 +1,9 @@
 """Fixtures of the engine's tests."""
 
+from __future__ import annotations
+
 import pytest
+from trouble import Recipe, Result, Trouble
 
 
 @pytest.fixture
@@ -10,3 +13,35 @@ def result_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("DLI_RUNNER_FD", raising=False)
     return tmp_path / "result"
+
+
+@pytest.fixture(scope="session")
+def unharmed(tmp_path_factory):
+    """What a recipe leaves when nothing happens."""
+    known: dict[Recipe, Result] = {}
+
+    def result(recipe: Recipe) -> Result:
+        if recipe not in known:
+            training = Trouble(tmp_path_factory.mktemp("unharmed"), 1, recipe)
+            training.hurry()
+            training.begin()
+            training.finish()
+            known[recipe] = training.result()
+        return known[recipe]
+
+    return result
+
+
+@pytest.fixture
+def trouble(tmp_path):
+    """Makes a training for `slots` slots; leaves nothing running."""
+    made: list[Trouble] = []
+
+    def make(slots: int, recipe: Recipe | None = None, kind: type[Trouble] = Trouble, **attributes: str) -> Trouble:
+        made.append(kind(tmp_path, slots, recipe))
+        made[0].attributes = {"hang_seconds": "120", "snapshot_seconds": "3600", **attributes}
+        return made[0]
+
+    yield make
+    for one in made:
+        one.abort()

@@ -7,54 +7,7 @@ import itertools
 from collections.abc import Iterable
 
 import pytest
-from trouble import Recipe, Result, Trouble
-
-KILLED, CRASHED = Trouble.KILLED, Trouble.CRASHED
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """What a recipe leaves when nothing happens."""
-    known: dict[Recipe, Result] = {}
-
-    def result(recipe: Recipe) -> Result:
-        if recipe not in known:
-            training = Trouble(tmp_path_factory.mktemp("undisturbed"), 1, recipe)
-            (training.tmp / "result" / "hurry").touch()
-            training.begin()
-            training.finish()
-            known[recipe] = training.result()
-        return known[recipe]
-
-    return result
-
-
-@pytest.fixture
-def training(tmp_path):
-    """Makes a training; leaves nothing running."""
-    made: list[Trouble] = []
-
-    def make(slots: int, recipe: Recipe | None = None, **attributes: str) -> Trouble:
-        made.append(Trouble(tmp_path, slots, recipe))
-        made[0].attributes = {"hang_seconds": "120", "snapshot_seconds": "3600", **attributes}
-        return made[0]
-
-    yield make
-    for one in made:
-        one.abort()
-
-
-def check(training: Trouble, undisturbed, casualties: dict[int, int], begun: int) -> None:
-    """What has to be true after every training. `begun`: workers that were there in the beginning."""
-    assert training.result() == undisturbed(training.recipe)
-    exits = training.exits()
-    assert {worker: exits[worker] for worker in casualties} == casualties
-    survivors = [worker for worker in range(1, begun + 1) if worker not in casualties]
-    assert [exits[worker] for worker in survivors] == [0] * len(survivors)
-    assert training.left == []
-    assert training.half_written() == []
-    assert all(earlier <= later for earlier, later in itertools.pairwise(training.steps()))
-
+from trouble import CRASHED, KILLED, Recipe
 
 #: A training that ends soon, and its last step.
 SHORT, LAST = Recipe(epochs=2, pace=0.0), 5
@@ -77,25 +30,25 @@ def cells(rows: Iterable[tuple], chosen: set) -> list:
 
 
 @pytest.mark.parametrize(("instant", "worker"), cells(itertools.product(INSTANTS, (1, 2)), CHOSEN))
-def test_a_member_is_killed_and_replaced(training, undisturbed, instant, worker):
-    training = training(2)
+def test_a_member_is_killed_and_replaced(trouble, unharmed, instant, worker):
+    training = trouble(2)
     point, step = instant.split(":")
     training.suffer(f"{point}:{worker}:{step}:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
     training.wait_or_end(lambda: training.status.get("workers") == 2)
     training.finish()
-    check(training, undisturbed, {worker: KILLED}, 2)
+    training.check(unharmed(training.recipe), {worker: KILLED}, 2)
     assert training.status["deaths"] == 1
     assert training.spawned() == 3
 
 
 @pytest.mark.parametrize(("action", "code"), [("exit", 0), ("segfault", CRASHED)])
-def test_however_a_member_ends_it_is_replaced(training, undisturbed, action, code):
-    training = training(2)
+def test_however_a_member_ends_it_is_replaced(trouble, unharmed, action, code):
+    training = trouble(2)
     training.suffer(f"mid-reduce:2:4:{action}")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
     training.finish()
-    check(training, undisturbed, {2: code}, 2)
+    training.check(unharmed(training.recipe), {2: code}, 2)
     assert training.status["deaths"] == 1
 
 
@@ -111,41 +64,41 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("slots", "dead", "point"), cells(TOGETHER, {TOGETHER[0], TOGETHER[1], TOGETHER[5]}))
-def test_several_die_together_and_whoever_is_left_goes_on(training, undisturbed, slots, dead, point):
-    training = training(slots)
+def test_several_die_together_and_whoever_is_left_goes_on(trouble, unharmed, slots, dead, point):
+    training = trouble(slots)
     training.suffer(*(f"{point}:{worker}:5:kill" for worker in dead))
     training.wait(lambda: training.spawned() == slots + len(dead), "workers instead of the dead")
     training.wait_or_end(lambda: training.status.get("workers") == slots)
     training.finish()
-    check(training, undisturbed, dict.fromkeys(dead, KILLED), slots)
+    training.check(unharmed(training.recipe), dict.fromkeys(dead, KILLED), slots)
     assert training.status["deaths"] == len(dead)
 
 
 @pytest.mark.parametrize("snapshots", ["3600", "0.01"])
-def test_all_die_together_and_new_ones_go_on_from_what_there_is(training, undisturbed, snapshots):
-    training = training(2, snapshot_seconds=snapshots)
+def test_all_die_together_and_new_ones_go_on_from_what_there_is(trouble, unharmed, snapshots):
+    training = trouble(2, snapshot_seconds=snapshots)
     training.suffer("mid-reduce:1:7:kill", "mid-reduce:2:7:kill")
     training.wait(lambda: training.spawned() == 4, "workers instead of the dead")
     training.finish()
-    check(training, undisturbed, {1: KILLED, 2: KILLED}, 2)
+    training.check(unharmed(training.recipe), {1: KILLED, 2: KILLED}, 2)
     assert any(("no snapshot" if snapshots == "3600" else "from the snapshot") in line for line in training.history())
 
 
 @pytest.mark.parametrize("worker", [1, 2])
-def test_the_only_holder_of_the_newest_step_dies_while_it_hands_it_on(training, undisturbed, worker):
-    training = training(2)
+def test_the_only_holder_of_the_newest_step_dies_while_it_hands_it_on(trouble, unharmed, worker):
+    training = trouble(2)
     training.suffer(f"after-reduce:{3 - worker}:4:break", f"state-copy:{worker}:*:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
     training.finish()
-    check(training, undisturbed, {worker: KILLED}, 2)
+    training.check(unharmed(training.recipe), {worker: KILLED}, 2)
 
 
 @pytest.mark.parametrize("worker", [1, 2])
-def test_a_connection_breaks_and_nobody_is_lost(training, undisturbed, worker):
-    training = training(2)
+def test_a_connection_breaks_and_nobody_is_lost(trouble, unharmed, worker):
+    training = trouble(2)
     training.suffer(f"after-reduce:{worker}:4:break")
     training.finish()
-    check(training, undisturbed, {}, 2)
+    training.check(unharmed(training.recipe), {}, 2)
     assert training.status["deaths"] == 0
     assert training.spawned() == 2
 
@@ -160,42 +113,42 @@ COMING = (
     itertools.product(COMING, ("kill", "exit")),
     {(point, "kill") for point in ("starting", "warming", "ready", "forming", "entering", "receiving", "mid-apply")},
 ))
-def test_a_newcomer_is_lost_and_another_one_comes(training, undisturbed, point, action):
-    training = training(2)
+def test_a_newcomer_is_lost_and_another_one_comes(trouble, unharmed, point, action):
+    training = trouble(2)
     training.suffer(f"{point}:3:*:{action}")
     training.wait_for_step(2)
     training.allocate(3)
     training.wait(lambda: training.spawned() == 4, "another newcomer")
     training.wait_or_end(lambda: training.status.get("workers") == 3)
     training.finish()
-    check(training, undisturbed, {3: KILLED if action == "kill" else 0}, 2)
+    training.check(unharmed(training.recipe), {3: KILLED if action == "kill" else 0}, 2)
 
 
-def test_the_worker_that_sends_the_state_to_a_newcomer_dies(training, undisturbed):
-    training = training(2)
+def test_the_worker_that_sends_the_state_to_a_newcomer_dies(trouble, unharmed):
+    training = trouble(2)
     training.suffer("state-copy:1:*:kill")
     training.wait_for_step(2)
     training.allocate(3)
     training.wait(lambda: training.exits().get(1) == KILLED, "the sender dies")
     training.wait(lambda: training.spawned() == 4, "a worker instead of the dead one")
     training.finish()
-    check(training, undisturbed, {1: KILLED}, 2)
+    training.check(unharmed(training.recipe), {1: KILLED}, 2)
 
 
 @pytest.mark.parametrize("fault", [f"leaving:3:*:{action}" for action in ("kill", "exit")])
-def test_a_leaver_is_lost_on_its_way_out(training, undisturbed, fault):
-    training = training(3)
+def test_a_leaver_is_lost_on_its_way_out(trouble, unharmed, fault):
+    training = trouble(3)
     training.suffer(fault)
     training.wait_for_step(2)
     training.resize(2)
     training.finish()
-    check(training, undisturbed, {3: KILLED if fault.endswith("kill") else 0}, 3)
+    training.check(unharmed(training.recipe), {3: KILLED if fault.endswith("kill") else 0}, 3)
     assert training.spawned() == 3
 
 
 @pytest.mark.parametrize("point", ["leaving", "keeping"])
-def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(training, undisturbed, point):
-    training = training(2)
+def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(trouble, unharmed, point):
+    training = trouble(2)
     training.suffer(*(f"keeping:{worker}:*:kill" for worker in (1, 2)) if point == "keeping" else ["leaving:1:*:kill"])
     training.wait_for_step(2)
     training.allocate(0)
@@ -203,33 +156,33 @@ def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(trainin
     training.allocate(2)
     training.wait(lambda: training.spawned() == 4, "new workers")
     training.finish()
-    assert training.result() == undisturbed(training.recipe)
+    assert training.result() == unharmed(training.recipe)
 
 
 @pytest.mark.parametrize(("point", "worker"), cells(
     itertools.product(("callbacks", "checkpoint-rename", "validating", "boundary", "finishing"), (1, 2)),
     {("callbacks", 1), ("checkpoint-rename", 1), ("finishing", 1), ("finishing", 2), ("boundary", 1)},
 ))
-def test_a_worker_dies_at_the_end(training, undisturbed, point, worker):
+def test_a_worker_dies_at_the_end(trouble, unharmed, point, worker):
     if (point, worker) == ("checkpoint-rename", 2):
         pytest.skip("the first worker writes")
-    training = training(2, SHORT)
+    training = trouble(2, SHORT)
     training.suffer(f"{point}:{worker}:{LAST}:kill")
     training.finish()
-    check(training, undisturbed, {worker: KILLED}, 2)
+    training.check(unharmed(training.recipe), {worker: KILLED}, 2)
 
 
-def test_all_but_one_die_with_the_final_state_in_their_hands(training, undisturbed):
-    training = training(4, SHORT)
+def test_all_but_one_die_with_the_final_state_in_their_hands(trouble, unharmed):
+    training = trouble(4, SHORT)
     training.suffer(*(f"finishing:{worker}:*:kill" for worker in (1, 2, 3)))
     training.finish()
-    check(training, undisturbed, dict.fromkeys((1, 2, 3), KILLED), 4)
+    training.check(unharmed(training.recipe), dict.fromkeys((1, 2, 3), KILLED), 4)
 
 
 @pytest.mark.parametrize("point", ["snapshot-rename", "checkpoint-rename"])
-def test_the_writer_of_files_dies_before_they_are_whole(training, undisturbed, point):
-    training = training(2, snapshot_seconds="0.01")
+def test_the_writer_of_files_dies_before_they_are_whole(trouble, unharmed, point):
+    training = trouble(2, snapshot_seconds="0.01")
     training.suffer(f"{point}:1:{'*' if point.startswith('snap') else 5}:kill")
     training.wait(lambda: training.spawned() == 3, "a worker instead of the dead one")
     training.finish()
-    check(training, undisturbed, {1: KILLED}, 2)
+    training.check(unharmed(training.recipe), {1: KILLED}, 2)

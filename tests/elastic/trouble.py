@@ -6,6 +6,7 @@ The testing process itself is the driver, so that a training costs little more t
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import random
 import signal
@@ -20,12 +21,15 @@ import torch
 from callbacks import Callback
 from fabric_model import FabricModel
 from resident import Resident
+from support import PATIENCE
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, default_collate
 
 #: Of 38 samples in shards of 4, 4 shards a step: the last step of an epoch has two, and the last of them is not full.
-SAMPLES, BATCH, SHARDS, STEPS = 38, 4, 4, 3
+SAMPLES, BATCH, SHARDS = 38, 4, 4
+#: Exit codes of workers.
+KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
 
 
 @dataclass(frozen=True)
@@ -151,11 +155,9 @@ def hash_of(state: Any) -> str:
 class Trouble(Resident):
     """Runs a recipe; the test acts in its own thread."""
 
-    #: Signals that ended workers.
-    KILLED, CRASHED = -signal.SIGKILL, -signal.SIGSEGV
-
     def __init__(self, tmp: Path, slots: int, recipe: Recipe | None = None, max_workers: int = 4) -> None:
         self.recipe = recipe or Recipe()
+        self._over = False
         self._results: list[Result] = []
         super().__init__(tmp, slots, self._train_here)
         self.max_workers = max_workers
@@ -173,6 +175,22 @@ class Trouble(Resident):
     def suffer(self, *faults: str) -> None:
         """Begin, with these faults in the workers (see faults.py)."""
         self.begin(ELASTIC_FAULT=",".join(faults))
+
+    def hurry(self) -> None:
+        """At full speed from now on."""
+        (self.tmp / "result" / "hurry").touch()
+
+    def abort(self) -> None:
+        """For a test that has failed: no more workers, which ends the training."""
+        self._over = True
+        super().abort()
+        self._thread.join(PATIENCE)
+
+    def _spawn(self, message: dict) -> None:
+        if self._over:
+            self._tell({"event": "exited", "worker": message["worker"], "pid": None, "reason": "the test is over"})
+        else:
+            super()._spawn(message)
 
     def wait_or_end(self, condition: Callable[[], object]) -> None:
         """Until the condition holds, or the training has ended."""
@@ -203,6 +221,18 @@ class Trouble(Resident):
     def steps(self) -> list[int]:
         """Committed steps, as the driver said them."""
         return [m["step"] for m in self.messages if m["op"] == "progress" and m.get("step") is not None]
+
+    def check(self, undisturbed: Result, casualties: dict[int, int] | None = None, begun: int = 0) -> None:
+        """What has to be true afterwards. `casualties`: exit codes of workers that were lost; `begun`: workers in the
+        beginning, of whom all others live until the end."""
+        assert self.result() == undisturbed
+        exits = self.exits()
+        assert {worker: exits[worker] for worker in casualties or {}} == (casualties or {})
+        survivors = set(range(1, begun + 1)) - set(casualties or {})
+        assert {worker: exits[worker] for worker in survivors} == dict.fromkeys(survivors, 0)
+        assert self.left == []
+        assert self.half_written() == []
+        assert all(earlier <= later for earlier, later in itertools.pairwise(self.steps()))
 
 
 def processes_in(folder: Path) -> list[str]:

@@ -1,0 +1,124 @@
+"""What may befall a training besides deaths at an instant: hangs, zombies, full disks, exceptions, a killed driver."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+from callbacks import Callback
+from trouble import KILLED, Recipe, Trouble
+
+from local_backend.elastic.faults import InjectedError
+
+
+class Confined(Callback):
+    """Files of the worker cannot grow beyond 100 kB: the same errors as with a full disk."""
+
+    def __init__(self, hook: str, epoch: int = 0) -> None:
+        self._when = hook, epoch
+
+    def on_train_begin(self) -> None:
+        self._confine("on_train_begin", 0)
+
+    def on_epoch_end(self, epoch: int) -> None:
+        self._confine("on_epoch_end", epoch)
+
+    def _confine(self, *when: object) -> None:
+        if when == self._when:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+
+class Exhausted(Callback):
+    """Runs out of memory."""
+
+    def on_epoch_end(self, epoch: int) -> None:
+        if epoch == 2:
+            raise MemoryError("no room")
+
+
+@pytest.mark.parametrize(("point", "worker"), [("before-reduce", 1), ("mid-apply", 2)])
+def test_a_worker_that_stops_is_found_and_replaced(trouble, unharmed, point, worker):
+    """On a loaded machine others may look stopped too, but not three times at one step."""
+    training = trouble(2, hang_seconds="3")
+    training.suffer(f"{point}:{worker}:22:stop")
+    training.wait(lambda: training.exits().get(worker) == KILLED, "the stopped one is killed")
+    training.finish()
+    assert training.result() == unharmed(training.recipe)
+    assert training.left == []
+
+
+class Merciful(Trouble):
+    """Does not kill when told to; the test does later."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.condemned: list[int] = []
+
+    def _obey(self, message: dict) -> None:
+        if message["op"] == "kill":
+            self.condemned.append(message["worker"])
+        else:
+            super()._obey(message)
+
+
+def test_a_worker_that_wakes_up_when_it_was_given_up_does_no_harm(trouble, unharmed):
+    training = trouble(2, kind=Merciful, hang_seconds="3")
+    training.suffer("after-reduce:1:22:stop")
+    training.wait(lambda: 1 in training.condemned, "the stopped one is given up")
+    training.wait_for_step(25)
+    training.kill(1, signal.SIGCONT)
+    training.wait(lambda: training.exits().get(1) is not None, "it ends by itself")
+    training.finish()
+    training.check(unharmed(training.recipe), {1: 1}, 2)
+
+
+def test_an_exception_ends_the_job_at_once_with_its_traceback(trouble):
+    training = trouble(3)
+    training.suffer("callbacks:2:2:raise")
+    with pytest.raises(InjectedError, match="injected at callbacks") as caught:
+        training.finish()
+    assert "in _callbacks" in str(caught.value.__cause__)
+    assert training.spawned() == 3
+    assert training.left == []
+
+
+def test_a_lack_of_memory_is_an_exception_like_others(trouble):
+    training = trouble(2, Recipe(callbacks=(Exhausted(),)))
+    training.suffer()
+    with pytest.raises(MemoryError, match="no room"):
+        training.finish()
+    assert training.left == []
+
+
+def test_training_goes_on_without_snapshots_when_there_is_no_room_for_them(trouble, unharmed):
+    recipe = Recipe(width=300, callbacks=(Confined("on_train_begin"),), checkpoint_freq=0, epochs=3)
+    training = trouble(2, recipe, snapshot_seconds="0.01")
+    training.suffer()
+    with pytest.raises(OSError, match=r"the checkpoint .*could not be written: File too large"):
+        training.finish()
+    assert "no snapshot could be written" in training._written(1, "stderr")
+    assert any("failed at step 9" in line for line in training.history()), "it came to the end, where it is saved"
+    assert list((training.tmp / "result" / "checkpoint").rglob("*.tmp")) == []
+    assert training.half_written() == []
+
+
+def test_a_loader_process_is_killed_and_its_worker_with_it(trouble, unharmed):
+    training = trouble(2, Recipe(threads=1))
+    training.suffer()
+    training.wait_for_step(3)
+    os.kill(random.choice(loaders_of(training, 2)), signal.SIGKILL)
+    training.wait(lambda: training.spawned() == 3, "a worker instead of the one that cannot load")
+    training.finish()
+    training.check(unharmed(training.recipe), begun=1)
+    assert training.exits()[2] != 0
+    assert "a process that loads data" in training._written(2, "stderr")
+
+
+def loaders_of(training: Trouble, worker: int) -> list[int]:
+    """Process numbers of a worker's loaders."""
+    pid = training.workers[worker].pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
