@@ -12,6 +12,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from support import PATIENCE
 
@@ -60,7 +61,7 @@ class FakeRunner:
     #: Seconds that the whole training may take.
     patience = PATIENCE
     #: What the job was submitted with (--msd-attr). A loaded machine is no reason to suspect a worker.
-    attributes: dict[str, str] = {"hang_seconds": "120"}
+    attributes: ClassVar[dict[str, str]] = {"hang_seconds": "120"}
 
     def __init__(self, tmp: Path, slots: int, max_workers: int | None = None) -> None:
         self.tmp = tmp
@@ -176,7 +177,7 @@ class FakeRunner:
 
     def _watch(self, number: int) -> None:
         worker = self.workers[number]
-        code = wait_for(worker)
+        code = wait_for(worker, self.patience)
         killed = -code if code < 0 else None
         self._tell({
             "event": "exited",
@@ -194,10 +195,10 @@ class FakeRunner:
             return
 
 
-def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess) -> int:
+def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess, patience: float = PATIENCE) -> int:
     """Exit code of a worker, negative for a signal; fails when it does not end."""
     if isinstance(worker, subprocess.Popen):
-        return worker.wait(PATIENCE)
-    worker.join(PATIENCE)
+        return worker.wait(patience)
+    worker.join(patience)
     assert worker.exitcode is not None, "the worker does not end"
     return worker.exitcode
