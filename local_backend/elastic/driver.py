@@ -52,6 +52,8 @@ class Request:
     checkpoint_freq: int
     seed: int
     mode: str | None = None
+    #: (epoch, most workers of the job) → most workers in that epoch.
+    scaleup: Callable[[int, int], Any] | None = None
 
 
 @dataclass(frozen=True)

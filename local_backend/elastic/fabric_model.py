@@ -58,7 +58,8 @@ class FabricModel:
 
         `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
         `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, run in the
-        workers. `keras_custom_objects` and `scaleup_function` have no effect. Raises TypeError and ValueError.
+        workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch, counted from 0; `train` calls
+        it, here, for all epochs before the first. `keras_custom_objects` has no effect. Raises TypeError and ValueError.
         """
         _warn_unknown("FabricModel", unknown)
         _check_core(model, datasets_function, loss_function, optimizer)
@@ -69,6 +70,7 @@ class FabricModel:
         ):
             if function is not None:
                 _check_callable(name, function)
+        self._scaleup = scaleup_function
         self._driver_logger = _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
         self._job = Job(
             model=model,
@@ -133,6 +135,7 @@ class FabricModel:
             checkpoint_freq=_whole("checkpoint_freq", checkpoint_freq, 0),
             seed=torch.initial_seed(),
             mode=_mode(mode),
+            scaleup=self._scaleup,
         )
         driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
 
