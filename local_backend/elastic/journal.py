@@ -23,6 +23,7 @@ class Journal:
         handler.setFormatter(logging.Formatter("%(asctime)s - root - %(levelname)s - %(message)s"))
         self._log.addHandler(handler)
         self._meter, self._tests = Meter(), Meter()
+        self._training = False
         self.count = 0
 
     def say(self, text: str) -> None:
@@ -59,12 +60,25 @@ class Journal:
                 Values(metrics["loss"], self._tests.accuracy, number, metrics, number, epoch, workers)
             )
 
+    def members(self, generation: int, members: tuple[int, ...]) -> None:
+        """Who takes part from now on."""
+        self.say(f"new communicate id {generation}")
+        self.say("------cluster begin-------")
+        for member in members:
+            self.say(f"worker-{member}")
+        self.say("------cluster end-------")
+
     def begin_training(self) -> None:
+        self._training = True
         self.say("--------START TRAINING--------")
         if self._hooks:
             self._hooks.train_begin()
 
     def end_training(self) -> None:
+        """The training is over, at least for this worker; does nothing if it had not begun, or ended before."""
+        if not self._training:
+            return
+        self._training = False
         if self._hooks:
             self._hooks.train_end()
         if self._blocks:

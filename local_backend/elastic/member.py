@@ -155,6 +155,7 @@ class Member:
                         self._link.send({"op": "broken", "generation": self._generation})
                     break
             else:
+                self._journal.end_training()
                 return
 
     def _obey(self, order: Message, blob: bytes) -> Order:
@@ -196,8 +197,7 @@ class Member:
 
     def _greet(self, members: tuple[int, ...]) -> None:
         journal = self._journal
-        names = ", ".join(f"worker-{member}" for member in members)
-        journal.say(f"new communicate id {self._generation}: {names}")
+        journal.members(self._generation, members)
         if not self._begun:
             self._begun = True
             journal.say(f"grad size {self._trainer.layout.gradient_size}")

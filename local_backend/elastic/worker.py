@@ -6,6 +6,8 @@ The main script does not run here; functions and classes of it arrive by value, 
 from __future__ import annotations
 
 import atexit
+import gc
+import io
 import os
 import sys
 from contextlib import suppress
@@ -64,16 +66,25 @@ def _find_modules(path: list[str]) -> None:
 def main() -> NoReturn:
     """The entry of a worker process; how to find the hub is in the environment. Does not return.
 
-    What was registered to run at the end runs, but the interpreter is not taken apart: that takes a second or more, for
-    which the slot would not be free, and torch's threads are in danger meanwhile.
+    What was registered to run at the end runs, and what was written to files gets there, but the interpreter is not
+    taken apart: that takes a second or more, for which the slot would not be free, and torch's threads are in danger
+    meanwhile.
     """
     code = _run()
     try:
         atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        _flush()
     finally:
         os._exit(code)
+
+
+def _flush() -> None:
+    """All files that user code has left open, too."""
+    files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+    for file in [*files, sys.stdout, sys.stderr]:
+        with suppress(Exception):
+            if file.writable():
+                file.flush()
 
 
 def _run() -> int:

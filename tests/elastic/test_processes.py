@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from churn import Training
 from fake_runner import FakeRunner
 from scripts import lay_out, plain
 
@@ -254,3 +255,71 @@ def test_a_stranger_without_the_key_is_not_let_in():
         assert answer(hello) is None, "a key is good for one connection"
     finally:
         server.close()
+
+
+LEAVERS = """
+import os, time
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset, default_collate
+from callbacks import Callback
+from fabric_model import FabricModel
+
+result = os.environ["RESULT_DIR"]
+
+class Lines:
+    # Never flushed, never closed.
+    def _write(self, text):
+        if not hasattr(self, "file"):
+            self.file = open(os.path.join(result, "lines-" + os.environ["DLI_WORKER_NUMBER"]), "w")
+        self.file.write(text + "\\n")
+
+    def on_train_begin(self):
+        self._write("begin")
+
+    def log_train_metrics(self, loss, acc, completed_batch, worker=0):
+        self._write(str(completed_batch))
+
+    def on_train_end(self):
+        self._write("end")
+
+class Once(Callback):
+    def on_train_end(self):
+        open(os.path.join(result, "ended-" + os.environ["DLI_WORKER_NUMBER"]), "w")
+
+def collate(samples):
+    if not os.path.exists(os.path.join(result, "hurry")):
+        time.sleep(0.02)
+    return default_collate(samples)
+
+data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
+model = nn.Linear(4, 3)
+FabricModel(model, lambda: (data, data), F.cross_entropy, torch.optim.SGD(model.parameters(), 0.1), worker_logger=Lines(),
+            driver_logger=object(), user_callback=[Once()], fn_batch_collate=collate).train(40, 8, 2)
+"""
+
+
+def test_what_a_worker_that_leaves_has_logged(tmp_path):
+    training = Training(tmp_path, 2)
+    (training.code / "train.py").write_text(LEAVERS)
+    training.begin()
+    try:
+        training.wait_for_step(2)
+        training.resize(1)
+        training.wait(lambda: training.alive() == [1], "the leaver ends")
+        ended = training.finish()
+    finally:
+        training.abort()
+    assert ended.returncode == 0, ended.stderr
+    for worker in (1, 2):
+        first, *batches, last = (tmp_path / "result" / f"lines-{worker}").read_text().splitlines()
+        assert (first, last) == ("begin", "end")
+        assert batches == [str(n) for n in range(1, len(batches) + 1)]
+        assert len(batches) >= 2
+    assert [path.name for path in (tmp_path / "result").glob("ended-*")] == ["ended-1"], "the training goes on"
+    log = [line.split(" - ", 3)[-1] for line in ended.worker_stderr[1].splitlines()]
+    begins = [i for i, line in enumerate(log) if line == "------cluster begin-------"]
+    clusters = [log[i + 1 : log.index("------cluster end-------", i)] for i in begins]
+    assert clusters == [["worker-1", "worker-2"], ["worker-1"]]
+    assert [log[i - 1].rsplit(" ", 1)[0] for i in begins] == ["new communicate id"] * 2
