@@ -335,6 +335,29 @@ def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
     assert recovered.endswith(f"from the snapshot of step {kept.version // 4}")
 
 
+def test_a_newcomer_that_was_called_and_loses_its_slot_comes_and_goes_again_in_peace():
+    world = World(course(), 0, slots=2, samples=300)
+    world.until(lambda: world.committed == 3)
+    world.allocate(("a", "b", "c"))
+    world.until(lambda: world.state.crew.called)
+    world.allocate(("a", "b"))
+    assert world.doomed == set()
+    world.run()
+    assert world.state.crew.deaths == world.state.breaks == 0
+
+
+def test_that_a_worker_has_left_counts_only_when_it_was_to_leave():
+    world = World(course(), 0, slots=3, samples=300)
+    world.until(lambda: world.committed == 3)
+    assert hub.step(world.state, Left(1)) == (world.state, ())
+    world.allocate(("b", "c"))
+    assert world.state.crew.pending is not None and not world.state.crew.confirmed
+    assert hub.step(world.state, Left(1)) == (world.state, ())
+    world.until(lambda: world.state.crew.confirmed)
+    state, _ = hub.step(world.state, Left(1))
+    assert state.members == (2, 3)
+
+
 def parking(seed=0):
     """Workers 1 to 3 are to be parked; one of them has left its generation already and keeps the state."""
     world = World(course(), seed, Weather(snapshot=0.0), samples=300)
