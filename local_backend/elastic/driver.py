@@ -30,6 +30,7 @@ from local_backend.elastic.member import Terms
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
+from local_backend.elastic.scaleup import limits
 from local_backend.elastic.surroundings import choose_device, thread_count
 from local_backend.elastic.worker import serve
 
@@ -75,7 +76,7 @@ class Options:
         default = "fast" if torch.cuda.is_available() else "exact"
         mode = request.mode or attributes.get("mode") or default
         if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+            raise ValueError(f"the attribute mode must be one of {', '.join(MODES)}, not {mode!r}")
         window = _number(attributes, "window", 8, "of steps, whole and above 0", lambda v: v >= 1 and v % 1 == 0)
         return cls(
             mode,
@@ -128,6 +129,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         validation_freq=request.validation_freq,
         checkpoint_freq=request.checkpoint_freq,
         test_chunk=max(1, 2 * job.loader_threads),
+        limits=limits(request.scaleup, job.epochs, most),
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
     with job.put_back():

@@ -96,6 +96,8 @@ def test_an_optimizer_of_another_model_is_refused():
         ({"num_dataloader_threads": -1}, ValueError, "num_dataloader_threads must be at least 0"),
         ({"validation_freq": -1}, ValueError, "validation_freq must be at least 0"),
         ({"effective_batch_size": 0}, ValueError, "effective_batch_size must be at least 1"),
+        ({"mode": "swift"}, ValueError, "mode must be one of exact, fast, async, not 'swift'"),
+        ({"mode": 1}, ValueError, "mode must be one of exact, fast, async, not 1"),
         ({"engines_number": 2, "effective_batch_size": 8}, ValueError, "either engines_number or effective_batch"),
     ],
 )

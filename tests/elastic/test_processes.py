@@ -295,8 +295,9 @@ def collate(samples):
 
 data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 3)
 model = nn.Linear(4, 3)
-FabricModel(model, lambda: (data, data), F.cross_entropy, torch.optim.SGD(model.parameters(), 0.1), worker_logger=Lines(),
-            driver_logger=object(), user_callback=[Once()], fn_batch_collate=collate).train(40, 8, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+FabricModel(model, lambda: (data, data), F.cross_entropy, optimizer, worker_logger=Lines(), driver_logger=object(),
+            user_callback=[Once()], fn_batch_collate=collate).train(40, 8, 2)
 """
 
 
