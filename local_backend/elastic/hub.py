@@ -59,7 +59,7 @@ def begin(
     if kept is not None and kept.version // 4 > committed:
         kept = None
     shards = shard_count(course.step_samples, course.batch)
-    crew = Crew(min(course.workers, shards), shards, spawned=next_worker - 1)
+    crew = Crew(course.most(epoch), shards, spawned=next_worker - 1)
     return State(course, crew, kept=kept, committed=committed, epoch=epoch)
 
 
@@ -85,7 +85,8 @@ def _staff(state: State) -> Outcome:
     """Processes on all slots; at the end as they are."""
     if state.phase is Phase.FINISHING and state.members:
         return state, ()
-    return with_crew(state, membership.staff(state.crew, asdict(state.plan) if state.plan else None))
+    crew = replace(state.crew, most=state.course.most(state.epoch))
+    return with_crew(state, membership.staff(crew, asdict(state.plan) if state.plan else None))
 
 
 def _gather(state: State) -> Outcome:

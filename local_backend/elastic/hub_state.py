@@ -10,7 +10,7 @@ from typing import Any
 from local_backend.elastic import membership
 from local_backend.elastic.events import Action, BatchResult, Fail, Failed, Kept
 from local_backend.elastic.membership import Crew, Stage
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import Plan, shard_count
 
 
 class Phase(Enum):
@@ -35,6 +35,13 @@ class Course:
     checkpoint_freq: int
     #: Validation batches handed out at a time.
     test_chunk: int = 1
+    #: Most workers in each epoch, () for the same in all.
+    limits: tuple[int, ...] = ()
+
+    def most(self, epoch: int) -> int:
+        """Workers that can have something to do in an epoch."""
+        limit = self.limits[min(epoch, len(self.limits) - 1)] if self.limits else self.workers
+        return min(self.workers, limit, shard_count(self.step_samples, self.batch))
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,12 @@ class State:
     out: tuple[int, ...] = ()
     #: Those who have left a generation that goes on without them, and wait to be let go.
     leavers: frozenset[int] = frozenset()
-    #: Where training was last broken off, and how many times.
-    broken_at: int = -1
+    #: Where training was last broken off (steps committed, steps that some member had applied), and how many times.
+    broken_at: tuple[int, int] = (-1, -1)
     breaks: int = 0
+    #: The steps that were committed when all members were lost, and how many times that happened.
+    lost_at: int = -1
+    losses: int = 0
     #: Members meet again after a break; deaths of which is heard meanwhile belong to it.
     meeting: bool = False
 

@@ -149,7 +149,7 @@ def _terms(course: Course, mode: str, job: Job) -> dict[str, Any]:
     shapes = [[list(parameter.shape), str(parameter.dtype)] for parameter in parameters]
     kind = f"{type(job.optimizer).__module__}.{type(job.optimizer).__qualname__}"
     terms = asdict(course)
-    del terms["workers"]
+    del terms["workers"], terms["limits"]
     return {**terms, "mode": mode, "shapes": shapes, "optimizer": kind}
 
 
