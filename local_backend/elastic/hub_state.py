@@ -90,10 +90,10 @@ class State:
     out: tuple[int, ...] = ()
     #: Those who have left a generation that goes on without them, and wait to be let go.
     leavers: frozenset[int] = frozenset()
-    #: Where training was last broken off (steps committed, steps that some member had applied), and how many times.
+    #: Steps that were committed when training was last broken off, and the step that it was at; and how many times.
     broken_at: tuple[int, int] = (-1, -1)
     breaks: int = 0
-    #: The steps that were committed when all members were lost, and how many times that happened.
+    #: What was committed when all members were lost, and how many times that happened.
     lost_at: int = -1
     losses: int = 0
     #: Members meet again after a break; deaths of which is heard meanwhile belong to it.

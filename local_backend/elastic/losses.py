@@ -72,8 +72,8 @@ def _without(state: State, worker: int, why: str) -> Outcome:
         if not member:
             return state, ()
         # Members are not replaced at the end, so their deaths are few, unless all are dead and training is resumed.
-        last = len(state.alive) == 0
-        return then(_count(state, f"worker-{worker} {why}") if last else (state, ()), unfinished)
+        why = f"worker-{worker} {why}"
+        return then((state, ()) if state.alive else _count_loss(state, why), unfinished)
     if member or called:
         return _regroup(state, f"worker-{worker} {why}")
     if pending is not None and worker in pending.members:
@@ -81,13 +81,28 @@ def _without(state: State, worker: int, why: str) -> Outcome:
     return state, ()
 
 
-def _count(state: State, why: str) -> Outcome:
-    """Training was broken off; too often at one step, and the job fails."""
-    breaks = state.breaks + 1 if state.broken_at == state.committed else 1
-    state = replace(state, broken_at=state.committed, breaks=breaks)
-    if breaks < BREAKS:
+def _count_break(state: State, why: str) -> Outcome:
+    """Training was broken off; too often at one step, and the job fails.
+
+    After a recovery steps that are committed are done again, and getting on with these counts.
+    """
+    peers = state.crew.peers
+    at = min(state.committed, max(peers[worker].applied for worker in state.members if worker in peers))
+    breaks = state.breaks + 1 if state.broken_at == (state.committed, at) else 1
+    return _unless(breaks, at, why, replace(state, broken_at=(state.committed, at), breaks=breaks))
+
+
+def _count_loss(state: State, why: str) -> Outcome:
+    """All members are lost, which throws training back: only what is committed counts as getting on."""
+    at = state.committed
+    losses = state.losses + 1 if state.lost_at == at else 1
+    return _unless(losses, at, why, replace(state, lost_at=at, losses=losses))
+
+
+def _unless(times: int, at: int, why: str, state: State) -> Outcome:
+    if times < BREAKS:
         return state, ()
-    return fail(state, f"{why}; training was broken off {breaks} times at step {state.committed} and did not get on")
+    return fail(state, f"{why}; training was broken off {times} times at step {at} and did not get on")
 
 
 def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
@@ -97,8 +112,11 @@ def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
     one break. Members are not replaced before they have met, so these deaths are few.
     """
     known = explained and state.meeting
-    counted = (state, ()) if known else _count(state, why)
-    return then(counted, lambda s: _meet(replace(s, meeting=True)))
+    return then(
+        (state, ()) if known else _count_break(state, why),
+        lambda s: (s, ()) if s.alive else _count_loss(s, why),
+        lambda s: _meet(replace(s, meeting=True)),
+    )
 
 
 def _meet(state: State) -> Outcome:
