@@ -12,7 +12,8 @@ from trouble import CRASHED, KILLED, Recipe
 #: A training that ends soon, and its last step.
 SHORT, LAST = Recipe(epochs=2, pace=0.0), 5
 
-#: point:step at which a member is lost in the middle of the training.
+#: point:step at which a member is lost in the middle of the training. The first worker writes files, and may come too
+#: late to validate.
 INSTANTS = (
     "before-reduce:0", "before-reduce:4", "mid-reduce:4", "after-reduce:4", "mid-apply:4", "callbacks:0", "callbacks:2",
     "boundary:5", "validating:5",
@@ -26,10 +27,12 @@ CHOSEN = {
 
 def cells(rows: Iterable[tuple], chosen: set) -> list:
     """Those that are not chosen are slow."""
-    return [pytest.param(*row, marks=[] if row in chosen else pytest.mark.slow) for row in rows]
+    return [pytest.param(*row, marks=[] if row in chosen else pytest.mark.slow) for row in sorted(rows)]
 
 
-@pytest.mark.parametrize(("instant", "worker"), cells(itertools.product(INSTANTS, (1, 2)), CHOSEN))
+@pytest.mark.parametrize(
+    ("instant", "worker"), cells(set(itertools.product(INSTANTS, (1, 2))) - {("validating:5", 1)}, CHOSEN)
+)
 def test_a_member_is_killed_and_replaced(trouble, unharmed, instant, worker):
     training = trouble(2)
     point, step = instant.split(":")
@@ -159,13 +162,17 @@ def test_one_of_those_that_are_parked_dies_and_the_other_keeps_the_state(trouble
     assert training.result() == unharmed(training.recipe)
 
 
-@pytest.mark.parametrize(("point", "worker"), cells(
-    itertools.product(("callbacks", "checkpoint-rename", "validating", "boundary", "finishing"), (1, 2)),
-    {("callbacks", 1), ("checkpoint-rename", 1), ("finishing", 1), ("finishing", 2), ("boundary", 1)},
-))
+#: Where the work of the end is lost.
+ENDING = {
+    ("callbacks", 1), ("callbacks", 2), ("boundary", 1), ("boundary", 2), ("checkpoint-rename", 1), ("validating", 2),
+    ("finishing", 1), ("finishing", 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("point", "worker"), cells(ENDING, ENDING - {("callbacks", 2), ("boundary", 2), ("validating", 2)})
+)
 def test_a_worker_dies_at_the_end(trouble, unharmed, point, worker):
-    if (point, worker) == ("checkpoint-rename", 2):
-        pytest.skip("the first worker writes")
     training = trouble(2, SHORT)
     training.suffer(f"{point}:{worker}:{LAST}:kill")
     training.finish()
