@@ -243,11 +243,20 @@ def settle_and_kill(world):
 
 
 def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
-    world = World(course(), 0)
+    world = World(course(6, step_samples=32), 0, slots=6)
     for _ in range(losses.BREAKS - 1):
         settle_and_kill(world)
         assert world.of(Fail) == []
     settle_and_kill(world)
+    (fail,) = world.of(Fail)
+    assert "broken off 3 times at step 0" in fail.reason
+
+
+def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fails():
+    world = World(course(), 0, slots=1)
+    for _ in range(losses.BREAKS):
+        assert world.of(Fail) == []
+        settle_and_kill(world)
     (fail,) = world.of(Fail)
     assert "broken off 3 times at step 0" in fail.reason
 
