@@ -84,8 +84,8 @@ class Member:
         """Take part until the hub says that it is over. Raises what user code raises, EngineError, HubGone."""
         self._control.start(self._device)
         try:
-            self._prepare()
-            self._serve()
+            if self._prepare():
+                self._serve()
         finally:
             self._control.close()
             self._drop_group()
@@ -95,10 +95,12 @@ class Member:
 
     # --- before the first generation
 
-    def _prepare(self) -> None:
-        """Load the data sets, move the model, and get warm where others train already."""
+    def _prepare(self) -> bool:
+        """Load the data sets, move the model, and get warm where others train already; False when all is over before."""
         journal, job, terms = self._journal, self._job, self._terms
-        order, _ = self._control.order("load")
+        order, _ = self._control.order("load", "bye")
+        if order["op"] == "bye":
+            return False
         self._control.phase = "loading"
         faults.at("loading")
         journal.say("create dataset")
@@ -131,6 +133,7 @@ class Member:
             self._warm_up()
         self._link.send({"op": "ready", "samples": len(train_set), "test_batches": test_batches})
         faults.at("ready")
+        return True
 
     def _warm_up(self) -> None:
         """Two steps alone, which leave no trace: compilers, allocators and thread pools are ready afterwards."""
