@@ -75,7 +75,9 @@ def step(state: State, event: Event) -> Outcome:
 
 def arrange(state: State) -> Outcome:
     """What the state allows, without any event."""
-    return then((state, ()), *_RULES)
+    arranged = then((state, ()), *_RULES)
+    # A new epoch may have a limit of its own.
+    return arranged if arranged[0].epoch == state.epoch else then(arranged, *_RULES)
 
 
 # --- rules

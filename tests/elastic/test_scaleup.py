@@ -54,8 +54,15 @@ def test_a_job_warms_up_on_one_worker_and_shrinks_again(tmp_path, result_dir):
     hurry = tmp_path / "now"
     hurry.touch()
     expected = train(build, str(hurry))
-    results = []
-    training = Resident(tmp_path / "job", 3, lambda: results.append(train(build, str(training.tmp / "result/hurry"))))
+    epochs, results = [], []
+
+    class Noting(Resident):
+        def on_message(self, message):
+            if message["op"] == "spawn":
+                epochs.append(self.status.get("epoch", 0))
+            super().on_message(message)
+
+    training = Noting(tmp_path / "job", 3, lambda: results.append(train(build, str(training.tmp / "result/hurry"))))
     training.begin()
     try:
         training.wait_for_step(1)
@@ -66,3 +73,6 @@ def test_a_job_warms_up_on_one_worker_and_shrinks_again(tmp_path, result_dir):
     finally:
         training.abort()
     assert results == [expected]
+    # Counted from 1 here: the third one has not begun when its workers are started.
+    assert len(epochs) == 3
+    assert max(epochs) <= 2
