@@ -64,8 +64,8 @@ def train(build: Callable[[], Case], hurry: str) -> tuple[str, list[Any]]:
     case = build()
     rows = Rows()
     fabric = FabricModel(
-        case.model, case.datasets or plain_data, case.loss, case.optimizer, driver_logger=rows, fn_batch_collate=Paced(hurry),
-        **case.extras,
+        case.model, case.datasets or plain_data, case.loss, case.optimizer, driver_logger=rows,
+        fn_batch_collate=Paced(hurry), **case.extras,
     )
     fabric.train(EPOCHS, 4, 3, validation_freq=10, checkpoint_freq=0)
     return fingerprint(case), rows.rows
