@@ -59,7 +59,7 @@ class FabricModel:
         `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
         `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, run in the
         workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch, counted from 0; `train` calls
-        it, here, for all epochs before the first. `keras_custom_objects` has no effect. Raises TypeError and ValueError.
+        it, here, for all epochs before the first. `keras_custom_objects` has no effect. Raises TypeError, ValueError.
         """
         _warn_unknown("FabricModel", unknown)
         _check_core(model, datasets_function, loss_function, optimizer)
