@@ -109,7 +109,8 @@ class Reporter:
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
         self._samples = epochs * plan.samples + min(steps * plan.step_samples, plan.samples)
-        self._iterations = epochs * plan.batches_per_epoch
+        # The present epoch may be all there, for its boundary is not behind us.
+        self._iterations = (committed - len(rows)) // plan.steps_per_epoch * plan.batches_per_epoch
         for results in rows:
             for result in results:
                 self._meter.add(result)
