@@ -85,14 +85,18 @@ class Layout:
 
     def hand_back(self, gradients: Gradients) -> Gradients:
         """Have the next backward pass add to these gradients itself, while the new ones are in the processor's cache;
-        it makes the same additions. Returns those that it cannot add to: of another type, or sparse ones, whose
-        elements it would add one by one."""
+        it makes the same additions. Returns those that it must not add to: of another type; sparse ones, whose
+        elements it would add one by one; those that it adds up in several parts, as reentrant checkpoints do; and those
+        that a hook of the user's changes once they are added."""
         left: Gradients = []
         for i, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
-            possible = gradient is not None and gradient.dtype == parameter.dtype and i not in self._sparse
-            if possible:
+            plain = i not in self._sparse and not parameter._post_accumulate_grad_hooks
+            # One addition leaves what was never changed in place.
+            if gradient is None or gradient.dtype != parameter.dtype or gradient._version or not plain:
+                left.append(gradient)
+            else:
                 parameter.grad = gradient
-            left.append(None if possible else gradient)
+                left.append(None)
         return left
 
     def gradients(self, weight: float) -> Gradients:

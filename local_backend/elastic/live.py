@@ -12,11 +12,11 @@ import pickle
 from collections.abc import Iterable
 from typing import Any
 
-import cloudpickle
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from local_backend.elastic import pickles
 from local_backend.elastic.job import Job
 
 
@@ -84,7 +84,7 @@ def own(tensor: Tensor, device: torch.device, strides: tuple[int, ...] | None = 
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=device).copy_(tensor.detach())
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(pickles.Pickler):
     def __init__(self, file: io.BytesIO, live: Live, tensors: list[Tensor]) -> None:
         super().__init__(file)
         self._name = live.name
