@@ -96,7 +96,7 @@ class Member:
     # --- before the first generation
 
     def _prepare(self) -> bool:
-        """Load the data sets, move the model, and get warm where others train already; False when all is over before."""
+        """Load the data sets, move the model, get warm where others train already; False when all is over before."""
         journal, job, terms = self._journal, self._job, self._terms
         order, _ = self._control.order("load", "bye")
         if order["op"] == "bye":
