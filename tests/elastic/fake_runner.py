@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -135,7 +136,8 @@ class FakeRunner:
         return (self.tmp / f"worker-{worker}.{stream}").read_text()
 
     def _serve(self) -> None:
-        with self._channel.makefile("r") as lines:
+        # A driver that is killed may not have read all that we said.
+        with suppress(ConnectionResetError), self._channel.makefile("r") as lines:
             for line in lines:
                 message = json.loads(line)
                 self.messages.append(message)

@@ -1,9 +1,11 @@
 """Training goes on after the death of all workers, of the driver, and without slots; with the same result."""
 
+import json
 from pathlib import Path
 
 import pytest
 from churn import Training
+from support import eventually
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,50 @@ def test_a_new_driver_goes_on_where_one_was_killed(training, undisturbed):
     assert logged > 0
     assert as_undisturbed(training, undisturbed)
     assert any("from the snapshot" in line for line in training.history())
+
+
+#: Where all workers stop before the driver is killed, and the steps that are committed then. An epoch has five.
+MOMENTS = [
+    ("before-reduce:17", 16), ("callbacks:14", 14), ("boundary:14", 14), ("validating:14", 15),
+    ("checkpoint-rename:24", 25), ("finishing:59", 60),
+]
+
+
+@pytest.mark.parametrize(
+    ("moment", "done"),
+    [pytest.param(*m, marks=[] if m[0].startswith("validating") else pytest.mark.slow) for m in MOMENTS],
+)
+def test_a_driver_is_killed_at_a_chosen_moment(tmp_path, undisturbed, moment, done):
+    training = Training(tmp_path, 2)
+    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    point, step = moment.split(":")
+    (tmp_path / "result" / "hurry").touch()
+    training.begin(ELASTIC_FAULT=f"{point}:1:{step}:stop,{point}:2:{step}:stop")
+    try:
+        training.wait_for_workers(2)
+        eventually(lambda: "T" in states(training), "a worker stops")
+        eventually(lambda: recorded(training) >= done, "all steps so far are on record")
+        assert training.kill_driver().returncode == -9
+        training.begin()
+        outcome = training.finish()
+    finally:
+        training.abort()
+    assert outcome.returncode == 0, outcome.stderr
+    assert as_undisturbed(training, undisturbed)
+
+
+def states(training: Training) -> set[str]:
+    """States of the workers' processes, as in /proc."""
+    stats = [Path(f"/proc/{training.workers[worker].pid}/stat") for worker in training.alive()]
+    return {path.read_text().rpartition(")")[2].split()[0] for path in stats}
+
+
+def recorded(training: Training) -> int:
+    """Steps that are on record."""
+    (path,) = (training.tmp / "result" / "checkpoint").rglob("steps.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    begun = [line["committed"] for line in lines if "committed" in line]
+    return sum(begun[-1:]) + sum("results" in line for line in lines)
 
 
 def test_nothing_is_left_in_the_checkpoint_folder_when_the_driver_has_ended(training):
