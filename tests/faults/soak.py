@@ -2,8 +2,9 @@
 
     python tests/faults/soak.py --minutes 30 [--seed 1] [--workers 4] [--json]
 
-Runs trainings of some minutes each with real worker processes. Prints what happened every minute; exits with 1 when a
-result differs or a training fails. Not part of the test suite: `tests/elastic/test_faults.py` is.
+Runs trainings of some minutes each with real worker processes. In every other one the first worker is spared, to see
+what hundreds of generations leave behind in a process. Prints what happened every minute; exits with 1 when a result
+differs or a training fails. Not part of the test suite: `tests/elastic/test_churn.py` is.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Counts:
     parked: int = 0
     differing: int = 0
     failed: int = 0
-    #: Of each training: (seconds, MB, threads, descriptors) of the driver, from time to time.
+    #: Of each training: (seconds, MB, threads, descriptors) of the driver, and of its oldest worker, from time to time.
     driver: list[list[tuple[int, float, int, int]]] = field(default_factory=list)
+    oldest: list[list[tuple[int, float, int, int]]] = field(default_factory=list)
     #: Files in /dev/shm, at the beginning and now.
     shared_memory: tuple[int, int] = (0, 0)
 
@@ -54,17 +56,23 @@ def shared_files() -> int:
     return len(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else 0
 
 
-def sample(process: psutil.Process, since: float) -> tuple[int, float, int, int]:
-    """Seconds, memory, threads and descriptors of a process now."""
-    with process.oneshot():
-        memory = round(process.memory_info().rss / 2**20, 1)
-        return int(time.monotonic() - since), memory, process.num_threads(), process.num_fds()
+def sample(pid: int) -> tuple[int, float, int, int]:
+    """Age, memory, threads and descriptors of a process now; zeros when it has ended."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            memory = round(process.memory_info().rss / 2**20, 1)
+            return int(time.time() - process.create_time()), memory, process.num_threads(), process.num_fds()
+    except psutil.NoSuchProcess:
+        return 0, 0.0, 0, 0
 
 
 class Trouble:
     """Makes trouble for one training until its time is over."""
 
-    def __init__(self, training: Training, workers: int, dice: random.Random, counts: Counts) -> None:
+    def __init__(self, training: Training, workers: int, dice: random.Random, counts: Counts, spared: int) -> None:
+        """`spared`: a worker that nothing is done to; 0 for none."""
+        self._spared = spared
         self._training = training
         self._workers = workers
         self._dice = dice
@@ -74,7 +82,8 @@ class Trouble:
         """One misfortune, and training goes on after it."""
         training, dice = self._training, self._dice
         before = training.status.get("step", 0)
-        kind = dice.choices(["kill", "kills", "stop", "resize", "both", "park"], [45, 5, 1, 40, 8, 1])[0]
+        kinds = {"kill": 45, "kills": 5, "stop": 1, "resize": 40, "both": 8, "park": 0 if self._spared else 1}
+        (kind,) = dice.choices([*kinds], [*kinds.values()])
         if kind in ("kill", "both"):
             self._kill(1)
         elif kind == "kills":
@@ -89,16 +98,19 @@ class Trouble:
             self._counts.resizes += 1
         training.wait_for_step(before + 1 + dice.randrange(8))
 
+    def _victims(self) -> list[int]:
+        return [worker for worker in self._training.alive() if worker != self._spared]
+
     def _kill(self, count: int) -> None:
-        alive = self._training.alive()
+        alive = self._victims()
         for worker in self._dice.sample(alive, min(count, len(alive))):
             self._training.kill(worker)
             self._counts.kills += 1
 
     def _stop(self) -> None:
-        """Stop one of several; it is found and killed."""
-        deaths, alive = self._training.status.get("deaths", 0), self._training.alive()
-        if len(alive) > 1:
+        """Stop one of several members; it is found and killed."""
+        deaths, alive = self._training.status.get("deaths", 0), self._victims()
+        if alive and 1 < len(self._training.alive()) == self._training.status["workers"]:
             self._training.kill(self._dice.choice(alive), signal.SIGSTOP)
             self._counts.stops += 1
             self._training.wait(lambda: self._training.status["deaths"] > deaths, "a stopped worker is found")
@@ -126,14 +138,20 @@ def soak(training: Training, trouble: Trouble, seconds: float, steps: int, count
     began = said = time.monotonic()
     training.begin()
     training.wait_for_step(10)
-    driver, samples = psutil.Process(training.driver.pid), counts.driver[-1]
+
+    def look() -> None:
+        counts.driver[-1].append(sample(training.driver.pid))
+        counts.oldest[-1].append(sample(training.workers[min(training.alive(), default=1)].pid))
+        last = {"driver": counts.driver[-1][-1:], "oldest": counts.oldest[-1][-1:]}
+        print(json.dumps({**asdict(counts), **last}), file=sys.stderr, flush=True)
+
+    look()
     while time.monotonic() < began + seconds and training.status.get("step", 0) < steps - 200:
         trouble.one()
-        if not samples or time.monotonic() - said > 60:
+        if time.monotonic() - said > 60:
             said = time.monotonic()
-            samples.append(sample(driver, began))
-            print(json.dumps({**asdict(counts), "driver": samples[-1]}), file=sys.stderr, flush=True)
-    samples.append(sample(driver, began))
+            look()
+    look()
 
 
 def main() -> int:
@@ -154,9 +172,10 @@ def main() -> int:
     while time.monotonic() < end:
         counts.trainings += 1
         counts.driver.append([])
+        counts.oldest.append([])
         training = train(root / str(counts.trainings), epochs, dice.randint(1, asked.workers), asked.workers)
         try:
-            trouble = Trouble(training, asked.workers, dice, counts)
+            trouble = Trouble(training, asked.workers, dice, counts, spared=counts.trainings % 2)
             soak(training, trouble, min(each * 60, end - time.monotonic()), epochs * STEPS_PER_EPOCH, counts)
             outcome = training.finish()
             counts.failed += outcome.returncode != 0
