@@ -6,9 +6,11 @@ the same in every worker, loader process and order.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import signal
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -133,6 +135,7 @@ class Stream:
             self._loader = data_loader(self._source, self._feed, threads, private, pin_memory)
             self._batches = iter(self._loader)
             self._processes = [child for child in multiprocessing.active_children() if child not in others]
+            _streams.add(self)
             attention.hold_back_torch()
 
     def plan(self, wanted: Iterator[tuple[Label, list[Key]]]) -> None:
@@ -199,7 +202,7 @@ class Stream:
         """Receive the oldest batch given away; with none, give away as many as may be. False when there are none."""
         feed = self._feed
         assert self._loader is not None
-        with attention.paid(self._check):
+        with attention.paid(_check):
             if not feed.given:
                 iter(self._loader)
                 return bool(feed.given)
@@ -210,11 +213,16 @@ class Stream:
             self._loaded[label] = (went_well, outcome)
         return True
 
-    def _check(self) -> None:
-        """Raises LoaderLost when a loader process has ended."""
-        for process in self._processes:
-            if not process.is_alive():
-                raise LoaderLost(f"a process that loads data (pid {process.pid}) {_end(process.exitcode)}")
+
+#: Those that have loader processes.
+_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+def _check() -> None:
+    """Raises LoaderLost when a loader process has ended, of whatever stream: torch tells of all of them alike."""
+    for process in itertools.chain.from_iterable(stream._processes for stream in _streams):
+        if not process.is_alive():
+            raise LoaderLost(f"a process that loads data (pid {process.pid}) {_end(process.exitcode)}")
 
 
 def _end(code: int) -> str:

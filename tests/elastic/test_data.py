@@ -208,6 +208,27 @@ def test_a_loader_process_that_ends_while_its_batch_is_waited_for(stream_of):
         stream.take("a")
 
 
+class Kills(Noisy):
+    """Kills a process while a batch is waited for that never comes."""
+
+    def __init__(self, victim):
+        self.victim = victim
+
+    def __getitem__(self, index):
+        os.kill(self.victim, signal.SIGKILL)
+        signal.pause()
+
+
+def test_a_loader_process_of_another_stream_that_is_killed_while_a_batch_is_waited_for(stream_of):
+    others = multiprocessing.active_children()
+    stream_of(Noisy(), 1)
+    (victim,) = [child for child in multiprocessing.active_children() if child not in others]
+    stream = stream_of(Kills(victim.pid), 1)
+    stream.plan(iter([("a", [(0, 6)])]))
+    with pytest.raises(LoaderLost, match=rf"pid {victim.pid}\) was killed by signal 9: SIGKILL"):
+        stream.take("a")
+
+
 class Waits(Noisy):
     """Tells its process, then loads for ever."""
 
