@@ -18,10 +18,10 @@ BREAKS = 3
 def broken(state: State, event: Broken) -> Outcome:
     """Members lost each other, whoever is to blame; the dead are told apart by their own events."""
     crew, worker, generation = state.crew, event.worker, event.generation
-    if state.phase is Phase.FINISHING:
-        return state, ()
     if crew.peers[worker].stage is Stage.LEAVING:
         return (state, ()) if worker in state.parking else (state, (Send(worker, {"op": "bye"}),))
+    if state.phase is Phase.FINISHING:
+        return state, ()
     live = [crew.active, *([crew.pending] if crew.pending is not None and crew.confirmed else [])]
     within = any(generation == one.number and worker in one.members for one in live)
     behind = generation < crew.active.number and worker in crew.entering and not crew.told
