@@ -68,6 +68,24 @@ class Weather:
     faults: int = 10**6
 
 
+#: Kinds of misfortune.
+WEATHERS = {
+    "calm": Weather(),
+    "slots that come and go": Weather(resize=0.02),
+    "deaths": Weather(death=0.003),
+    "deaths in delicate moments": Weather(spite=0.03, resize=0.01, faults=8),
+    "broken connections": Weather(flake=0.004, death=0.001, resize=0.01),
+    "no slots": Weather(evict=0.01, resize=0.003, spite=0.02, flake=0.0005, faults=12),
+    "hangs": Weather(hang=0.002, resize=0.01),
+    "late messages": Weather(echo=0.03, death=0.003, massacre=0.0005, resize=0.01, spite=0.005),
+    "everything": Weather(
+        death=0.002, massacre=0.0004, hang=0.001, blame=0.0007, flake=0.001, spite=0.01, resize=0.01, no_start=0.03,
+        faults=15,
+    ),
+    "storm": Weather(death=0.01, massacre=0.001, hang=0.003, blame=0.003, resize=0.03, no_start=0.1, faults=40),
+}
+
+
 class World:
     """One job. `run` carries it to its end."""
 
