@@ -44,7 +44,12 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
             job = own or Job.loads(payload)
             job.publish_main()
             Member(number, link, job, terms, quiet=own is not None).run()
-    except (HubGone, LoaderLost):
+    except HubGone:
+        raise
+    except LoaderLost as error:
+        if own is None:
+            # Before the connection ends: the hub then ends this process at once.
+            print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         raise
     except (Exception, SystemExit) as error:
         summary, text, pickled = describe_exception(error)
@@ -92,7 +97,7 @@ def _run() -> int:
     number = int(os.environ["DLI_WORKER_NUMBER"])
     try:
         serve(number, os.environ["DLI_HUB_ADDRESS"], os.environ["DLI_HUB_KEY"])
-    except (HubGone, LoaderLost) as error:
+    except HubGone as error:
         print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
