@@ -278,7 +278,9 @@ class _Driver:
             self._step(event)
             for proposal in self._balance.heard(event, self._state, now):
                 self._step(proposal)
-        for consequence in self._liveness.check(self._state, time.monotonic()):
+        # A plain script is its own only worker: nobody waits for it, and user code may hold the interpreter for long.
+        watched = not self._launcher.in_process
+        for consequence in self._liveness.check(self._state, time.monotonic()) if watched else ():
             if isinstance(consequence, (events.Send, events.Kill)):
                 self._do(consequence)
             else:
