@@ -51,6 +51,29 @@ def test_a_worker_that_stops_is_found_and_replaced(trouble, unharmed, point, wor
     assert training.left == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", ["forming:3:*", "entering:3:*", "receiving:3:*", "mid-apply:3:*", "state-copy:1:*", "boundary:2:23",
+              "validating:2:23", "checkpoint-rename:1:23", "callbacks:2:23", "leaving:2:*", "keeping:*:*"],
+)
+def test_wherever_a_worker_stops_it_is_found(trouble, unharmed, fault):
+    """Where user code may take for ever, or nobody waits, it takes some 40 s until a stopped process is suspected."""
+    training = trouble(2, hang_seconds="1")
+    training.suffer(f"{fault}:stop")
+    training.wait_for_step(20)
+    if fault.startswith("leaving"):
+        training.allocate(1)
+    elif fault.startswith("keeping"):
+        training.allocate(0)
+    else:
+        training.allocate(3)
+    training.wait(lambda: KILLED in training.exits().values(), "the stopped one is killed")
+    training.allocate(3)
+    training.finish()
+    assert training.result() == unharmed(training.recipe)
+    assert training.left == []
+
+
 class Merciful(Trouble):
     """Does not kill when told to; the test does later."""
 

@@ -184,6 +184,8 @@ class Trouble(Resident):
         """For a test that has failed: no more workers, which ends the training."""
         self._over = True
         super().abort()
+        if self._thread.is_alive():
+            self.allocate(1)
         self._thread.join(PATIENCE)
 
     def _spawn(self, message: dict) -> None:
