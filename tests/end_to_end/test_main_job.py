@@ -103,5 +103,5 @@ def test_demo_needs_no_files(user) -> None:
 def test_other_samples(user, words: tuple[str, ...], expected: str) -> None:
     cut = words.index("--")
     done = user.run("--exec-start", *words[:cut], "--cs-datastore-meta", DATA, "--follow", *words[cut:], cwd=ROOT)
-    assert done.code == 0, done
+    assert done.code == 0, (done, user.run("--exec-trainlogs", "local-1").out)
     assert re.search(expected, done.out), done.out
