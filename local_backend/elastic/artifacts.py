@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import glob
 import os
-import queue
 import secrets
 import tempfile
-import threading
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -35,11 +33,6 @@ def model_dir() -> Path:
 def train_dir() -> Path:
     """Where the engine saves after epochs."""
     return model_dir() / "train"
-
-
-def checkpoint_dir() -> Path:
-    """CHECKPOINT_DIR: where the engine keeps what it needs to go on."""
-    return Path(os.environ.get("CHECKPOINT_DIR") or result_dir() / "checkpoint")
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any], fault_point: str = "") -> None:
@@ -103,52 +96,6 @@ def write_checkpoint(name: str, model_state: Any, optimizer_state: Any) -> None:
 def save_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, name: str) -> None:
     """Write a checkpoint now; see `write_checkpoint`."""
     write_checkpoint(name, frozen(model.state_dict()), frozen(optimizer.state_dict()))
-
-
-class ArtifactWriter:
-    """Writes checkpoints in the background, in order, so that training goes on."""
-
-    def __init__(self, written: Callable[[str], None] | None = None) -> None:
-        """`written(name)` is called in the background when a checkpoint is on disk."""
-        self._written = written
-        #: At most one waits behind the one that is being written: each holds a copy of the model.
-        self._waiting: queue.Queue[tuple[str, Any, Any] | None] = queue.Queue(1)
-        self._failure: Exception | None = None
-        threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
-
-    def save(self, name: str, model_state: Any, optimizer_state: Any) -> None:
-        """Have a checkpoint written. The state dicts must not change any more, see `frozen`.
-
-        Waits while two others are unfinished. Raises the first failure of those before; nothing more is written then.
-        """
-        self._raise()
-        self._waiting.put((name, model_state, optimizer_state))
-
-    def flush(self) -> None:
-        """Wait until everything is on disk. Raises the first failure, an OSError with the name of the file."""
-        self._waiting.join()
-        self._raise()
-
-    def close(self) -> None:
-        """End the thread, after what is still to be written."""
-        self._waiting.put(None)
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        while (checkpoint := self._waiting.get()) is not None:
-            try:
-                if self._failure is None:
-                    write_checkpoint(*checkpoint)
-                    if self._written is not None:
-                        self._written(checkpoint[0])
-            except Exception as error:
-                self._failure = error
-            finally:
-                del checkpoint
-                self._waiting.task_done()
 
 
 def _save(state: Any, file: BinaryIO) -> None:

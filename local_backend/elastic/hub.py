@@ -97,7 +97,7 @@ def _gather(state: State) -> Outcome:
     if state.phase is not Phase.GATHERING:
         return state, ()
     if crew.slots and not crew.usable:
-        return fail(state, "no worker could be started on any slot of the job; the launcher log says why")
+        return fail(state, membership.unusable(crew))
     if not crew.at(Stage.READY) or crew.at(Stage.STARTING, Stage.WAITING, Stage.LOADING):
         return state, ()
     return _start(state)

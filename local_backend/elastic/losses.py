@@ -102,6 +102,10 @@ def _count_loss(state: State, why: str) -> Outcome:
 def _unless(times: int, at: int, why: str, state: State) -> Outcome:
     if times < BREAKS:
         return state, ()
+    before = state.crew.obituary
+    if before:
+        # How this one has ended is often not known yet, but it will have been the same again.
+        why += f" (before that, {before})"
     return fail(state, f"{why}; training was broken off {times} times at step {at} and did not get on")
 
 
@@ -135,7 +139,7 @@ def revive(state: State) -> Outcome:
     if not state.running or state.members or state.parking:
         return state, ()
     if crew.slots and not crew.usable:
-        return fail(state, "no worker could be started on any slot of the job; the launcher log says why")
+        return fail(state, membership.unusable(crew))
     ready = crew.at(Stage.READY)[: crew.most]
     if not ready:
         return state, ()

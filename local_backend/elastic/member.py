@@ -352,9 +352,12 @@ class Member:
             order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
             match order["op"]:
                 case "save":
+                    # Disks and callbacks may take as long as they like.
+                    self._control.phase = "callbacks"
                     self._epoch_end.save(order["epoch"], order["final"])
                     self._link.send({"op": "done"})
                 case "artifacts":
+                    self._control.phase = "callbacks"
                     self._epoch_end.save_artifacts(self._callbacks, epoch)
                     self._link.send({"op": "done"})
                 case "test":

@@ -84,6 +84,8 @@ class Crew:
     data: Ready | None = None
     resizes: int = 0
     deaths: int = 0
+    #: How the last worker ended that was lost, "worker-3 was killed by signal 9", empty as long as none was.
+    obituary: str = ""
 
     def at(self, *stages: Stage) -> tuple[int, ...]:
         """Workers in one of these stages, in order."""
@@ -270,13 +272,20 @@ def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
     peer = crew.peers[worker]
     if peer.lost is None:
         return crew, ()
-    text = f"step {step}: worker-{worker} {how}"
+    obituary = f"worker-{worker} {how}"
+    text = f"step {step}: {obituary}"
     if peer.lost is not Stage.MEMBER:
-        text = f"worker-{worker} {how} while {peer.lost.value} on {peer.slot}"
+        doing = "" if peer.lost is Stage.STARTING else f" while {peer.lost.value}"
+        text = obituary = f"{obituary}{doing} on {peer.slot}"
         count = crew.failures.get(peer.slot, 0)
         if count >= SLOT_FAILURES:
             text += f"; {peer.slot} is not used any more: {count} workers in a row ended there before they took part"
-    return crew.put([worker], lost=None), (Note(text),)
+    return replace(crew.put([worker], lost=None), obituary=obituary), (Note(text),)
+
+
+def unusable(crew: Crew) -> str:
+    """Why the job fails when workers ended too often on every one of its slots."""
+    return f"no worker got as far as training on any slot of the job: {crew.obituary}"
 
 
 def bury(crew: Crew, worker: int) -> Crew:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from local_backend.elastic.artifacts import checkpoint_dir, write_whole
+from local_backend.elastic.artifacts import write_whole
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.replica import Replica, State
 from local_backend.elastic.transfer import as_bytes
@@ -102,11 +102,6 @@ class SnapshotFolder:
             return sorted(self.path.glob(f"[0-9]*{SUFFIX}"), reverse=True)
         except OSError:
             return []
-
-
-def folder_of(training: int) -> SnapshotFolder:
-    """Of the training of that number in this job (a script may call `train` several times)."""
-    return SnapshotFolder(checkpoint_dir() / "elastic" / f"train-{training}")
 
 
 class Snapshotter:

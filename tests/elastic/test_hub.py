@@ -1,6 +1,7 @@
 """The hub's decisions, driven by simulated workers in random order; no process, no socket."""
 
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -192,7 +193,7 @@ def test_a_job_fails_when_nothing_can_be_started_anywhere():
     world = World(course(), 0, Weather(bad=("a", "b", "c")))
     world.run()
     (fail,) = world.of(Fail)
-    assert "no worker could be started" in fail.reason
+    assert re.fullmatch(r"no worker got as far as training on any slot of the job: worker-\d+ .*", fail.reason)
     assert len(world.of(Spawn)) == 3 * SLOT_FAILURES
 
 
@@ -234,6 +235,7 @@ def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
     settle_and_kill(world)
     (fail,) = world.of(Fail)
     assert "broken off 3 times at step 0" in fail.reason
+    assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), "how they end is said"
 
 
 def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fails():

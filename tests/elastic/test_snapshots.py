@@ -16,10 +16,10 @@ from support import PATIENCE, eventually
 from torch import nn
 
 from local_backend.elastic import artifacts
-from local_backend.elastic.artifacts import ArtifactWriter, frozen, train_dir
+from local_backend.elastic.artifacts import frozen, train_dir
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.replica import State
-from local_backend.elastic.snapshots import SUFFIX, SnapshotFolder, Snapshotter, folder_of
+from local_backend.elastic.snapshots import SUFFIX, SnapshotFolder, Snapshotter
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -119,26 +119,12 @@ def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
         found.load()
 
 
-def test_folders_of_trainings_lie_in_the_checkpoint_directory_and_leave_nothing(tmp_path, monkeypatch):
-    first, second = folder_of(1), folder_of(2)
-    first.write(1, state())
-    second.write(1, state())
-    assert first.path == tmp_path / "result" / "checkpoint" / "elastic" / "train-1"
-    first.remove()
-    assert folder_of(2).newest() is not None
-    second.remove()
-    second.remove()
-    assert list((tmp_path / "result" / "checkpoint").iterdir()) == []
-    monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path / "elsewhere"))
-    assert folder_of(3).path == tmp_path / "elsewhere" / "elastic" / "train-3"
-
-
 def script(body, **environment):
     """Run a program that has a `state` of 4 MB and the modules at hand."""
     text = "import os, sys, torch\nfrom pathlib import Path\n" + textwrap.dedent(
         """
         from local_backend.elastic import faults
-        from local_backend.elastic.artifacts import ArtifactWriter
+        from local_backend.elastic.artifacts import write_checkpoint
         from local_backend.elastic.replica import State
         from local_backend.elastic.snapshots import SnapshotFolder, Snapshotter
         faults.arm(1, os.environ)
@@ -200,10 +186,9 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
 def test_a_checkpoint_on_a_full_disk_fails_with_a_sentence(tmp_path):
     body = FULL + textwrap.dedent(
         """
-        writer = ArtifactWriter(print)
-        writer.save("1", {"a": torch.ones(3)}, {})
-        writer.save("2", {"a": torch.ones(1_000_000)}, {})
-        writer.flush()
+        write_checkpoint("1", {"a": torch.ones(3)}, {})
+        print(1)
+        write_checkpoint("2", {"a": torch.ones(1_000_000)}, {})
         """
     )
     ended = script(body)(tmp_path)
@@ -323,21 +308,17 @@ def load(name):
     return torch.load(train_dir() / f"model_epoch_{name}.pth", weights_only=True)
 
 
-def test_checkpoints_are_written_in_order_and_hold_what_was_when_they_were_saved():
+def test_checkpoints_hold_what_was_when_they_were_saved():
     model, optimizer = model_and_optimizer()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     step = optimizer.state_dict()["state"][0]["step"].item()
-    written = []
-    writer = ArtifactWriter(written.append)
-    for name in ("1", "2", "final"):
-        writer.save(name, frozen(model.state_dict()), frozen(optimizer.state_dict()))
+    names = ("1", "2", "final")
+    for name in names:
+        artifacts.save_checkpoint(model, optimizer, name)
         with torch.no_grad():
             for tensor in [*model.parameters(), *(s["step"] for s in optimizer.state.values())]:
                 tensor.add_(1)
-    writer.flush()
-    writer.close()
-    assert written == ["1", "2", "final"]
-    for more, name in enumerate(written):
+    for more, name in enumerate(names):
         found = load(name)
         assert list(found) == list(before)
         assert torch.equal(found["0.weight"], before["0.weight"] + more)
@@ -358,40 +339,8 @@ def test_the_files_are_those_of_a_plain_save(tmp_path):
         assert written == (tmp_path / "plain.pth").read_bytes()
 
 
-def test_saving_does_not_wait_for_the_disk_but_no_more_than_two_copies_are_held(monkeypatch):
-    begun, go_on, names = threading.Semaphore(0), threading.Semaphore(0), []
-
-    def write(name, *_):
-        begun.release()
-        assert go_on.acquire(timeout=PATIENCE)
-        names.append(name)
-
-    monkeypatch.setattr(artifacts, "write_checkpoint", write)
-    writer = ArtifactWriter()
-    writer.save("1", {}, {})
-    assert begun.acquire(timeout=PATIENCE)
-    writer.save("2", {}, {})
-    assert names == []
-    third = threading.Thread(target=writer.save, args=("3", {}, {}))
-    third.start()
-    go_on.release()
-    third.join(PATIENCE)
-    assert names[0] == "1"
-    go_on.release(2)
-    writer.flush()
-    assert names == ["1", "2", "3"]
-    writer.close()
-
-
-def test_after_the_first_failure_nothing_more_is_written():
-    train_dir().mkdir(parents=True)
-    (train_dir() / "model_epoch_1.pth").mkdir()
-    writer = ArtifactWriter()
-    writer.save("1", {}, {})
-    for _ in range(2):
-        with pytest.raises(OSError, match=r"the checkpoint .*model_epoch_1.pth could not be written: Is a directory"):
-            writer.flush()
-        with pytest.raises(OSError, match="could not be written"):
-            writer.save("2", {}, {})
-    writer.close()
+def test_a_checkpoint_that_cannot_be_written_is_named():
+    (train_dir() / "model_epoch_1.pth").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"the checkpoint .*model_epoch_1.pth could not be written: Is a directory"):
+        artifacts.write_checkpoint("1", {}, {})
     assert [path.name for path in train_dir().iterdir()] == ["model_epoch_1.pth"]
