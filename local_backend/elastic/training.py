@@ -20,7 +20,6 @@ from local_backend.elastic.data import (
     Stream,
     count_correct,
     keys_of,
-    seed_everything,
     to_device,
     unpack,
 )
@@ -35,6 +34,7 @@ from local_backend.elastic.live import Live
 from local_backend.elastic.local_sgd import LocalSteps, Window
 from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.transfer import Sending
 
 
