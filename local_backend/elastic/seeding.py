@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 
 def seed_everything(seed: int) -> None:
@@ -35,6 +36,8 @@ class SeededLoading:
         self._collate = collate
         #: Whether samples draw random numbers; None before the first batch.
         self._draws: bool | None = None
+        #: What the generators give next after they were seeded with 0.
+        self._untouched: tuple[Any, ...] = ()
 
     def load(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
         """The batch of these samples; raises what fetching and collating raise."""
@@ -42,12 +45,12 @@ class SeededLoading:
             return self._one_by_one(keys, seed_of)
         if self._draws is None:
             return self._watching(keys, seed_of)
-        seed = seed_of(keys[-1])
-        samples = self._unseeded(keys, seed)
+        samples = self._unseeded(keys)
         if samples is None:
             self._draws = True
             return self._one_by_one(keys, seed_of)
-        seed_everything(seed)
+        if self._collate is not default_collate:
+            seed_everything(seed_of(keys[-1]))
         return self._collate(samples)
 
     def _one_by_one(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
@@ -68,15 +71,15 @@ class SeededLoading:
                 if i == len(keys) - 1:
                     batch = self._collate(samples)
                 draws = draws or _next() != untouched
-        self._draws = draws or bool(asked)
+        self._draws, self._untouched = draws or bool(asked), _next_after(0)
         return batch
 
-    def _unseeded(self, keys: Sequence[Any], seed: int) -> list[Any] | None:
-        """The samples, None when one of them drew; the generators are those of `seed` meanwhile."""
-        untouched = _next_after(seed)
-        seed_everything(seed)
-        samples = [self._fetch(key) for key in keys]
-        return samples if _next() == untouched else None
+    def _unseeded(self, keys: Sequence[Any]) -> list[Any] | None:
+        """The samples, None when one of them drew."""
+        seed_everything(0)
+        fetch = self._fetch
+        samples = [fetch(key) for key in keys]
+        return samples if _next() == self._untouched else None
 
 
 #: Functions that tell the state of a generator.
