@@ -6,12 +6,10 @@ thread that called `train` reports.
 
 from __future__ import annotations
 
-import math
 import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,6 +25,7 @@ from local_backend.elastic.job import Job, revive
 from local_backend.elastic.launcher import InProcessLauncher, Launcher, runner
 from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.member import Terms
+from local_backend.elastic.options import Options, Request
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
@@ -39,69 +38,6 @@ GRACE, HASTE = 10.0, 1.0
 #: Reports that may wait for a slow logger; the hub waits then, and the workers after a while. Few, for a driver that is
 #: killed takes them with it, and snapshots that are ahead of what was logged are of no use.
 BACKLOG = 64
-
-
-@dataclass(frozen=True)
-class Request:
-    """How a script wants to be trained."""
-
-    #: Most workers, and shards of a step; None for as many as the job was submitted with.
-    engines: int | None
-    #: Samples of a step, instead of `engines`.
-    effective_batch: int | None
-    validation_freq: int
-    checkpoint_freq: int
-    seed: int
-    mode: str | None = None
-    #: (epoch, most workers of the job) → most workers in that epoch.
-    scaleup: Callable[[int, int], Any] | None = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the job's attributes (--msd-attr) say about the engine."""
-
-    mode: str
-    hang_seconds: float
-    snapshot_seconds: float
-    #: Optimizer steps that a step of the plan covers: 1 but in asynchronous mode.
-    window: int
-    #: In asynchronous mode: of the outer step at a window's end.
-    outer_lr: float
-    outer_momentum: float
-
-    @classmethod
-    def of(cls, attributes: Mapping[str, str], request: Request) -> Options:
-        """Raises ValueError naming the attribute."""
-        default = "fast" if torch.cuda.is_available() else "exact"
-        mode = request.mode or attributes.get("mode") or default
-        if mode not in MODES:
-            raise ValueError(f"the attribute mode must be one of {', '.join(MODES)}, not {mode!r}")
-        window = _number(attributes, "window", 8, "of steps, whole and above 0", lambda v: v >= 1 and v % 1 == 0)
-        return cls(
-            mode,
-            _number(attributes, "hang_seconds", 5.0, "of seconds above 0", lambda value: value > 0),
-            _number(attributes, "snapshot_seconds", 10.0, "of seconds above 0", lambda value: value > 0),
-            int(window) if mode == "async" else 1,
-            _number(attributes, "outer_lr", 1.0, "above 0", lambda value: value > 0),
-            _number(attributes, "outer_momentum", 0.0, "from 0 to below 1", lambda value: 0 <= value < 1),
-        )
-
-
-MODES = ("exact", "fast", "async")
-
-
-def _number(
-    attributes: Mapping[str, str], name: str, default: float, what: str, good: Callable[[float], bool]
-) -> float:
-    """The attribute as a finite number. Raises ValueError saying `what` it must be."""
-    try:
-        value = float(attributes.get(name, default))
-    except ValueError:
-        value = float("nan")
-    if not math.isfinite(value) or not good(value):
-        raise ValueError(f"the attribute {name} must be a number {what}, not {attributes[name]!r}")
-    return value
 
 
 def choose_launcher(job: Job) -> Launcher:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from local_backend.elastic import artifacts, driver
+from local_backend.elastic import artifacts, driver, options
 from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
 
@@ -126,7 +126,7 @@ class FabricModel:
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
-        request = driver.Request(
+        request = options.Request(
             engines=None if engines_number is None else _whole("engines_number", engines_number, 1),
             effective_batch=(
                 None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
@@ -222,8 +222,8 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def _mode(value: Any) -> str | None:
-    if value is not None and value not in driver.MODES:
-        raise ValueError(f"mode must be one of {', '.join(driver.MODES)}, not {value!r}")
+    if value is not None and value not in options.MODES:
+        raise ValueError(f"mode must be one of {', '.join(options.MODES)}, not {value!r}")
     return value
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from thread_group import Board, ThreadGroup
 from torch import nn
 
-from local_backend.elastic.driver import Options, Request
 from local_backend.elastic.job import Job
 from local_backend.elastic.layout import Layout
 from local_backend.elastic.local_sgd import LocalSteps, Window
+from local_backend.elastic.options import Options, Request
 from local_backend.elastic.plan import split
 from local_backend.elastic.reduce import make_reducer
 from local_backend.elastic.replica import Replica
