@@ -157,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--msd-pending-timeout", Kind.SECONDS, _E, "give up when the job waits longer for devices", "SECONDS"),
     _ignored("--consumer", "resource plan to charge", _E, "PATH"),
     _ignored("--ig", "instance group", _E, "NAME", hidden=True),
-    _ignored("--msd-priority", "priority of the job", _E, "N", Kind.POSITIVE),
+    Option("--msd-priority", Kind.POSITIVE, _E, "urgency of the job, larger is more urgent; 5000 when not given", "N"),
     _ignored("--msd-label", "label; repeatable", _E, "LABEL", multiple=True, hidden=True),
     _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
     _ignored("--msd-image-pull-secret", "secret to pull the image with", _E, "NAME"),

@@ -87,8 +87,12 @@ GENERATION = "generation"  # int, number of the present set of workers
 RESIZES = "resizes"  # int, how often that set has changed on purpose
 DEATHS = "deaths"  # int, workers that died and were survived
 
-# Key of a progress report of the driver; on the wire it is the state RECOVERING
+# Keys of a progress report of the driver that are not shown: on the wire it is the state RECOVERING; what the last
+# resize cost and a step takes, in seconds; workers that it can make use of
 RECOVERING = "recovering"
+PAUSE = "pause"
+STEP_SECONDS = "stepSeconds"
+USABLE = "usable"
 
 # Values of `reason`
 NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"

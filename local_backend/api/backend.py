@@ -24,7 +24,7 @@ class Supervisor(Protocol):
     def wake(self) -> None:
         """Look at the database now."""
 
-    def resize(self, exec_id: str, count: int) -> Resized:
+    def resize(self, exec_id: str, count: int | None) -> Resized:
         """Give a running elastic exec other slots; see the supervisor."""
 
     def status(self) -> dict[str, object]:

@@ -32,6 +32,7 @@ execs = Table(
     Column("reason", String(40)),
     Column("stop_requested", Boolean, nullable=False, default=False),
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; files and row go once it has ended
+    Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Index("execs_by_state", "state"),
 )
 
