@@ -17,11 +17,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from scheduling_bench.simulator import Fifo, Ours, simulate
+from scheduling_bench.trace import trace
 
 from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
-from scheduling_bench.simulator import Fifo, Ours, simulate
-from scheduling_bench.trace import trace
 
 PLAN = Plan("local", children=(Plan("training"),))
 #: What jobs ask for while they arrive, of what the slots can do.

@@ -355,6 +355,8 @@ class Control:
         allocation = read_allocation(paths, row.attempt) or Allocation(row.attempt, 0, slots)
         active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
                         elastic=row.elastic)
+        if row.start_time is not None:
+            active.began -= max(0.0, time.time() - row.start_time)
         active.begin(runner)
         self._active[row.id] = active
         launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
