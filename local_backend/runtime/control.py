@@ -250,12 +250,14 @@ class Control:
             raise ResizeError(f"Exec {exec_id} cannot have {count} slots: it was submitted for at most {most}")
         if count is not None and count % each:
             raise ResizeError(f"Exec {exec_id} cannot have {count} slots: each of its workers takes {each}")
-        has = len(active.allocation.slots)
-        resized = Resized(has, has) if count is None else self._shares.resize(
-            active, count, self._demand.kind(row.job), self._active.values()
-        )
+        has = slots = active.allocation.slots
+        if count is not None:
+            slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())
+        # First, so that no scheduler undoes it, whatever happens in between.
         self._database.write(lambda c: execs.note(c, exec_id, pinned=count))
-        return resized
+        if slots != has:
+            self._shares.allot(active, slots)
+        return Resized(len(has), len(slots))
 
     # --- the end of an attempt
 

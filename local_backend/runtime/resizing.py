@@ -36,8 +36,8 @@ class Shares:
         self._records = records
         self._total = total
 
-    def resize(self, active: Active, count: int, kind: str, everyone: Iterable[Active]) -> Resized:
-        """Give an attempt `count` slots of this kind. Raises ResizeError, and what database and disk raise."""
+    def choice(self, active: Active, count: int, kind: str, everyone: Iterable[Active]) -> tuple[Slot, ...]:
+        """`count` slots of this kind for an attempt, which it has or could have now. Raises ResizeError."""
         has, everyone = active.allocation.slots, list(everyone)
         held = held_by(everyone)
         # Slots that it has given up and still holds are as good as free ones: nobody else can have them yet.
@@ -46,9 +46,7 @@ class Shares:
         chosen = choose(has, free, count)
         if chosen is None:
             raise ResizeError(_shortage(active, count, len(free), kind, everyone))
-        if chosen != has:
-            self.allot(active, chosen)
-        return Resized(len(has), count)
+        return chosen
 
     def allot(self, active: Active, slots: tuple[Slot, ...]) -> None:
         """These are an attempt's slots from now on. First in the row, so that no server ever gives them to another,
