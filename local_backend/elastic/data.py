@@ -1,21 +1,19 @@
 """Data sets and loaders: which sample is loaded by whom never changes what it looks like.
 
-Before a sample is loaded, the random number generators are seeded from (seed, epoch, sample), so that augmentation is
-the same in every worker, loader process and order.
+A sample that draws random numbers finds the generators seeded from (seed, epoch, sample), so that augmentation is the
+same in every worker, loader process and order.
 """
 
 from __future__ import annotations
 
 import itertools
 import multiprocessing
-import random
 import signal
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
@@ -23,6 +21,7 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
 from local_backend.elastic.job import describe_exception, revive
 from local_backend.elastic.plan import sample_seed
+from local_backend.elastic.seeding import SeededLoading
 
 #: The epoch that validation samples are seeded with.
 VALIDATION = -1
@@ -30,18 +29,8 @@ VALIDATION = -1
 CLOSE_SECONDS = 5.0
 
 
-
 class LoaderLost(EngineError):
     """A loader process has ended before its time, killed for example."""
-
-
-def seed_everything(seed: int) -> None:
-    """Seed torch (all devices in use), random and numpy."""
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
-    random.seed(seed)
-    np.random.seed(seed & 0xFFFFFFFF)
 
 
 def load_datasets(datasets_function: Callable[[], Any]) -> tuple[Any, Any]:
@@ -79,19 +68,21 @@ def _check_dataset(name: str, dataset: Any) -> None:
 
 
 class _Source(ByValue, Dataset[Any]):
-    """Loads whole batches, seeding before each sample."""
+    """Loads whole batches, seeded for each sample."""
 
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
         self._dataset = dataset
         self._seed = seed
-        self._collate = collate or default_collate
+        self._loading = SeededLoading(self._fetch, collate or default_collate)
 
     def load(self, keys: Iterable[Key]) -> Any:
-        samples = []
-        for epoch, index in keys:
-            seed_everything(sample_seed(self._seed, epoch, index))
-            samples.append(self._dataset[index])
-        return self._collate(samples)
+        return self._loading.load(list(keys), self._seed_of)
+
+    def _fetch(self, key: Key) -> Any:
+        return self._dataset[key[1]]
+
+    def _seed_of(self, key: Key) -> int:
+        return sample_seed(self._seed, *key)
 
     def __getitem__(self, request: tuple[int, list[Key]]) -> tuple[int, bool, Any]:
         """(number of the request, whether it went well, the batch or what `describe_exception` says)."""

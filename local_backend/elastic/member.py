@@ -16,7 +16,7 @@ from typing import Any
 
 from local_backend.elastic import faults
 from local_backend.elastic.control import Control, Order
-from local_backend.elastic.data import Key, Stream, keys_of, load_datasets, seed_everything
+from local_backend.elastic.data import Key, Stream, keys_of, load_datasets
 from local_backend.elastic.entry import enter
 from local_backend.elastic.epoch_end import EpochEnd
 from local_backend.elastic.errors import GroupBroken, HubGone
@@ -31,6 +31,7 @@ from local_backend.elastic.link import Link
 from local_backend.elastic.local_sgd import Window
 from local_backend.elastic.plan import Plan, batches, derive_seed
 from local_backend.elastic.replica import Replica
+from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.training import Trainer

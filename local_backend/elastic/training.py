@@ -20,7 +20,6 @@ from local_backend.elastic.data import (
     Stream,
     count_correct,
     keys_of,
-    seed_everything,
     to_device,
     unpack,
 )
@@ -35,6 +34,7 @@ from local_backend.elastic.live import Live
 from local_backend.elastic.local_sgd import LocalSteps, Window
 from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.transfer import Sending
 
 
@@ -66,13 +66,14 @@ class Batches:
         self.dataset = loader.dataset
         self.batch_size = batch
         self._loader = loader
-        self._keys = [keys_of(epoch, part) for part in batches(len(self.dataset), batch)]
+        self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        return self._loader.load(self._keys)
+        parts = batches(len(self.dataset), self.batch_size)
+        return self._loader.load(keys_of(self._epoch, part) for part in parts)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return math.ceil(len(self.dataset) / self.batch_size)
 
 
 class Trainer:
@@ -222,7 +223,9 @@ class Trainer:
     def warm_up(self) -> None:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
         reducer = make_reducer("exact", self.layout, None)
-        self._stream.plan(iter([(("warm", i), keys_of(0, self.plan.indices(0, 0, 0))) for i in range(2)]))
+        # The first samples: in which order they will come takes long to find out for millions.
+        first = keys_of(0, range(min(self.plan.batch, self.plan.samples)))
+        self._stream.plan(iter([(("warm", i), first) for i in range(2)]))
         self.training_mode()
         for i in range(2):
             batch = self._stream.take(("warm", i))

@@ -163,7 +163,7 @@ class Training(FakeRunner):
 
     def alive(self) -> list[int]:
         """Workers whose processes live."""
-        return [number for number, worker in self.workers.items() if worker.is_alive()]
+        return [number for number, worker in list(self.workers.items()) if worker.is_alive()]
 
     def history(self) -> list[str]:
         """Lines that the driver wrote into the job's history."""
@@ -189,7 +189,7 @@ class Training(FakeRunner):
 
     def abort(self) -> None:
         """For a test that has failed: leave nothing running."""
-        for worker in self.workers.values():
+        for worker in list(self.workers.values()):
             worker.kill()
 
     @property

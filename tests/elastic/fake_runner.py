@@ -106,7 +106,7 @@ class FakeRunner:
             stdout, stderr = driver.communicate(timeout=self.patience)
         finally:
             driver.kill()
-            for worker in self.workers.values():
+            for worker in list(self.workers.values()):
                 worker.kill()
             serving.join(PATIENCE)
             ours.close()
@@ -173,8 +173,9 @@ class FakeRunner:
         else:
             for path in (stdout, stderr):
                 path.touch()  # a worker may be ended before it has opened them
-            self.workers[number] = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
-            self.workers[number].start()
+            worker = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
+            worker.start()
+            self.workers[number] = worker
         threading.Thread(target=self._watch, args=(number,)).start()
 
     def _watch(self, number: int) -> None:

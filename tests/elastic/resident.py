@@ -32,7 +32,7 @@ class Resident(Training):
             self._train()
         finally:
             launcher._runner = None
-            for worker in self.workers.values():
+            for worker in list(self.workers.values()):
                 worker.kill()
             ours.shutdown(socket.SHUT_RDWR)
             serving.join()

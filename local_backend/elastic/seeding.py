@@ -1,0 +1,122 @@
+"""Random numbers while samples are loaded: each sample finds the generators as they are after seeding for it alone.
+
+Seeding costs more than fetching a tensor from memory does. Most data sets draw nothing, so this is found out by
+looking: at every sample of the first batch, then at every batch as a whole. A batch in which something was drawn after
+all is loaded again, with a seed for each sample, and so is every later one without being looked at. Who asks in the
+first batch what state the generators are in, to make one of his own or to put it back, counts as one who draws.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (all devices in use), random and numpy."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+
+
+class SeededLoading:
+    """Fetches and collates batches. Equal in all processes, but for the number of times that a sample is fetched."""
+
+    def __init__(self, fetch: Callable[[Any], Any], collate: Callable[[list[Any]], Any]) -> None:
+        """`fetch(key)` gives a sample; `collate` makes a batch of samples."""
+        self._fetch = fetch
+        self._collate = collate
+        #: Whether samples draw random numbers; None before the first batch.
+        self._draws: bool | None = None
+        #: What the generators give next after they were seeded with 0.
+        self._untouched: tuple[Any, ...] = ()
+
+    def load(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
+        """The batch of these samples; raises what fetching and collating raise."""
+        if not keys or self._draws:
+            return self._one_by_one(keys, seed_of)
+        if self._draws is None:
+            return self._watching(keys, seed_of)
+        samples = self._unseeded(keys)
+        if samples is None:
+            self._draws = True
+            return self._one_by_one(keys, seed_of)
+        if self._collate is not default_collate:
+            seed_everything(seed_of(keys[-1]))
+        return self._collate(samples)
+
+    def _one_by_one(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
+        samples = []
+        for key in keys:
+            seed_everything(seed_of(key))
+            samples.append(self._fetch(key))
+        return self._collate(samples)
+
+    def _watching(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
+        """As one by one, but it shows whether a sample draws (or collating does)."""
+        draws, samples, batch = False, [], None
+        with _overhearing() as asked:
+            for i, key in enumerate(keys):
+                untouched = _next_after(seed_of(key))
+                seed_everything(seed_of(key))
+                samples.append(self._fetch(key))
+                if i == len(keys) - 1:
+                    batch = self._collate(samples)
+                draws = draws or _next() != untouched
+        self._draws, self._untouched = draws or bool(asked), _next_after(0)
+        return batch
+
+    def _unseeded(self, keys: Sequence[Any]) -> list[Any] | None:
+        """The samples, None when one of them drew."""
+        seed_everything(0)
+        fetch = self._fetch
+        samples = [fetch(key) for key in keys]
+        return samples if _next() == self._untouched else None
+
+
+#: Functions that tell the state of a generator.
+_TELLING = (
+    (torch, "initial_seed"), (torch.random, "initial_seed"), (torch, "get_rng_state"), (torch.random, "get_rng_state"),
+    (random, "getstate"), (np.random, "get_state"),
+)
+
+
+@contextmanager
+def _overhearing() -> Iterator[list[str]]:
+    """The names of those functions that are called meanwhile."""
+    asked: list[str] = []
+    originals = [(module, name, getattr(module, name)) for module, name in _TELLING]
+
+    def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def note(*arguments: Any, **named: Any) -> Any:
+            asked.append(name)
+            return original(*arguments, **named)
+
+        return note
+
+    try:
+        for module, name, original in originals:
+            setattr(module, name, noting(name, original))
+        yield asked
+    finally:
+        for module, name, original in originals:
+            setattr(module, name, original)
+
+
+def _next_after(seed: int) -> tuple[Any, ...]:
+    seed_everything(seed)
+    return _next()
+
+
+def _next() -> tuple[Any, ...]:
+    """What the generators give next: different when anything was drawn since they were seeded alike."""
+    on_gpu = torch.cuda.get_rng_state().tolist() if torch.cuda.is_initialized() else []
+    return random.getrandbits(64), np.random.bytes(8), int(torch.empty((), dtype=torch.int64).random_()), on_gpu

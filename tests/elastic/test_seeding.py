@@ -1,0 +1,84 @@
+"""Random numbers of samples: as if each were loaded alone, whoever draws, and few fetches where nobody does."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_backend.elastic.seeding import SeededLoading, seed_everything
+
+#: Who draws and from which generator.
+DRAWS = {
+    "torch": lambda: torch.rand(1).item(),
+    "random": random.random,
+    "numpy": np.random.rand,
+    "gauss": lambda: random.gauss(0, 1),
+}
+
+
+def seed_of(key):
+    return key * 1_000_003 + 7
+
+
+def alone(key, who):
+    seed_everything(seed_of(key))
+    return key, DRAWS[who]() if who else None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20), max_size=6), max_size=6),
+    st.dictionaries(st.integers(0, 20), st.sampled_from(sorted(DRAWS))),
+    st.booleans(),
+)
+def test_a_sample_is_what_it_is_when_it_is_loaded_alone(batches, drawers, collate_draws):
+    def collate(samples):
+        return samples, random.random() if collate_draws else None
+
+    loading = SeededLoading(lambda key: (key, DRAWS[drawers[key]]() if key in drawers else None), collate)
+    for keys in batches:
+        samples, extra = loading.load(keys, seed_of)
+        assert samples == [alone(key, drawers.get(key)) for key in keys]
+        if collate_draws and keys:
+            alone(keys[-1], drawers.get(keys[-1]))
+            assert extra == random.random(), "collating goes on where the last sample was"
+
+
+@pytest.mark.parametrize(("drawers", "fetches"), [((), 9), ((0,), 9), ((4,), 12), ((8,), 12)])
+def test_a_sample_is_fetched_again_only_when_it_turns_out_that_some_draw(drawers, fetches):
+    fetched = []
+
+    def fetch(key):
+        fetched.append(key)
+        return random.random() if key in drawers else 0.0
+
+    loading = SeededLoading(fetch, list)
+    for first in (0, 3, 6):
+        loading.load(range(first, first + 3), seed_of)
+    assert len(fetched) == fetches
+
+
+def initial():
+    return torch.initial_seed()
+
+
+def put_back():
+    with torch.random.fork_rng():
+        return torch.rand(1).item()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [initial, lambda: random.getstate()[1][0], lambda: np.random.get_state()[1][0], put_back],
+    ids=["torch", "random", "numpy", "put back"],
+)
+def test_who_looks_at_the_generators_finds_them_seeded_for_each_sample(look):
+    def alone(key):
+        seed_everything(seed_of(key))
+        return look()
+
+    loading = SeededLoading(lambda _: look(), list)
+    for keys in ([1, 2], [3, 4], [2, 1]):
+        assert loading.load(keys, seed_of) == [alone(key) for key in keys]
