@@ -99,12 +99,9 @@ class Run:
         return re.search(r"digest (\w+)", logs)[1]
 
     def worker(self) -> int:
-        """The process id of one of its workers."""
-        for process in self._user.processes():
-            environment = process.environ()
-            if environment.get("DLI_EXECID") == self.id and environment.get("DLI_WORKER_NUMBER"):
-                return process.pid
-        raise AssertionError(f"{self.id} has no worker")
+        """The process id of one of its workers, as the launcher log names them."""
+        found = re.findall(r"task12n-\d+ started, pid (\d+)", self._user.run("--exec-launcherlogs", self.id).out)
+        return next(int(pid) for pid in found if psutil.pid_exists(int(pid)))
 
 
 ELASTIC = ("edtPyTorch", "--numWorker", "4")
