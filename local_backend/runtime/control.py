@@ -26,11 +26,12 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import ROOT, Decision, Machine, Slot
+from local_backend.scheduler.model import Decision, Machine, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.store import execs
@@ -58,6 +59,7 @@ class Control:
         self._records = Records(database)
         self._shares = Shares(self._records, total)
         self._demand = Demand(total)
+        self._plans = Plans(database)
         self._machine = Machine(total, psutil.virtual_memory().total)
         #: What was decided last.
         self._decision = Decision()
@@ -147,8 +149,9 @@ class Control:
     def _schedule(self, unfinished: list[ExecRow]) -> None:
         """Decide who gets which slots, and do it: slots are taken before others are given."""
         rows = {row.id: row for row in unfinished}
-        jobs = self._demand.jobs(unfinished, self._active)
-        decision = self._decision = decide(self._machine, ROOT, jobs, time.monotonic())
+        tree = self._plans.tree
+        jobs = self._demand.jobs(unfinished, self._active, tree)
+        decision = self._decision = decide(self._machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():
@@ -202,7 +205,7 @@ class Control:
         if spec.elastic:
             write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
-        if remark := self._demand.remark(spec):
+        for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
         return launch
 

@@ -12,7 +12,8 @@ from dlicmd.contract import wire
 from local_backend.files import read_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.active import Active
-from local_backend.scheduler.model import CPU, DEFAULT_PLAN, GPU, Job, Slot
+from local_backend.scheduler import plans
+from local_backend.scheduler.model import CPU, GPU, ROOT, Job, Plan, Slot
 from local_backend.store.execs import ExecRow
 
 
@@ -22,10 +23,13 @@ class Demand:
     def __init__(self, total: Iterable[Slot]) -> None:
         self._has_gpus = any(slot.kind == GPU for slot in total)
         self._known: dict[str, Job] = {}
+        self._plans = ROOT
         self._not_before: dict[str, float] = {}
 
-    def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active]) -> list[Job]:
+    def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: Plan) -> list[Job]:
         """The jobs of these rows, without those that are put off; all others are forgotten."""
+        if tree is not self._plans:
+            self._plans, self._known = tree, {}
         known, self._known = self._known, {}
         now = time.monotonic()
         found = []
@@ -52,7 +56,8 @@ class Demand:
         spec = row.job
         waited = max(0.0, time.time() - row.create_time)
         return Job(
-            exec_id=row.id, user=row.creator, kind=self.kind(spec), plan=DEFAULT_PLAN,
+            exec_id=row.id, user=row.creator, kind=self.kind(spec),
+            plan=plans.resolve(self._plans, spec.consumer, row.creator)[0],
             since=time.monotonic() - waited, per_worker=max(1, spec.device_num),
             least=1 if spec.elastic else spec.num_worker, most=spec.num_worker, elastic=spec.elastic,
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
@@ -62,11 +67,15 @@ class Demand:
         """Kind of slot that a job runs on: GPUs where there are any, unless it asks for the CPU."""
         return GPU if self._has_gpus and spec.device_type != CPU else CPU
 
-    def remark(self, spec: JobSpec) -> str | None:
-        """What the launcher log says about the kind of slot, None when it is what was asked for."""
+    def remarks(self, spec: JobSpec) -> list[str]:
+        """What the launcher log says about what the job does not get as it was asked for."""
+        found = []
         if spec.device_type == GPU and not self._has_gpus:
-            return "asked for GPUs; this machine has none, so it runs on CPU slots"
-        return None
+            found.append("asked for GPUs; this machine has none, so it runs on CPU slots")
+        path, understood = plans.resolve(self._plans, spec.consumer, spec.user)
+        if not understood:
+            found.append(f"there is no resource plan {spec.consumer} (--consumer); it counts for /{'/'.join(path)}")
+        return found
 
 
 def _pinned(job: Job, slots: int | None) -> Job:

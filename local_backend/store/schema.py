@@ -63,3 +63,11 @@ tokens = Table(
     Column("user", String(200), nullable=False),
     Column("expires", Float, nullable=False),
 )
+
+#: What is kept as a whole, as JSON: the resource plans.
+documents = Table(
+    "documents",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("text", Text, nullable=False),
+)

@@ -143,3 +143,27 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over(four, digest: str) 
     first.go()
     assert first.ended() == "FINISHED"
     assert first.digest() == digest
+
+
+def test_plans_are_applied_shown_and_obeyed(four) -> None:
+    file = four.folder / "plans.yaml"
+    file.write_text("plans:\n- name: training\n- name: small\n  weight: 2\n  max: 1\n")
+    applied = four.run("--rp-apply", str(file))
+    assert applied.code == 0, applied
+    assert applied.out == "local\n  training\n  small  weight=2  max=1\n"
+    runs = [Run(four, name, WAIT, "PyTorch", "--consumer", "small") for name in ("first", "second")]
+    eventually(lambda: "the plan /local/small has at most 1 slot" in runs[1].shown.get("message", ""), "it waits")
+    assert four.run("--rp-get", "small").json == {"path": "/local/small", "name": "small", "weight": 2.0, "max": 1}
+    assert four.run("--rp-delete", "small").code == 0
+    eventually(lambda: runs[1].shown["state"] == "RUNNING", "there is no limit any more")
+    for run in runs:
+        run.go()
+        assert run.ended() == "FINISHED"
+    file.write_text("plans: [\n")
+    refused = four.run("--rp-apply", str(file))
+    assert (refused.code, refused.out) == (2, "")
+    assert "plans.yaml: this is not YAML in line 2" in refused.err
+    file.write_text("plans:\n- name: a\n  weight: -1\n")
+    refused = four.run("--rp-apply", str(file))
+    assert refused.code == 1
+    assert "Local/a: weight is a number above 0, not -1" in refused.err
