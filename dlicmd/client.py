@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import TracebackType
 from typing import Any
@@ -179,6 +180,23 @@ class Client:
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
         """One object of the cluster, such as the `paralleljob` of an application."""
         return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+
+    def plans(self) -> dict[str, Any]:
+        """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
+        return _an_object(self._call("GET", wire.PLAN_TREE))
+
+    def plan(self, name: str) -> dict[str, Any]:
+        """One resource plan."""
+        return _an_object(self._call("GET", wire.plan_path(name)))
+
+    def replace_plans(self, document: Any) -> dict[str, Any]:
+        """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
+        body = json.dumps(document).encode()
+        return _an_object(self._call("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, body))
+
+    def delete_plan(self, name: str) -> str:
+        """Delete a resource plan and those below it; the server's text."""
+        return self._call("DELETE", wire.plan_path(name)).text()
 
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,

@@ -148,6 +148,32 @@ def _exec_trainresult(session: Session) -> int:
     return Exit.DONE
 
 
+def _rp_get_all(session: Session) -> int:
+    from dlicmd.plans import show_plans
+
+    show_plans(session.client.plans(), session.output)
+    return Exit.DONE
+
+
+def _rp_get(session: Session) -> int:
+    emit_value(session.client.plan(session.operand), session.output)
+    return Exit.DONE
+
+
+def _rp_apply(session: Session) -> int:
+    from dlicmd.plans import read_plans, show_plans
+
+    show_plans(session.client.replace_plans(read_plans(session.operand)), session.output)
+    return Exit.DONE
+
+
+def _rp_delete(session: Session) -> int:
+    text = session.client.delete_plan(session.operand).strip()
+    if text:
+        emit(text)
+    return Exit.DONE
+
+
 def _exec_start(session: Session) -> int:
     from dlicmd.submit import submit
 
@@ -228,6 +254,10 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-trainoutlogs": _train_logs("outlog"),
     "--exec-trainerrlogs": _train_logs("errlog"),
     "--exec-trainresult": _exec_trainresult,
+    "--rp-get-all": _rp_get_all,
+    "--rp-get": _rp_get,
+    "--rp-apply": _rp_apply,
+    "--rp-delete": _rp_delete,
     "--demo": _demo,
     "--follow": _watch_command,
     "--wait": _watch_command,

@@ -95,23 +95,36 @@ def stop(jobs: bool) -> None:
         click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
 
 
+class _Slots(click.ParamType):
+    """A number of slots, or None for "auto"."""
+
+    name = "slots"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        return None if value == "auto" else click.IntRange(min=0).convert(value, param, ctx)
+
+
 @main.command()
 @click.argument("exec_id", metavar="EXEC")
-@click.argument("slots", metavar="N", type=click.IntRange(min=0))
+@click.argument("slots", metavar="N|auto", type=_Slots())
 @click.option("--wait", is_flag=True, help="Wait until the job trains on just these slots.")
 @click.option("--wait-timeout", type=click.IntRange(min=1), default=120, show_default=True,
               help="Seconds to wait at most; exit code 7 when they are over.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say what happened.")
-def resize(exec_id: str, slots: int, wait: bool, wait_timeout: int, output: str) -> None:
-    """Give the running elastic job EXEC another number of slots, while it trains; 0 parks it."""
+def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, output: str) -> None:
+    """Fix the slots of the running elastic job EXEC to N, while it trains; 0 parks it. With auto the scheduler decides
+    about them again."""
+    if slots is None and wait:
+        raise click.UsageError("--wait needs a number of slots, not auto")
     found = _running()
     if found is None:
         _fail(f"no server runs on {home_contract.home()}")
     try:
         answer = _call(found, "PUT", wire.exec_path(exec_id, wire.SLOTS), {wire.SLOTS: slots})
         if output == "text":
-            click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {answer[wire.SLOTS]} slots")
-        shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait else {}
+            after = "the scheduler decides" if slots is None else f"{answer[wire.SLOTS]} slots"
+            click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {after}")
+        shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait and slots is not None else {}
     except urllib.error.HTTPError as problem:
         if problem.code == 404:  # a word that makes no path
             _fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)

@@ -42,6 +42,10 @@ class JobSpec:
     conda_env: str | None = None
     #: Seconds the job may wait for slots before it ends ERROR; None to wait for ever.
     pending_timeout: int | None = None
+    #: --consumer, as it was given: the resource plan that the job counts for.
+    consumer: str = ""
+    #: --msd-priority; larger is more urgent.
+    priority: int = 5000
     #: --msd-attr, for the engine.
     attributes: dict[str, str] = field(default_factory=dict)
     #: `sigName` of clients of the first product generation, shown to them again; None from all others.

@@ -99,6 +99,10 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-trainoutlogs", "show what the program wrote to standard output", "ID"),
     _command("--exec-trainerrlogs", "show what the program wrote to standard error", "ID"),
     _command("--exec-trainresult", "fetch the trained model as a zip", "ID"),
+    _command("--rp-get-all", "show the resource plans", hidden=True),
+    _command("--rp-get", "show one resource plan", "NAME", hidden=True),
+    _command("--rp-apply", "replace the resource plans by those of a YAML file", "FILE", hidden=True),
+    _command("--rp-delete", "delete a resource plan", "NAME", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
@@ -155,9 +159,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--msd-attr", Kind.TEXT, _E, "attribute of the job; repeatable", "NAME=VALUE", multiple=True,
            local=Local.IGNORED),
     Option("--msd-pending-timeout", Kind.SECONDS, _E, "give up when the job waits longer for devices", "SECONDS"),
-    _ignored("--consumer", "resource plan to charge", _E, "PATH"),
+    Option("--consumer", Kind.TEXT, _E, "resource plan that the job counts for", "PATH"),
     _ignored("--ig", "instance group", _E, "NAME", hidden=True),
-    _ignored("--msd-priority", "priority of the job", _E, "N", Kind.POSITIVE),
+    Option("--msd-priority", Kind.POSITIVE, _E, "urgency of the job, larger is more urgent; 5000 when not given", "N"),
     _ignored("--msd-label", "label; repeatable", _E, "LABEL", multiple=True, hidden=True),
     _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
     _ignored("--msd-image-pull-secret", "secret to pull the image with", _E, "NAME"),

@@ -14,6 +14,8 @@ FRAMEWORKS = BASE + "/execs/frameworks"
 ENGINE_APPLICATIONS = BASE + "/scheduler/engine/applications"
 APPLICATIONS = BASE + "/scheduler/applications"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
+PLAN_TREE = BASE + "/resplans/resplantree"
+PLAN = BASE + "/resplans/resplan"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -24,6 +26,11 @@ def exec_path(exec_id: str, action: str = "") -> str:
 def task_log_path(app_id: str, task: str, log: str) -> str:
     """Path of a scheduler log: `task` is `driver` or `executor/<n>` (1-based), `log` stdout, stderr or launcherlog."""
     return f"{APPLICATIONS}/{quote(app_id, safe='')}/{task}/logs/{log}"
+
+
+def plan_path(name: str) -> str:
+    """Path of one resource plan, which is named by its own path."""
+    return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
 
 
 # Keys of GET /conf
@@ -87,8 +94,12 @@ GENERATION = "generation"  # int, number of the present set of workers
 RESIZES = "resizes"  # int, how often that set has changed on purpose
 DEATHS = "deaths"  # int, workers that died and were survived
 
-# Key of a progress report of the driver; on the wire it is the state RECOVERING
+# Keys of a progress report of the driver that are not shown: on the wire it is the state RECOVERING; what the last
+# resize cost and a step takes, in seconds; workers that it can make use of
 RECOVERING = "recovering"
+PAUSE = "pause"
+STEP_SECONDS = "stepSeconds"
+USABLE = "usable"
 
 # Values of `reason`
 NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"

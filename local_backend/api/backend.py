@@ -11,7 +11,9 @@ from fastapi import Depends, Request
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
 from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.planning import Plans
 from local_backend.runtime.resizing import Resized
+from local_backend.scheduler.plans import resolve
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -24,7 +26,7 @@ class Supervisor(Protocol):
     def wake(self) -> None:
         """Look at the database now."""
 
-    def resize(self, exec_id: str, count: int) -> Resized:
+    def resize(self, exec_id: str, count: int | None) -> Resized:
         """Give a running elastic exec other slots; see the supervisor."""
 
     def status(self) -> dict[str, object]:
@@ -47,6 +49,15 @@ class Backend:
     closing: bool = False
     #: Results whose transfer was cut.
     archives: Archives = field(default_factory=Archives)
+    plans: Plans = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.plans = Plans(self.database)
+
+    def consumer(self, row: ExecRow) -> str:
+        """The resource plan that an exec counts for."""
+        path, _ = resolve(self.plans.tree, row.job.consumer, row.creator)
+        return "/" + "/".join(path)
 
     def paths(self, row: ExecRow) -> ExecPaths:
         """Files of an exec."""

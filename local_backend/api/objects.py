@@ -13,8 +13,7 @@ from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
 from local_backend.store.execs import NAMESPACE, ExecRow
 
-#: The one resource plan that there is, and the host that everything runs on.
-CONSUMER = f"/{NAMESPACE}/training"
+#: The host that everything runs on.
 ADDRESS = "127.0.0.1"
 #: Id of the one instance (instance group) that there is.
 INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
@@ -105,8 +104,8 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
     }
 
 
-def application_object(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]:
-    """The scheduler's view of an exec with these executors; times are whole epoch seconds."""
+def application_object(row: ExecRow, executors: Sequence[int], consumer: str) -> dict[str, Any]:
+    """The scheduler's view of an exec with these executors, of a resource plan; times are whole epoch seconds."""
     spec = row.job
     running = row.state in _RUNNING
     slots = _slots(row)
@@ -116,10 +115,10 @@ def application_object(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]
         "name": row.app_name,
         "state": row.state,
         "type": "Training",
-        "tag": f"{CONSUMER}/{row.creator}",
-        "consumer": CONSUMER,
+        "tag": f"{consumer}/{row.creator}",
+        "consumer": consumer,
         "submit_user": row.creator,
-        "priority": 5000,
+        "priority": spec.priority,
         "submit_time": int(row.create_time),
         "start_time": int(row.start_time or 0),
         "end_time": int(row.end_time or 0),
@@ -143,7 +142,7 @@ def _request(row: ExecRow) -> str:
     return f"ncpus={max(1, spec.device_num - gpus)},ngpus={gpus},mem={(spec.memory or 0) // 2**20}"
 
 
-def spark_application(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]:
+def spark_application(row: ExecRow, executors: Sequence[int], consumer: str) -> dict[str, Any]:
     """An application as /scheduler/applications shows it, with the names of the first product generation."""
     shown = {
         "sparkinstancegroupid": INSTANCE_ID,
@@ -156,7 +155,8 @@ def spark_application(row: ExecRow, executors: Sequence[int]) -> dict[str, Any]:
         "endtime": iso(row.end_time) if row.end_time else "",
         "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
     }
-    return shown | {key: value for key, value in application_object(row, executors).items() if key not in shown}
+    application = application_object(row, executors, consumer)
+    return shown | {key: value for key, value in application.items() if key not in shown}
 
 
 def job_uid(row: ExecRow) -> str:
@@ -164,8 +164,8 @@ def job_uid(row: ExecRow) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
-def parallel_job(row: ExecRow) -> dict[str, Any]:
-    """An exec as a ParallelJob."""
+def parallel_job(row: ExecRow, consumer: str) -> dict[str, Any]:
+    """An exec of a resource plan as a ParallelJob."""
     status: dict[str, Any] = {
         "jobStatus": _JOB_STATUS[row.state],
         "creationTimestamp": iso(row.create_time),
@@ -187,7 +187,7 @@ def parallel_job(row: ExecRow) -> dict[str, Any]:
             "creationTimestamp": iso(row.create_time),
             "labels": {"msd/job": row.id, "msd/job-type": "Training"},
             "annotations": {
-                "lsf.ibm.com/consumer": CONSUMER,
+                "lsf.ibm.com/consumer": consumer,
                 "lsf.ibm.com/submissionUser": row.creator,
                 "lsf.ibm.com/gpu": _gpu(row),
             },

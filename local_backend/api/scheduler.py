@@ -35,7 +35,7 @@ def applications(
 ) -> list[dict[str, Any]]:
     """Applications. `sort` is a field, with a leading `-` for descending; `state` is a list by commas."""
     rows = _rows(backend, user, state)
-    found = _sorted([application_object(row, executors(row, backend.paths(row))) for row in rows], sort)
+    found = _sorted([_application(backend, row) for row in rows], sort)
     first = whole(start, "start", 0)
     return found[first : first + whole(length, "length", 0)]
 
@@ -44,7 +44,7 @@ def applications(
 def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[str, Any]]:
     """One application, as a list of one; of an unknown id, as an empty list."""
     rows = [row for row in _rows(backend, user, None) if row.id == app_id]
-    return [application_object(row, executors(row, backend.paths(row))) for row in rows]
+    return [_application(backend, row) for row in rows]
 
 
 @router.get(wire.APPLICATIONS)
@@ -58,7 +58,7 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
             rows = [row for row in rows if getattr(row, column) == query[name]]
     if query.get("search"):
         rows = [row for row in rows if query["search"] in f"{row.id} {row.app_name} {row.creator}"]
-    found = [spark_application(row, executors(row, backend.paths(row))) for row in rows]
+    found = [spark_application(row, executors(row, backend.paths(row)), backend.consumer(row)) for row in rows]
     if query.get("sort"):
         down = query.get("order", "").lower() == "desc"
         found = _sorted(found, ("-" if down else "") + query["sort"])
@@ -81,7 +81,7 @@ def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name:
     """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
     rows = _rows(backend, user, None)
     if type == "paralleljob":
-        objects = [parallel_job(row) for row in rows]
+        objects = [parallel_job(row, backend.consumer(row)) for row in rows]
     elif type == "pod":
         node = socket.gethostname()
         objects = [pod for row in rows for pod in pods(row, running(row, backend.paths(row)), node)]
@@ -109,6 +109,10 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
             "historyServerUrl": "",
         }
     ]
+
+
+def _application(backend: Backend, row: ExecRow) -> dict[str, Any]:
+    return application_object(row, executors(row, backend.paths(row)), backend.consumer(row))
 
 
 def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:

@@ -20,12 +20,13 @@ router = APIRouter(tags=["execs"])
 def resize(
     backend: TheBackend, user: TheUser, exec_id: str, body: Annotated[Any, Body()] = None
 ) -> dict[str, str | int]:
-    """Give a running elastic exec `slots` slots, at once; its workers come and go in the following moments. With 0 it
-    is parked. 409 when that is not possible now, or never for this exec; nothing is changed then."""
+    """Fix the slots of a running elastic exec to `slots`, at once; its workers come and go in the following moments.
+    With 0 it is parked, with null the scheduler decides again. 409 when that is not possible now, or never for this
+    exec; nothing is changed then."""
     row = backend.exec_row(exec_id, user)
-    count = body.get(wire.SLOTS) if isinstance(body, dict) else None
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise ApiError(400, f'The body is not {{"{wire.SLOTS}": N}} with a whole number N of at least 0')
+    count = body.get(wire.SLOTS, -1) if isinstance(body, dict) else -1
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+        raise ApiError(400, f'The body is not {{"{wire.SLOTS}": N}} with a whole number N of at least 0, or null')
     try:
         resized = backend.supervisor.resize(row.id, count)
     except ResizeError as problem:

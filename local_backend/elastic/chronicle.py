@@ -24,6 +24,8 @@ class Chronicle:
         #: Epoch and time of the newest commit.
         self._last: tuple[int, float] | None = None
         self._gaps: deque[float] = deque(maxlen=GAPS)
+        #: Seconds that training stood still for the last change; 0 before any.
+        self.pause = 0.0
         #: A change that is not told yet, and the gaps since.
         self._change: Switched | None = None
         self._since: list[float] = []
@@ -64,6 +66,8 @@ class Chronicle:
         change, self._change = self._change, None
         if change is None:
             return []
+        if pause is not None:
+            self.pause = round(pause, 3)
         return [_words(change) + (f", paused {_duration(pause)}" if pause is not None else "")]
 
 

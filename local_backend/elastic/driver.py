@@ -266,6 +266,7 @@ class _Driver:
         status = {
             "workers": len(state.members), "generation": crew.active.number, "resizes": crew.resizes,
             "deaths": crew.deaths, "recovering": state.recovering, "message": message,
+            "usable": state.course.most(state.epoch), "pause": self._chronicle.pause,
         }
         if status != self._status:
             self._status = status

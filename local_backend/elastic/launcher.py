@@ -33,6 +33,9 @@ PROGRESS_KEYS = {
     "generation": "generation",
     "resizes": "resizes",
     "deaths": "deaths",
+    "usable": "usable",
+    "pause": "pause",
+    "step_seconds": "stepSeconds",
     "recovering": "recovering",
     "message": "message",
 }

@@ -186,4 +186,5 @@ class Reporter:
             accuracy=self._meter.accuracy,
             samples_per_second=round(speed, 1) if speed else None,
             seconds_left=round(left / speed, 1) if speed else None,
+            step_seconds=round(self._plan.step_samples / speed, 4) if speed else None,
         )

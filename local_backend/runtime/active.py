@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from local_backend.runtime import processes
 from local_backend.runtime.allocation import Allocation, Report
 from local_backend.runtime.launch import ProcessId
 from local_backend.runtime.paths import ExecPaths
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 
 
 @dataclass
@@ -40,10 +41,32 @@ class Active:
     #: A stop was passed on to the runner; it is killed at this moment (monotonic) if it still lives.
     kill_at: float | None = None
     killed: bool = False
+    #: Whose slots it was on, when it is stopped for that and waits again.
+    reclaimed_for: str | None = None
+    #: It may be given other slots while it runs.
+    elastic: bool = False
+    #: When it got its first slots, and when it was last given others (monotonic).
+    began: float = field(default_factory=time.monotonic)
+    changed: float = field(default_factory=time.monotonic)
+    #: Slot-seconds that it has had, until that moment.
+    _served: float = 0.0
+    _counted: float = field(default_factory=time.monotonic)
 
     @property
     def exec_id(self) -> str:
         return self.paths.exec_id
+
+    @property
+    def resizable(self) -> bool:
+        """Whether its runner can be told of other slots now."""
+        settled = self.recorded and not self.gone and self.kill_at is None
+        return self.elastic and settled and self.runner is not None and self.report is not None
+
+    def service(self, now: float) -> float:
+        """Slot-seconds that it has had since this server knows it."""
+        self._served += len(self.slots) * (now - self._counted)
+        self._counted = now
+        return self._served
 
     def begin(self, runner: ProcessId) -> None:
         """The runner has begun: watch it."""

@@ -16,7 +16,7 @@ from typing import Any
 from local_backend.files import read_json, write_json
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import ExecPaths
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Report:
     recovering: bool = False
     #: Slots of the workers that run, by their number.
     workers: Mapping[int, str] = field(default_factory=dict)
+    #: Workers that the driver can make use of, None while it has not said so.
+    usable: int | None = None
 
 
 def first_report(launch: Launch) -> Report:
@@ -70,13 +72,13 @@ def read_report(paths: ExecPaths, attempt: int) -> Report | None:
     match _read(paths.report):
         case {
             "attempt": int(found), "sequence": int(sequence), "held": list(held), "recovering": bool(recovering),
-            "workers": dict(workers),
+            "workers": dict(workers), "usable": int() | None as usable,
         } if found == attempt:
             try:
                 running = {int(number): str(slot) for number, slot in workers.items()}
             except ValueError:
                 return None
-            return Report(found, sequence, tuple(map(str, held)), recovering, running)
+            return Report(found, sequence, tuple(map(str, held)), recovering, running, usable)
     return None
 
 

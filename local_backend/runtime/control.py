@@ -8,11 +8,14 @@ import signal
 import time
 from collections.abc import Iterable
 
+import psutil
+
 from dlicmd.contract import wire
-from dlicmd.contract.states import PENDING, RECOVERING, SUBMITTED
+from dlicmd.contract.states import KILLED, PENDING, RECOVERING, SUBMITTED
 from local_backend.runtime import adoption, environment, launcher_log, processes, tree
 from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, read_allocation, read_report, write_allocation
+from local_backend.runtime.demand import Demand
 from local_backend.runtime.launch import (
     Launch,
     ProcessId,
@@ -23,12 +26,13 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.queueing import Queue
+from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.policy import Slot, decide
+from local_backend.scheduler.model import Decision, Machine, Slot
+from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -54,7 +58,11 @@ class Control:
         self._starter = starter
         self._records = Records(database)
         self._shares = Shares(self._records, total)
-        self._queue = Queue(total)
+        self._demand = Demand(total)
+        self._plans = Plans(database)
+        self._machine = Machine(total, psutil.virtual_memory().total)
+        #: What was decided last.
+        self._decision = Decision()
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
         self._failed_starts: dict[str, int] = {}
@@ -68,7 +76,7 @@ class Control:
 
     @property
     def queued(self) -> int:
-        return len(self._queue)
+        return len(self._decision.waiting)
 
     @property
     def running(self) -> int:
@@ -83,7 +91,8 @@ class Control:
     def timers(self) -> list[float]:
         """Moments on the monotonic clock at which a turn is due."""
         kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
-        return [*self._queue.timers, *kills]
+        again = [] if self._decision.again is None else [self._decision.again]
+        return [*self._demand.timers, *again, *kills]
 
     def close(self) -> None:
         """Let go of all runners."""
@@ -110,8 +119,8 @@ class Control:
             self._attend(row)
         self._schedule([
             row for row in rows
-            if row.id not in self._active and row.state in (SUBMITTED, PENDING)
-            and not (row.stop_requested or row.deleted)
+            if row.id in self._active
+            or (row.state in (SUBMITTED, PENDING) and not (row.stop_requested or row.deleted))
         ])
 
     def on_ready(self, ready: set[int]) -> None:
@@ -137,16 +146,23 @@ class Control:
         elif row.state == SUBMITTED:
             self._records.pending(paths)
 
-    def _schedule(self, waiting: list[ExecRow]) -> None:
-        rows = {row.id: row for row in waiting}
-        held = self.held
-        free = [slot for slot in self.total if slot.id not in held]
-        decision = decide(self._queue.requests(waiting), free, self.total, time.monotonic())
+    def _schedule(self, unfinished: list[ExecRow]) -> None:
+        """Decide who gets which slots, and do it: slots are taken before others are given."""
+        rows = {row.id: row for row in unfinished}
+        tree = self._plans.tree
+        jobs = self._demand.jobs(unfinished, self._active, tree)
+        decision = self._decision = decide(self._machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():
             self._records.error(self._paths(rows[exec_id]), wire.PENDING_TIMEOUT, sentence)
-        self._records.waiting(rows, decision.waiting)
+        self._records.waiting(rows, {name: reason.sentence for name, reason in decision.waiting.items()})
+        for exec_id, owner in decision.reclaim.items():
+            active = self._active[exec_id]
+            active.reclaimed_for = active.reclaimed_for or owner
+            self._stop(active)
+        for exec_id, slots in decision.resize.items():
+            self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             self._start(rows[exec_id], slots)
 
@@ -158,7 +174,7 @@ class Control:
         try:
             lock = try_lock(paths)
             if lock is None:
-                self._queue.put_off(row.id, _PUT_OFF_SHORT)
+                self._demand.put_off(row.id, _PUT_OFF_SHORT)
                 return
             try:
                 launch = self._prepare(row, paths, slots)
@@ -170,8 +186,7 @@ class Control:
             self._later(row.id, f"cannot be started now, trying again: {problem}")
             return
         allocation = Allocation(launch.attempt, 0, slots)
-        self._active[row.id] = Active(paths, launch.attempt, allocation, slots, ready=ready)
-        self._queue.forget(row.id)
+        self._active[row.id] = Active(paths, launch.attempt, allocation, slots, ready=ready, elastic=row.elastic)
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
         """Count the attempt and write down what its runner needs; the last write is what allows it to run."""
@@ -190,7 +205,7 @@ class Control:
         if spec.elastic:
             write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
-        if remark := self._queue.remark(spec):
+        for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
         return launch
 
@@ -212,13 +227,16 @@ class Control:
             del self._active[active.exec_id]
 
     def _later(self, exec_id: str, message: str) -> None:
-        self._queue.put_off(exec_id, _PUT_OFF)
+        self._demand.put_off(exec_id, _PUT_OFF)
         self._database.write(lambda c: execs.note(c, exec_id, message=launcher_log.one_line(message)))
 
     # --- slots of a running attempt
 
-    def resize(self, exec_id: str, count: int) -> Resized:
-        """Give a running elastic exec `count` slots. Raises ResizeError, and what database and disk raise."""
+    def resize(self, exec_id: str, count: int | None) -> Resized:
+        """Fix the slots of a running elastic exec to `count`, at once; with None leave them to the scheduler again.
+
+        Raises ResizeError, and what database and disk raise.
+        """
         row = self._database.read(lambda c: execs.get(c, exec_id))
         if row is None:
             raise ResizeError(f"Exec {exec_id!r} is not found")
@@ -229,10 +247,20 @@ class Control:
             raise ResizeError(f"Exec {exec_id} is {row.state}; only a running one can be given other slots")
         if active.kill_at is not None:
             raise ResizeError(f"Exec {exec_id} is being stopped")
-        most = row.num_worker * max(1, row.job.device_num)
-        if not 0 <= count <= most:
+        each = max(1, row.job.device_num)
+        if count is not None and not 0 <= count <= row.num_worker * each:
+            most = row.num_worker * each
             raise ResizeError(f"Exec {exec_id} cannot have {count} slots: it was submitted for at most {most}")
-        return self._shares.resize(active, count, self._queue.kind(row.job), self._active.values())
+        if count is not None and count % each:
+            raise ResizeError(f"Exec {exec_id} cannot have {count} slots: each of its workers takes {each}")
+        has = slots = active.allocation.slots
+        if count is not None:
+            slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())
+        # First, so that no scheduler undoes it, whatever happens in between.
+        self._database.write(lambda c: execs.note(c, exec_id, pinned=count))
+        if slots != has:
+            self._shares.allot(active, slots)
+        return Resized(len(has), len(slots))
 
     # --- the end of an attempt
 
@@ -271,7 +299,11 @@ class Control:
     def _conclude(self, active: Active) -> None:
         """Record the end of an attempt whose runner is gone, and give its slots back."""
         outcome = read_outcome(active.paths, active.attempt)
-        if outcome is not None:
+        if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
+            self._sweep(active.paths)
+            self._records.pending(active.paths, f"queued again: its slots were lent, and {active.reclaimed_for} "
+                                                "needed them")
+        elif outcome is not None:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
             self._records.outcome(active.paths, outcome)
@@ -283,6 +315,11 @@ class Control:
                 why = "its runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
                 self._records.error(active.paths, wire.LOST, f"{why}; nothing of the job is left")
         del self._active[active.exec_id]
+
+    def _may_wait(self, active: Active) -> bool:
+        """Whether nobody wants the exec to end."""
+        row = self._database.read(lambda c: execs.get(c, active.exec_id))
+        return row is not None and not row.stop_requested
 
     def _sweep(self, paths: ExecPaths) -> None:
         count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
@@ -321,7 +358,10 @@ class Control:
             self._records.running(paths, row.attempt)
         slots = self._slots(row.slots)
         allocation = read_allocation(paths, row.attempt) or Allocation(row.attempt, 0, slots)
-        active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING)
+        active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
+                        elastic=row.elastic)
+        if row.start_time is not None:
+            active.began -= max(0.0, time.time() - row.start_time)
         active.begin(runner)
         self._active[row.id] = active
         launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")

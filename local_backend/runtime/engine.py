@@ -22,6 +22,8 @@ from local_backend.runtime.workers import Workers, started
 
 _MOST_WORKERS = 100_000
 _RETRY_WRITING = 1.0
+#: Seconds that a worker may take to leave a slot: a step, and what it puts away.
+LEAVING = 60.0
 
 
 class Engine:
@@ -51,6 +53,10 @@ class Engine:
         #: The driver says that it recovers.
         self._recovering = False
         self._reported: Report | None = None
+        #: Workers that the driver can make use of, None before it says so.
+        self._usable: int | None = None
+        #: Workers whose slots were taken → when they are killed if they have not ended.
+        self._leaving: dict[int, float] = {}
 
     # --- the channel
 
@@ -112,6 +118,9 @@ class Engine:
         if self._restarted:
             self._restarted = False
             values.setdefault(wire.MESSAGE, None)
+        usable = values.pop(wire.USABLE, None)
+        if isinstance(usable, int) and usable > 0:
+            self._usable = usable
         step, text = values.get(wire.STEP), values.get(wire.MESSAGE)
         if isinstance(step, int | float):
             self.furthest = max(self.furthest, step)
@@ -130,8 +139,27 @@ class Engine:
         self._allocation = found
         names = ", ".join(slot.id for slot in found.slots)
         self._note(f"the slots of the job from now on: {names}" if names else "the job has no slots from now on")
+        kept, until = {slot.id for slot in found.slots}, time.monotonic() + LEAVING
+        taken = [number for number, slot in self.workers.slots.items() if slot not in kept]
+        self._leaving = {number: self._leaving.get(number, until) for number in taken}
         if self._greeted:
             self._tell_allocation()
+
+    def insist(self) -> None:
+        """Kill workers that have not left in time: their driver hangs, or they do."""
+        now, there = time.monotonic(), self.workers.slots
+        self._leaving = {number: at for number, at in self._leaving.items() if number in there}
+        for number in [number for number, at in self._leaving.items() if at <= now]:
+            del self._leaving[number]
+            pid = self.workers.pid(number)
+            if pid is not None:
+                self._note(f"worker {number} has not left its slot in {LEAVING:g} s; killing it")
+                tree.signal_group(pid, signal.SIGKILL)
+
+    @property
+    def timers(self) -> list[float]:
+        """When there is something to do though nothing happens."""
+        return [*self._leaving.values(), *([self.due] if self.due is not None else [])]
 
     def _tell_allocation(self) -> None:
         slots = [{"id": slot.id, "kind": slot.kind} for slot in self._allocation.slots]
@@ -146,7 +174,7 @@ class Engine:
         slots = dict.fromkeys([*(slot.id for slot in self._allocation.slots), *sorted(self.workers.held)])
         found = Report(
             self._launch.attempt, self._allocation.sequence, tuple(slots), self._restarted or self._recovering,
-            self.workers.slots,
+            self.workers.slots, self._usable,
         )
         if found == self._reported:
             return

@@ -13,7 +13,7 @@ from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
-from local_backend.scheduler.policy import GPU, Slot
+from local_backend.scheduler.model import GPU, Slot
 
 #: Of the server alone: secrets, and how it was told what is now told to the job.
 PRIVATE = frozenset({

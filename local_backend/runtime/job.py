@@ -138,6 +138,7 @@ class Job:
         if self._engine is not None:
             if self._restarting:
                 self._restart(self._engine)
+            self._engine.insist()
             self._engine.report()
 
     def _sources(self) -> list[tuple[int, Callable[[], None], int]]:
@@ -152,7 +153,7 @@ class Job:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer, None when there is none."""
-        times = [self._kill_at, self._progress.due, self._engine.due if self._engine is not None else None]
+        times = [self._kill_at, self._progress.due, *(self._engine.timers if self._engine is not None else [])]
         if self.launch.spec.memory is not None:
             times.append(self._check_memory_at)
         due = [moment for moment in times if moment is not None]

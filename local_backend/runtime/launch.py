@@ -16,7 +16,7 @@ from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 
 
 @dataclass(frozen=True)

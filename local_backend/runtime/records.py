@@ -10,7 +10,7 @@ from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import Outcome
 from local_backend.runtime.paths import ExecPaths
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow

@@ -6,6 +6,7 @@ docs/adoption.md says why no slot is ever given to two jobs, whoever dies in bet
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from local_backend.runtime import launcher_log, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, read_report, write_allocation
 from local_backend.runtime.records import Records
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 
 
 class ResizeError(Exception):
@@ -35,10 +36,8 @@ class Shares:
         self._records = records
         self._total = total
 
-    def resize(self, active: Active, count: int, kind: str, everyone: Iterable[Active]) -> Resized:
-        """Give an attempt `count` slots of this kind. Raises ResizeError, and what database and disk raise."""
-        if active.report is None:
-            raise ResizeError(f"Exec {active.exec_id} runs under an older version, which cannot change its slots")
+    def choice(self, active: Active, count: int, kind: str, everyone: Iterable[Active]) -> tuple[Slot, ...]:
+        """`count` slots of this kind for an attempt, which it has or could have now. Raises ResizeError."""
         has, everyone = active.allocation.slots, list(everyone)
         held = held_by(everyone)
         # Slots that it has given up and still holds are as good as free ones: nobody else can have them yet.
@@ -47,17 +46,17 @@ class Shares:
         chosen = choose(has, free, count)
         if chosen is None:
             raise ResizeError(_shortage(active, count, len(free), kind, everyone))
-        if chosen != has:
-            self._allocate(active, chosen)
-        return Resized(len(has), count)
+        return chosen
 
-    def _allocate(self, active: Active, slots: tuple[Slot, ...]) -> None:
-        """First in the row, so that no server ever gives them to another, then to the runner."""
+    def allot(self, active: Active, slots: tuple[Slot, ...]) -> None:
+        """These are an attempt's slots from now on. First in the row, so that no server ever gives them to another,
+        then to the runner. Raises what database and disk raise."""
         assert active.runner is not None
+        active.service(now := time.monotonic())
         union = tuple(dict.fromkeys([*active.slots, *slots]))
         self._records.slots(active.paths, union)
         # Whatever becomes of the rest, the next turn looks again at what is really held.
-        active.slots, active.report = union, None
+        active.slots, active.report, active.changed = union, None, now
         allocation = Allocation(active.attempt, active.allocation.sequence + 1, slots)
         write_allocation(active.paths, allocation)
         before, active.allocation = len(active.allocation.slots), allocation

@@ -50,7 +50,7 @@ class Supervisor:
         self._retry_at: float | None = None
         #: What runners wake this thread by, None before the start and where it cannot be made.
         self._nudges: int | None = None
-        self._resizes: queue.SimpleQueue[tuple[str, int, Future[Resized]]] = queue.SimpleQueue()
+        self._resizes: queue.SimpleQueue[tuple[str, int | None, Future[Resized]]] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Take over what an earlier server left, then go on in a thread of its own.
@@ -88,8 +88,8 @@ class Supervisor:
             if end is not None:
                 os.close(end)
 
-    def resize(self, exec_id: str, count: int) -> Resized:
-        """Give a running elastic exec `count` slots.
+    def resize(self, exec_id: str, count: int | None) -> Resized:
+        """Fix the slots of a running elastic exec to `count`; with None leave them to the scheduler again.
 
         Raises ResizeError; what database and disk raise; and TimeoutError or CancelledError, with nothing changed, when
         the thread does not come to it.
@@ -140,6 +140,7 @@ class Supervisor:
                 asked.set_result(self._control.resize(exec_id, count))
             except Exception as problem:
                 asked.set_exception(problem)
+            self.wake()  # others may have to make room, or may have more
 
     def _wait(self) -> None:
         """Sleep until there is something to do, and take note of what has happened."""

@@ -16,7 +16,7 @@ from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, worker_task
 from local_backend.runtime.processes import WORKER_MARK, die_with_parent, stamp
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
-from local_backend.scheduler.policy import Slot
+from local_backend.scheduler.model import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker"
 

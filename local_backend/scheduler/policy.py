@@ -1,99 +1,122 @@
-"""Decides which waiting jobs start on which slots. Pure: the same arguments give the same decision.
+"""The scheduler's policy: `decide(machine, plans, jobs, now)`. Pure: the same arguments give the same decision.
 
-First come, first served, per kind of slot. A fixed-size job starts with all its slots or not at all; an elastic one
-starts as soon as one worker fits and takes what is free up to its maximum. Nobody overtakes the first one waiting, so
-nobody starves.
+Slots of each kind are shared by themselves, in four steps. *Admission*: which jobs run, each with its floor, in the
+order that plans, priority and waiting time give (`tree`, `admission`). *Surplus*: what is left is divided fairly
+between elastic jobs (`surplus`). *Placement*: numbers become slots, each job keeping what it has as far as possible;
+what somebody else still holds is given when it is free. *Reasons*: all others learn why they wait (`reasons`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterable, Mapping
 
-CPU = "cpu"
-GPU = "gpu"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One schedulable device: a GPU, or a share of the machine's cores."""
-
-    id: str
-    kind: str
-    #: What CUDA_VISIBLE_DEVICES calls it; empty for a CPU slot.
-    device: str = ""
+from local_backend.scheduler import reasons
+from local_backend.scheduler.admission import Admission, admit
+from local_backend.scheduler.model import Decision, Job, Machine, Plan
+from local_backend.scheduler.reclaim import graces, reclaim
+from local_backend.scheduler.surplus import ROTATION, Surplus
+from local_backend.scheduler.tree import AGEING_SECONDS, grow, order
 
 
-@dataclass(frozen=True)
-class Request:
-    """A job that waits for slots."""
-
-    exec_id: str
-    kind: str
-    #: Slots per worker, at least 1.
-    per_worker: int
-    #: Workers without which the job cannot start; equal to `most` for a fixed-size job.
-    least: int
-    #: Workers that it would use at most.
-    most: int
-    #: When it began to wait, on the clock that `now` is read from, in seconds.
-    since: float
-    #: How long it may wait, None for ever.
-    patience: float | None = None
-
-
-@dataclass
-class Decision:
-    """What to do now; every job that was asked about is in exactly one of the four."""
-
-    start: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
-    #: Could never be scheduled on this machine → the sentence that says why and names the cure.
-    impossible: dict[str, str] = field(default_factory=dict)
-    #: Waited longer than it allowed → the sentence.
-    expired: dict[str, str] = field(default_factory=dict)
-    #: Goes on waiting → what for.
-    waiting: dict[str, str] = field(default_factory=dict)
-
-
-def decide(jobs: Sequence[Request], free: Sequence[Slot], total: Sequence[Slot], now: float) -> Decision:
-    """One scheduling pass over `jobs` in their order, oldest first."""
+def decide(machine: Machine, plans: Plan, jobs: Iterable[Job], now: float) -> Decision:
+    """What to do with all jobs that wait or run, and when to ask again though nothing has happened."""
     decision = Decision()
-    left = {kind: [slot for slot in free if slot.kind == kind] for kind in (CPU, GPU)}
-    size = {kind: sum(slot.kind == kind for slot in total) for kind in (CPU, GPU)}
-    blocked: set[str] = set()
+    memory = sys.maxsize if machine.memory is None else machine.memory
+    possible: dict[str, list[Job]] = {}
+    sizes = {kind: machine.count(kind) for kind in {slot.kind for slot in machine.slots}}
     for job in jobs:
-        pool = left[job.kind]
-        if job.least * job.per_worker > size[job.kind]:
-            decision.impossible[job.exec_id] = _too_big(job, size[job.kind])
-        elif job.kind not in blocked and (count := _grant(job, len(pool))):
-            decision.start[job.exec_id] = tuple(pool[:count])
-            left[job.kind] = pool[count:]
-        elif job.patience is not None and now - job.since >= job.patience:
-            decision.expired[job.exec_id] = (
-                f"waited longer than {job.patience:g} s (--msd-pending-timeout) for {_want(job)}"
-            )
-        else:
-            # Said in a way that changes only for the first one whenever a slot comes or goes.
-            state = "others wait before it" if job.kind in blocked else f"{len(pool)} of {size[job.kind]} free"
-            decision.waiting[job.exec_id] = f"waiting for {_want(job)}; {state}"
-            blocked.add(job.kind)
+        total = sizes.get(job.kind, 0)
+        sentence = None if job.running else reasons.impossible(job, total, machine.memory)
+        if sentence is not None:
+            decision.impossible[job.exec_id] = sentence
+            continue
+        possible.setdefault(job.kind, []).append(job)
+        if job.fixed:
+            memory -= job.least * job.memory
+    for kind in sorted(possible):
+        memory = _Pass(machine, kind, possible[kind], now, decision).run(plans, memory)
     return decision
 
 
-def _grant(job: Request, free: int) -> int:
-    """Slots that the job gets out of `free`, 0 when it cannot start."""
-    workers = min(job.most, free // job.per_worker)
-    return workers * job.per_worker if workers >= job.least else 0
+class _Pass:
+    """A decision about the jobs in slots of one kind; adds to `decision`."""
 
+    def __init__(self, machine: Machine, kind: str, jobs: list[Job], now: float, decision: Decision) -> None:
+        self._usable = machine.usable(kind)
+        self._total = machine.count(kind)
+        self._jobs = jobs
+        self._fixed = [job for job in jobs if job.fixed]
+        self._now = now
+        self._decision = decision
 
-def _want(job: Request) -> str:
-    return f"{job.least * job.per_worker} {job.kind.upper()} slot{'s' if job.least * job.per_worker > 1 else ''}"
+    def run(self, plans: Plan, memory: int) -> int:
+        """Decide. `memory`: bytes that fixed jobs leave; those that are left then."""
+        # Fixed jobs may be on slots that nobody else gets any more.
+        ids = {slot.id for slot in self._usable}
+        capacity = len(ids) - sum(len(ids.intersection(job.slots)) for job in self._fixed)
+        root, keys = grow(plans, self._jobs), order(self._jobs, self._now)
+        root.queue(keys)
+        admission = admit(root, capacity, memory, self._now)
+        memory -= sum(job.least * job.memory for job in admission.admitted)
+        surplus = Surplus(admission.admitted, keys, memory, self._now)
+        targets = surplus.divide(root, capacity + sum(len(job.slots) for job in self._fixed))
+        late = self._place(admission, targets)
+        self._explain(admission, late)
+        self._decision.reclaim |= reclaim(root, admission, self._fixed, len(self._usable), self._now)
+        self._look_again(admission, surplus, graces(root, admission, self._fixed))
+        return surplus.memory
 
+    def _place(self, admission: Admission, targets: Mapping[str, int]) -> list[Job]:
+        """Slots for the numbers; jobs that have to wait for slots which others are giving up."""
+        known = {slot.id: slot for slot in self._usable}
+        taken = {slot for job in self._jobs for slot in job.held}
+        free = [slot for slot in self._usable if slot.id not in taken]
+        free.reverse()
+        late = []
+        for job in admission.admitted:
+            if not job.running:
+                count = min(targets[job.exec_id], len(free) // job.per_worker * job.per_worker)
+                if count < job.floor:
+                    late.append(job)
+                    continue
+                self._decision.start[job.exec_id] = tuple(free.pop() for _ in range(count))
+        for job in self._jobs:
+            if not job.running or not job.elastic:
+                continue
+            target = targets.get(job.exec_id, 0)
+            keep = [known[name] for name in job.slots if name in known][:target]
+            # What it is giving up is as good as free for it: nobody else can have it yet.
+            own = [known[name] for name in job.held if name in known and name not in job.slots]
+            count = min(target, len(keep) + len(own) + len(free)) // job.per_worker * job.per_worker
+            if count < job.floor:
+                count = 0
+            keep = keep[:count]
+            while len(keep) < count:
+                keep.append(own.pop(0) if own else free.pop())
+            if tuple(slot.id for slot in keep) != job.slots:
+                self._decision.resize[job.exec_id] = tuple(keep)
+        return late
 
-def _too_big(job: Request, size: int) -> str:
-    cure = "a smaller --numWorker" if job.least > 1 else ""
-    if job.per_worker > 1:
-        cure += (" or " if cure else "") + "a smaller --workerDeviceNum"
-    if job.kind == CPU:
-        cure += (", or " if cure else "") + "a server started with a larger DLI_SLOTS"
-    return f"asks for {_want(job)}, and this machine has {size}; use {cure}"
+    def _explain(self, admission: Admission, late: list[Job]) -> None:
+        """Why those wait that do not start; those that have waited too long end."""
+        queue = reasons.Queue(admission, self._fixed, len(self._usable), self._total, self._now)
+        for job, reason in [*queue.refused(), *queue.late(late)]:
+            if job.patience is not None and self._now - job.since >= job.patience:
+                self._decision.expired[job.exec_id] = reasons.expired(job)
+            else:
+                self._decision.waiting[job.exec_id] = reason
+
+    def _look_again(self, admission: Admission, surplus: Surplus, graces: list[float]) -> None:
+        """When time alone changes the decision: jobs may be resized again, waiting ones get more urgent or give up,
+        slots are taken back, a slot rotates."""
+        now = self._now
+        moments = [*surplus.again, *graces]
+        waiting = [refusal.job for refusal in admission.refused]
+        moments += [now + AGEING_SECONDS - (now - job.since) % AGEING_SECONDS for job in waiting]
+        moments += [job.since + job.patience for job in self._jobs if job.patience is not None and not job.running]
+        elastic = [job for job in admission.admitted if job.elastic]
+        if len(elastic) > 1 and any(surplus.targets[job.exec_id] < job.ceiling for job in elastic):
+            moments.append(now + ROTATION)
+        moments += [] if self._decision.again is None else [self._decision.again]
+        self._decision.again = min((moment for moment in moments if moment > now), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from local_backend.scheduler.policy import CPU, GPU, Slot
+from local_backend.scheduler.model import CPU, GPU, Slot
 
 _log = logging.getLogger(__name__)
 

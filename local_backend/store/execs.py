@@ -45,6 +45,7 @@ class ExecRow:
     reason: str | None
     stop_requested: bool
     deleted: bool
+    pinned: int | None
 
     @property
     def job(self) -> JobSpec:

@@ -32,6 +32,7 @@ execs = Table(
     Column("reason", String(40)),
     Column("stop_requested", Boolean, nullable=False, default=False),
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; files and row go once it has ended
+    Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Index("execs_by_state", "state"),
 )
 
@@ -61,4 +62,12 @@ tokens = Table(
     Column("hash", String(64), primary_key=True),
     Column("user", String(200), nullable=False),
     Column("expires", Float, nullable=False),
+)
+
+#: What is kept as a whole, as JSON: the resource plans.
+documents = Table(
+    "documents",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("text", Text, nullable=False),
 )

@@ -51,6 +51,8 @@ def check(asked: Asked, user: str, roots: fs.DataRoots) -> JobSpec:
         memory=_memory(line, hardware),
         conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
         pending_timeout=line.number("--msd-pending-timeout"),
+        consumer=line.text("--consumer") or "",
+        priority=line.number("--msd-priority") or JobSpec.priority,
         attributes=_attributes(line, framework),
     )
 

@@ -15,7 +15,7 @@ from local_backend.runtime.environment import TaskId, acts_at_start, inherited, 
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
-from local_backend.scheduler.policy import CPU, GPU, Slot
+from local_backend.scheduler.model import CPU, GPU, Slot
 
 HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
 ROOT = "/h/results/ada/batchworkdir/local-7"

@@ -22,7 +22,7 @@ from support import eventually
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
 from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report, write_allocation
 from local_backend.runtime.resizing import Resized, ResizeError, choose
-from local_backend.scheduler.policy import CPU, Slot
+from local_backend.scheduler.model import CPU, Slot
 from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import execs
 

@@ -39,9 +39,9 @@ class QuietSupervisor:
 
     woken: int = 0
     resized: Resized | Exception | None = None
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    asked: list[tuple[str, int | None]] = field(default_factory=list)
 
-    def resize(self, exec_id: str, count: int) -> Resized:
+    def resize(self, exec_id: str, count: int | None) -> Resized:
         self.asked.append((exec_id, count))
         if isinstance(self.resized, Exception):
             raise self.resized

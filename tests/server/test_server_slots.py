@@ -30,6 +30,13 @@ def test_a_resize_is_passed_on_and_answered(live: Live) -> None:
     assert live.supervisor.asked == [(exec_id, 4)]
 
 
+def test_null_leaves_the_slots_to_the_scheduler(live: Live) -> None:
+    exec_id = live.submitted(ELASTIC)
+    live.supervisor.resized = Resized(3, 3)
+    assert put(live, exec_id, b'{"slots": null}')[0] == 200
+    assert live.supervisor.asked == [(exec_id, None)]
+
+
 @pytest.mark.parametrize(
     ("problem", "expected"),
     [
@@ -47,7 +54,7 @@ def test_a_resize_that_fails_says_why(live: Live, problem: Exception, expected: 
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"slots": -1}', b'{"slots": "2"}', b'{"slots": true}',
-                                  b'{"slots": 1.5}', b'{"slots": null}', b'{"Slots": 2}', b"\xff"])
+                                  b'{"slots": 1.5}', b'{"Slots": 2}', b"\xff"])
 def test_bodies_that_are_none(live: Live, body: bytes) -> None:
     exec_id = live.submitted(ELASTIC)
     status, text = put(live, exec_id, body)

@@ -1,0 +1,187 @@
+"""A cluster on a virtual clock: jobs of a trace under one way of sharing slots, event by event."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, quantiles
+from typing import Protocol
+
+from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
+from local_backend.scheduler.policy import decide
+from scheduling_bench.trace import Submission
+
+#: Seconds that training stands still for a resize.
+PAUSE = 1.0
+#: Seconds between two decisions at least.
+QUANTUM = 5.0
+#: Fairness is looked at this often, in seconds.
+WINDOW = 3600.0
+
+
+@dataclass
+class Running:
+    """A job of the trace under way. It does `slots` slot-seconds of work a second."""
+
+    what: Submission
+    left: float
+    slots: int = 0
+    since: float = 0.0
+    resizes: int = 0
+
+    def go_on(self, now: float) -> float:
+        """Count what it has done until now; the slot-seconds."""
+        done = max(0.0, now - self.since) * self.slots
+        self.left -= done
+        self.since = max(self.since, now)
+        return done
+
+    @property
+    def ends(self) -> float:
+        return self.since + self.left / self.slots if self.slots else float("inf")
+
+
+class Sharing(Protocol):
+    """A way of sharing slots."""
+
+    def turn(self, now: float, jobs: dict[int, Running]) -> dict[int, int]:
+        """Job → slots from now on, of those that change."""
+
+    def ended(self, number: int) -> None:
+        """A job is over."""
+
+
+class Fifo:
+    """Fixed-size jobs in the order of their submission, all slots or none; nobody overtakes. Slots may be divided into
+    parts of equal size, one for each user."""
+
+    def __init__(self, slots: int, users: Sequence[str] = ()) -> None:
+        self._free = {user: slots // len(users) for user in users} if users else {"": slots}
+        self._most = max(self._free.values())
+        self._has: dict[int, tuple[str, int]] = {}
+
+    def turn(self, now: float, jobs: dict[int, Running]) -> dict[int, int]:
+        found, blocked = {}, set()
+        for number, job in jobs.items():
+            part = job.what.user if "" not in self._free else ""
+            if job.slots or part in blocked:
+                continue
+            size = min(job.what.slots, self._most)
+            if size > self._free[part]:
+                blocked.add(part)
+                continue
+            self._free[part] -= size
+            self._has[number] = part, size
+            found[number] = size
+        return found
+
+    def ended(self, number: int) -> None:
+        part, size = self._has.pop(number)
+        self._free[part] += size
+
+
+class Ours:
+    """The policy of this backend; all jobs are elastic, from 1 slot to what they ask for."""
+
+    def __init__(self, slots: int, plan: Plan) -> None:
+        self._machine = Machine(tuple(Slot(f"cpu-{number}", CPU) for number in range(slots)))
+        self._plan = plan
+        self._jobs: dict[int, Job] = {}
+
+    def turn(self, now: float, jobs: dict[int, Running]) -> dict[int, int]:
+        for number, job in jobs.items():
+            if number not in self._jobs:
+                self._jobs[number] = Job(
+                    f"local-{number}", job.what.user, CPU, ("local", "training"), job.what.at, least=1,
+                    most=job.what.slots, elastic=True, pause=PAUSE,
+                )
+        decision = decide(self._machine, self._plan, self._jobs.values(), now)
+        found = {}
+        for name, slots in [*decision.start.items(), *decision.resize.items()]:
+            number, ids = int(name.rpartition("-")[2]), tuple(slot.id for slot in slots)
+            job = self._jobs[number]
+            self._jobs[number] = replace(
+                job, running=True, slots=ids, held=ids, changed=now, started=job.started if job.running else now
+            )
+            found[number] = len(ids)
+        return found
+
+    def ended(self, number: int) -> None:
+        del self._jobs[number]
+
+
+@dataclass
+class Result:
+    """What came of a trace."""
+
+    completion: list[float] = field(default_factory=list)
+    resizes: int = 0
+    #: Slot-seconds in use, and there, while jobs waited.
+    used: float = 0.0
+    there: float = 0.0
+    fairness: list[float] = field(default_factory=list)
+
+    def summary(self) -> dict[str, float]:
+        """Seconds, parts, numbers per job."""
+        return {
+            "mean completion": fmean(self.completion),
+            "p99 completion": quantiles(self.completion, n=100)[-1],
+            "utilisation": self.used / self.there if self.there else 1.0,
+            "fairness": fmean(self.fairness) if self.fairness else 1.0,
+            "resizes per job": self.resizes / len(self.completion),
+        }
+
+
+def simulate(submissions: Sequence[Submission], slots: int, sharing: Sharing) -> Result:
+    """Run all jobs to their ends."""
+    result, jobs = Result(), dict[int, Running]()
+    coming, now, window = list(reversed(submissions)), 0.0, WINDOW
+    ends: list[tuple[float, int]] = []
+    served: dict[str, float] = defaultdict(float)
+    #: Users who had jobs that could use more slots at every moment of the window.
+    hungry: set[str] | None = None
+    while coming or jobs:
+        event = min(coming[-1].at if coming else float("inf"), ends[0][0] if ends else float("inf"), window)
+        until = max(event, now) if event == window else max(event, now + QUANTUM)
+        waiting = [job for job in jobs.values() if job.slots < job.what.slots]
+        busy = sum(job.slots for job in jobs.values())
+        if waiting and sum(job.what.slots for job in jobs.values()) >= slots:
+            result.used += busy * (until - now)
+            result.there += slots * (until - now)
+        now_hungry = {job.what.user for job in waiting}
+        hungry = now_hungry if hungry is None else hungry & now_hungry
+        for job in jobs.values():
+            served[job.what.user] += job.go_on(until)
+        now = until
+        for number in [number for number, job in jobs.items() if job.left <= 1e-6]:
+            result.completion.append(now - jobs[number].what.at)
+            result.resizes += jobs.pop(number).resizes
+            sharing.ended(number)
+        while coming and coming[-1].at <= now:
+            one = coming.pop()
+            jobs[one.number] = Running(one, one.work)
+        if now >= window:
+            result.fairness += _jain([served[user] for user in sorted(hungry)])
+            served.clear()
+            hungry = None
+            window += WINDOW
+        for number, count in sharing.turn(now, jobs).items():
+            job = jobs[number]
+            if job.slots and count:
+                job.resizes += 1
+                job.since = now + PAUSE
+            elif count:
+                job.since = now
+            job.slots = count
+        ends = [(job.ends, number) for number, job in jobs.items() if job.slots]
+        heapq.heapify(ends)
+    return result
+
+
+def _jain(services: Iterable[float]) -> list[float]:
+    """Jain's index of those who wanted more all the time; none for fewer than two (Jain, Chiu, Hawe, 1984)."""
+    values = list(services)
+    squares = sum(value * value for value in values)
+    return [sum(values) ** 2 / (len(values) * squares)] if len(values) > 1 and squares else []

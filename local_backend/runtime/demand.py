@@ -1,0 +1,112 @@
+"""Execs as the policy sees them: what they ask for, what they have, how they get on. Derived; nothing here is a fact of
+its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dlicmd.contract import wire
+from local_backend.files import read_json
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.active import Active
+from local_backend.scheduler import plans
+from local_backend.scheduler.model import CPU, GPU, ROOT, Job, Plan, Slot
+from local_backend.store.execs import ExecRow
+
+
+class Demand:
+    """The jobs that compete for slots. Times are on the monotonic clock, from when this server first saw each exec."""
+
+    def __init__(self, total: Iterable[Slot]) -> None:
+        self._has_gpus = any(slot.kind == GPU for slot in total)
+        self._known: dict[str, Job] = {}
+        self._plans = ROOT
+        self._not_before: dict[str, float] = {}
+
+    def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: Plan) -> list[Job]:
+        """The jobs of these rows, without those that are put off; all others are forgotten."""
+        if tree is not self._plans:
+            self._plans, self._known = tree, {}
+        known, self._known = self._known, {}
+        now = time.monotonic()
+        found = []
+        for row in rows:
+            job = self._known[row.id] = known.get(row.id) or self._job(row)
+            if row.id in active:
+                found.append(_running(_pinned(job, row.pinned), active[row.id], now))
+            elif self._not_before.get(row.id, 0) <= now:
+                self._not_before.pop(row.id, None)
+                found.append(_pinned(job, row.pinned or None))
+        self._not_before = {name: at for name, at in self._not_before.items() if name in self._known}
+        return found
+
+    def put_off(self, exec_id: str, seconds: float) -> None:
+        """Do not try this exec again before `seconds` have passed."""
+        self._not_before[exec_id] = time.monotonic() + seconds
+
+    @property
+    def timers(self) -> list[float]:
+        """Moments at which an exec that was put off may be tried again."""
+        return list(self._not_before.values())
+
+    def _job(self, row: ExecRow) -> Job:
+        spec = row.job
+        waited = max(0.0, time.time() - row.create_time)
+        return Job(
+            exec_id=row.id, user=row.creator, kind=self.kind(spec),
+            plan=plans.resolve(self._plans, spec.consumer, row.creator)[0],
+            since=time.monotonic() - waited, per_worker=max(1, spec.device_num),
+            least=1 if spec.elastic else spec.num_worker, most=spec.num_worker, elastic=spec.elastic,
+            priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
+        )
+
+    def kind(self, spec: JobSpec) -> str:
+        """Kind of slot that a job runs on: GPUs where there are any, unless it asks for the CPU."""
+        return GPU if self._has_gpus and spec.device_type != CPU else CPU
+
+    def remarks(self, spec: JobSpec) -> list[str]:
+        """What the launcher log says about what the job does not get as it was asked for."""
+        found = []
+        if spec.device_type == GPU and not self._has_gpus:
+            found.append("asked for GPUs; this machine has none, so it runs on CPU slots")
+        path, understood = plans.resolve(self._plans, spec.consumer, spec.user)
+        if not understood:
+            found.append(f"there is no resource plan {spec.consumer} (--consumer); it counts for /{'/'.join(path)}")
+        return found
+
+
+def _pinned(job: Job, slots: int | None) -> Job:
+    """The job with the number of slots that an administrator has fixed."""
+    if slots is None:
+        return job
+    workers = slots // job.per_worker
+    return replace(job, least=workers, most=workers)
+
+
+def _running(job: Job, active: Active, now: float) -> Job:
+    """The job as it runs. One that cannot be told of other slots at the moment keeps those that it has."""
+    measured = _measured(active) if active.resizable else {}
+    most = job.most
+    if active.resizable and active.report is not None and active.report.usable is not None:
+        most = max(job.least, min(most, active.report.usable))
+    left = measured.get(wire.SECONDS_LEFT)
+    return replace(
+        job, running=True, elastic=active.resizable, most=most, started=active.began, changed=active.changed,
+        slots=tuple(slot.id for slot in active.allocation.slots), held=tuple(slot.id for slot in active.slots),
+        service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0, step=measured.get(wire.STEP_SECONDS) or 0.0,
+        ends=now + left if left is not None else None,
+    )
+
+
+def _measured(active: Active) -> dict[str, float]:
+    """The numbers in what the driver says about its progress."""
+    try:
+        found: Any = read_json(active.paths.progress)
+    except OSError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float) and 0 <= value < 1e9}

@@ -1,0 +1,57 @@
+"""The tree of resource plans as it is in the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sqlalchemy import Connection
+
+from local_backend.scheduler import plans
+from local_backend.scheduler.model import ROOT, Plan
+from local_backend.store import documents
+from local_backend.store.database import Database
+
+_log = logging.getLogger(__name__)
+
+
+class Plans:
+    """Read again only when something was written since."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tree = ROOT
+        self._seen = -1
+
+    @property
+    def tree(self) -> Plan:
+        """The plans; the first ones when nobody has written any, the last good ones when they cannot be read. Raises
+        what the database raises."""
+        changes = self._database.changes
+        if changes != self._seen:
+            self._tree, self._seen = self._read(), changes
+        return self._tree
+
+    def change(self, edit: Callable[[Plan], Plan]) -> Plan:
+        """Make the tree what `edit` makes of it, in one transaction. Raises what `edit` and the database raise."""
+
+        def work(connection: Connection) -> Plan:
+            changed = edit(_stored(connection))
+            documents.write(connection, documents.PLANS, plans.dump(changed))
+            return changed
+
+        return self._database.write(work)
+
+    def _read(self) -> Plan:
+        try:
+            found = self._database.read(_stored)
+        except ValueError as problem:
+            _log.error("the resource plans in %s cannot be used: %s", self._database.path, problem)
+            return self._tree
+        return self._tree if found == self._tree else found
+
+
+def _stored(connection: Connection) -> Plan:
+    """Raises ValueError for a damaged document."""
+    document = documents.read(connection, documents.PLANS)
+    return ROOT if document is None else plans.parse(document)

@@ -1,0 +1,196 @@
+"""Resource plans as people write them, as they are kept, and as clients of the contract read them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, Plan
+
+#: Key of a document → field of Plan.
+KEYS = {
+    "weight": "weight", "reserved": "reserved", "max": "most", "user_max": "user_most", "policy": "by_priority",
+    "reclaim_grace": "reclaim_grace",
+}
+POLICIES = ("fairshare", "priority")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DEEPEST, _MOST = 8, 1000
+
+Path = tuple[str, ...]
+
+
+class PlanError(ValueError):
+    """A plan cannot be as it is written; a sentence without its full stop that says where and why."""
+
+
+def parse(document: Any) -> Plan:
+    """The tree of a document {"plans": [{"name": ..., "weight": ..., "plans": [...]}, ...]}. Raises PlanError."""
+    if not isinstance(document, Mapping) or set(document) != {"plans"}:
+        raise PlanError('the plans are written as "plans:" with a list of plans below it')
+    root = replace(ROOT, children=_children(document["plans"], ROOT.name, 1))
+    if sum(1 for _ in walk(root)) > _MOST:
+        raise PlanError(f"there are more than {_MOST} plans")
+    return root
+
+
+def dump(root: Plan) -> dict[str, Any]:
+    """The document that `parse` reads."""
+    return {"plans": [describe(child) for child in root.children]}
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """One plan with those below it, as it is written; what has its default is left out."""
+    default = Plan(plan.name)
+    found: dict[str, Any] = {"name": plan.name}
+    for key, field in KEYS.items():
+        value = getattr(plan, field)
+        if value != getattr(default, field):
+            found[key] = "priority" if key == "policy" else value
+    if plan.children:
+        found["plans"] = [describe(child) for child in plan.children]
+    return found
+
+
+def tree_object(plan: Plan, parent: str = "") -> dict[str, Any]:
+    """A node of the contract's tree: `id`, `pid`, `childTreeDto`, and the limits beside them."""
+    found = {"id": plan.name, "pid": parent, **{k: v for k, v in describe(plan).items() if k not in ("name", "plans")}}
+    if plan.children:
+        found["childTreeDto"] = [tree_object(child, plan.name) for child in plan.children]
+    return found
+
+
+def walk(plan: Plan, above: Path = ()) -> Iterator[tuple[Path, Plan]]:
+    """A plan and all below it, with their paths."""
+    path = (*above, plan.name)
+    yield path, plan
+    for child in plan.children:
+        yield from walk(child, path)
+
+
+def locate(root: Plan, name: str) -> tuple[Path, Plan]:
+    """The plan with this path, absolute or from the root, or the only one with this name. Raises PlanError."""
+    words = tuple(filter(None, name.split("/")))
+    found = [(path, plan) for path, plan in walk(root) if path == words or path[1:] == words]
+    found = found or [(path, plan) for path, plan in walk(root) if path[-1:] == words]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        paths = ", ".join("/" + "/".join(path) for path, _ in found)
+        raise PlanError(f"there are several plans {name[:80]!r}: {paths}")
+    raise PlanError(f"there is no plan {name[:80]!r}")
+
+
+def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
+    """The tree with this plan (a path below the root) as written; what is above it must be there. Raises PlanError."""
+    parent = tuple(path[:-1])
+    if not parent or not any(found == parent for found, _ in walk(root)):
+        raise PlanError(f"there is no plan {'/' + '/'.join(parent)} to put it under")
+    if not isinstance(document, Mapping):
+        raise PlanError("a plan is written as an object")
+    if document.get("name", path[-1]) != path[-1]:
+        raise PlanError(f"name: it is {path[-1]!r} in the path and {document['name']!r} in the plan")
+    made = _plan({**document, "name": path[-1]}, "/".join(["", *parent]), len(path) - 1)
+    changed = _changed(root, tuple(path[1:]), made)
+    parse(dump(changed))
+    return changed
+
+
+def remove(root: Plan, path: Sequence[str]) -> Plan:
+    """The tree without this plan and those below it. Raises PlanError for the root."""
+    if len(path) < 2:
+        raise PlanError("the outermost plan is always there")
+    return _changed(root, tuple(path[1:]), None)
+
+
+def resolve(root: Plan, consumer: str, user: str) -> tuple[Path, bool]:
+    """The plan that `--consumer` means, and whether that is what was asked for.
+
+    As WMLA has it, the path may end with the user's name; one that is not here, of another cluster, say, stands for the
+    nearest plan above it, and when there is none, for the default one.
+    """
+    words = [word for word in consumer.split("/") if word]
+    if words and words[0] == root.name and (len(words) > 1 or consumer.startswith("/")):
+        words = words[1:]
+    path, node = [root.name], root
+    for i, word in enumerate(words):
+        child = next((child for child in node.children if child.name == word), None)
+        if child is None:
+            understood = i > 0 and words[i:] == [user]
+            return (tuple(path), understood) if i else (default(root), False)
+        path.append(word)
+        node = child
+    return (tuple(path), True) if words else (default(root), True)
+
+
+def default(root: Plan) -> Path:
+    """The plan of jobs that name none."""
+    there = any(child.name == DEFAULT_PLAN[-1] for child in root.children)
+    return DEFAULT_PLAN if there else (root.name,)
+
+
+def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
+    """The tree with `made` at a path below `plan`, or with nothing there."""
+    name, rest = path[0], path[1:]
+    children = list(plan.children)
+    at = next((i for i, child in enumerate(children) if child.name == name), len(children))
+    new = _changed(children[at], rest, made) if rest else made
+    children[at : at + 1] = [] if new is None else [new]
+    return replace(plan, children=tuple(children))
+
+
+def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
+    if not isinstance(written, Sequence) or isinstance(written, str):
+        raise PlanError(f"{where}: plans is a list")
+    if depth > _DEEPEST:
+        raise PlanError(f"{where}: plans are at most {_DEEPEST} deep")
+    children = tuple(_plan(one, where, depth) for one in written)
+    names = [child.name for child in children]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"{where}: there are two plans {name!r}")
+    return children
+
+
+def _plan(written: Any, where: str, depth: int) -> Plan:
+    if not isinstance(written, Mapping) or not isinstance(name := written.get("name"), str):
+        raise PlanError(f"{where}: each plan has a name")
+    if not _NAME.fullmatch(name):
+        raise PlanError(f"{where}: {name[:80]!r} is no name for a plan; use letters, digits, '.', '_' and '-'")
+    where = f"{where}/{name}"
+    unknown = [str(key) for key in written if key not in (*KEYS, "name", "plans")]
+    if unknown:
+        raise PlanError(f"{where}: {unknown[0][:80]!r} is not known; there are {', '.join([*KEYS, 'plans'])}")
+    policy = written.get("policy", "fairshare")
+    if policy not in POLICIES:
+        raise PlanError(f"{where}: policy is {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
+    plan = Plan(
+        name,
+        weight=_number(written, "weight", where, 1.0, above=0.0),
+        reserved=_slots(written, "reserved", where, 0) or 0,
+        most=_slots(written, "max", where, None),
+        user_most=_slots(written, "user_max", where, None),
+        by_priority=policy == "priority",
+        reclaim_grace=None if written.get("reclaim_grace") is None else _number(written, "reclaim_grace", where, 0.0),
+        children=_children(written.get("plans", ()), where, depth + 1),
+    )
+    if plan.most is not None and plan.reserved > plan.most:
+        raise PlanError(f"{where}: reserved ({plan.reserved}) is more than max ({plan.most})")
+    return plan
+
+
+def _number(written: Mapping[str, Any], key: str, where: str, default: float, above: float = -1.0) -> float:
+    value = written.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= 1e9 or value < 0:
+        raise PlanError(f"{where}: {key} is a number{' above 0' if above >= 0 else ' of seconds'}, not {value!r}")
+    return float(value)
+
+
+def _slots(written: Mapping[str, Any], key: str, where: str, default: int | None) -> int | None:
+    value = written.get(key, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**6:
+        raise PlanError(f"{where}: {key} is a whole number of slots, not {value!r}")
+    return value

@@ -1,0 +1,169 @@
+"""Jobs share four slots while they train, and each result is what it would have been alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from support import PATIENCE, eventually
+
+#: Takes its time until the file GO is there, then none; prints a digest of what it has learned.
+TRAIN = """
+import hashlib, os, time
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from fabric_model import FabricModel
+
+class Samples(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if not os.path.exists(os.environ["GO"]):
+            time.sleep(0.005)
+        return torch.randn(8), i % 3
+
+def datasets():
+    return Samples(), Samples()
+
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+FabricModel(model, datasets, nn.functional.cross_entropy, optimizer).train(150, 4, 4, validation_freq=0)
+print("digest", hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
+"""
+
+#: Runs until the file GO is there.
+WAIT = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.05)\n"
+
+
+@pytest.fixture
+def four(user):
+    user.environment["DLI_SLOTS"] = "4"
+    return user
+
+
+@pytest.fixture(scope="module")
+def digest(tmp_path_factory) -> str:
+    """What the training gives alone, without a backend."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "train.py").write_text(TRAIN)
+    environment = {**os.environ, "GO": "/", "RESULT_DIR": str(folder), "FABRIC_BACKEND": "pytorch"}
+    fabric = Path(__file__).parents[2] / "local_backend" / "fabric"
+    environment["PYTHONPATH"] = f"{fabric}:{Path(__file__).parents[2]}"
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE,
+        check=True,
+    )
+    return re.search(r"digest (\w+)", done.stdout)[1]
+
+
+class Run:
+    """A submitted job that ends after `go`."""
+
+    def __init__(self, user, name: str, text: str, *words: str) -> None:
+        self._user = user
+        self._go = user.folder / f"{name}-go"
+        folder = user.model(name, train=text)
+        self.id = user.submit(
+            *words, "--model-dir", str(folder), "--model-main", "train.py", "--msd-env", f"GO={self._go}",
+        )
+
+    def go(self) -> None:
+        self._go.touch()
+
+    @property
+    def shown(self) -> dict:
+        return self._user.run("--exec-get", self.id).json
+
+    def on(self, workers: int) -> bool:
+        """Whether it trains with so many workers, and holds no other slots."""
+        shown = self.shown
+        return shown["state"] == "RUNNING" and shown.get("workers") == shown.get("slots") == workers
+
+    def ended(self) -> str:
+        """The final state."""
+        return eventually(
+            lambda: (state := self.shown["state"]) in ("FINISHED", "ERROR", "KILLED") and state, f"{self.id} ends"
+        )
+
+    def digest(self) -> str:
+        logs = self._user.run("--exec-trainoutlogs", self.id).out
+        return re.search(r"digest (\w+)", logs)[1]
+
+    def worker(self) -> int:
+        """The process id of one of its workers, as the launcher log names them."""
+        found = re.findall(r"task12n-\d+ started, pid (\d+)", self._user.run("--exec-launcherlogs", self.id).out)
+        return next(int(pid) for pid in found if psutil.pid_exists(int(pid)))
+
+
+ELASTIC = ("edtPyTorch", "--numWorker", "4")
+
+
+def test_two_jobs_share_alike_whatever_dies_and_the_last_one_has_all(four, digest: str) -> None:
+    first = Run(four, "first", TRAIN, *ELASTIC)
+    eventually(lambda: first.on(4), "the first has all slots")
+    second = Run(four, "second", TRAIN, *ELASTIC)
+    eventually(lambda: first.on(2) and second.on(2), "each has half of them")
+    os.kill(first.worker(), signal.SIGKILL)
+    eventually(lambda: first.shown.get("deaths") == 1 and first.on(2), "a worker that died is replaced")
+    server = psutil.Process(four.server_pid)
+    server.kill()
+    server.wait(PATIENCE)
+    eventually(lambda: first.on(2) and second.on(2), "the next server leaves all as it was")
+    first.go()
+    assert first.ended() == "FINISHED"
+    eventually(lambda: second.on(4), "what the first had goes to the second")
+    second.go()
+    assert second.ended() == "FINISHED"
+    assert first.digest() == second.digest() == digest
+
+
+def test_an_urgent_job_parks_an_elastic_one_until_it_is_over(four, digest: str) -> None:
+    first = Run(four, "first", TRAIN, *ELASTIC)
+    eventually(lambda: first.on(4), "the first has all slots")
+    patient = Run(four, "patient", WAIT, "PyTorch", "--workerDeviceNum", "4")
+    urgent = Run(four, "urgent", WAIT, "PyTorch", "--workerDeviceNum", "4", "--msd-priority", "9000")
+    eventually(lambda: urgent.shown["state"] == "RUNNING", "the urgent one runs")
+    shown = first.shown
+    assert (shown["state"], shown["slots"]) == ("RUNNING", 0)
+    assert "parked" in shown["message"]
+    assert "waiting for 4 CPU slots" in patient.shown["message"]
+    four.run("--exec-stop", patient.id)
+    urgent.go()
+    assert urgent.ended() == "FINISHED"
+    eventually(lambda: first.on(4), "the first has them again")
+    first.go()
+    assert first.ended() == "FINISHED"
+    assert first.digest() == digest
+
+
+def test_plans_are_applied_shown_and_obeyed(four) -> None:
+    file = four.folder / "plans.yaml"
+    file.write_text("plans:\n- name: training\n- name: small\n  weight: 2\n  max: 1\n")
+    applied = four.run("--rp-apply", str(file))
+    assert applied.code == 0, applied
+    assert applied.out == "local\n  training\n  small  weight=2  max=1\n"
+    runs = [Run(four, name, WAIT, "PyTorch", "--consumer", "small") for name in ("first", "second")]
+    eventually(lambda: "the plan /local/small has at most 1 slot" in runs[1].shown.get("message", ""), "it waits")
+    assert four.run("--rp-get", "small").json == {"path": "/local/small", "name": "small", "weight": 2.0, "max": 1}
+    assert four.run("--rp-delete", "small").code == 0
+    eventually(lambda: runs[1].shown["state"] == "RUNNING", "there is no limit any more")
+    for run in runs:
+        run.go()
+        assert run.ended() == "FINISHED"
+    file.write_text("plans: [\n")
+    refused = four.run("--rp-apply", str(file))
+    assert (refused.code, refused.out) == (2, "")
+    assert "plans.yaml: this is not YAML in line 2" in refused.err
+    file.write_text("plans:\n- name: a\n  weight: -1\n")
+    refused = four.run("--rp-apply", str(file))
+    assert refused.code == 1
+    assert "Local/a: weight is a number above 0, not -1" in refused.err

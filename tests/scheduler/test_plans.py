@@ -1,0 +1,137 @@
+"""Resource plans: written, kept, shown, found."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_backend.scheduler import plans
+from local_backend.scheduler.model import DEFAULT_PLAN, ROOT, Plan
+from local_backend.scheduler.plans import PlanError
+
+WRITTEN = {"plans": [
+    {"name": "research", "weight": 2, "reserved": 2, "max": 6, "policy": "priority", "plans": [
+        {"name": "vision", "user_max": 2}, {"name": "speech", "reclaim_grace": 120},
+    ]},
+    {"name": "training"},
+]}
+
+
+def test_what_is_written_is_kept_and_shown_as_the_contract_has_it():
+    root = plans.parse(WRITTEN)
+    assert root == Plan("local", children=(
+        Plan("research", 2.0, 2, 6, by_priority=True, children=(
+            Plan("vision", user_most=2), Plan("speech", reclaim_grace=120.0),
+        )),
+        Plan("training"),
+    ))
+    assert plans.parse(plans.dump(root)) == root
+    assert plans.tree_object(root) == {
+        "id": "local", "pid": "", "childTreeDto": [
+            {"id": "research", "pid": "local", "weight": 2.0, "reserved": 2, "max": 6, "policy": "priority",
+             "childTreeDto": [
+                 {"id": "vision", "pid": "research", "user_max": 2},
+                 {"id": "speech", "pid": "research", "reclaim_grace": 120.0},
+             ]},
+            {"id": "training", "pid": "local"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("consumer", "path", "understood"),
+    [
+        ("", DEFAULT_PLAN, True),
+        ("/local/training", DEFAULT_PLAN, True),
+        ("/local/training/ada", DEFAULT_PLAN, True),
+        ("training", DEFAULT_PLAN, True),
+        ("research/vision", ("local", "research", "vision"), True),
+        ("/local/research/", ("local", "research"), True),
+        ("/local/research/chemistry", ("local", "research"), False),
+        ("/wml-accelerator-ns/project/training", DEFAULT_PLAN, False),
+        ("/local", DEFAULT_PLAN, True),
+        ("//", DEFAULT_PLAN, True),
+    ],
+)
+def test_a_consumer_is_found_or_stands_for_the_nearest(consumer, path, understood):
+    assert plans.resolve(plans.parse(WRITTEN), consumer, "ada") == (path, understood)
+
+
+def test_without_a_default_plan_jobs_are_on_the_outermost_one():
+    root = plans.parse({"plans": [{"name": "a"}]})
+    assert plans.resolve(root, "", "ada") == (("local",), True)
+
+
+def test_plans_are_found_changed_and_removed_by_path_or_name():
+    root = plans.parse(WRITTEN)
+    assert plans.locate(root, "vision")[0] == plans.locate(root, "/local/research/vision")[0]
+    path, plan = plans.locate(root, "research/vision")
+    assert plan.user_most == 2
+    changed = plans.put(root, path, {"user_max": 3})
+    assert plans.locate(changed, "vision")[1].user_most == 3
+    added = plans.put(root, ("local", "training", "night"), {"name": "night", "weight": 0.5})
+    assert plans.locate(added, "night")[1].weight == 0.5
+    without = plans.remove(added, ("local", "research"))
+    assert [path for path, _ in plans.walk(without)] == [
+        ("local",), ("local", "training"), ("local", "training", "night"),
+    ]
+    with pytest.raises(PlanError, match="there is no plan 'vision'"):
+        plans.locate(without, "vision")
+    with pytest.raises(PlanError, match="several plans 'x': /local/a/x, /local/b/x"):
+        plans.locate(plans.parse({"plans": [{"name": n, "plans": [{"name": "x"}]} for n in "ab"]}), "x")
+    with pytest.raises(PlanError, match="no plan /local/nowhere to put it under"):
+        plans.put(root, ("local", "nowhere", "x"), {})
+    with pytest.raises(PlanError, match="always there"):
+        plans.remove(root, ("local",))
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ([], '"plans:" with a list'),
+        ({"plans": 3}, "local: plans is a list"),
+        ({"plans": [{}]}, "local: each plan has a name"),
+        ({"plans": [{"name": "a/b"}]}, "'a/b' is no name for a plan"),
+        ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans 'a'"),
+        ({"plans": [{"name": "a", "wieght": 1}]}, "local/a: 'wieght' is not known; there are weight"),
+        ({"plans": [{"name": "a", "weight": 0}]}, "weight is a number above 0, not 0"),
+        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight is a number above 0"),
+        ({"plans": [{"name": "a", "weight": True}]}, "weight is a number above 0, not True"),
+        ({"plans": [{"name": "a", "reserved": 1.5}]}, "reserved is a whole number of slots, not 1.5"),
+        ({"plans": [{"name": "a", "reserved": 3, "max": 2}]}, r"reserved \(3\) is more than max \(2\)"),
+        ({"plans": [{"name": "a", "policy": "random"}]}, "policy is fairshare or priority, not 'random'"),
+        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace is a number of seconds, not -1"),
+    ],
+)
+def test_what_is_written_wrongly_is_named(written, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        plans.parse(written)
+
+
+def test_plans_cannot_be_too_deep():
+    written: dict = {"name": "p"}
+    for _ in range(10):
+        written = {"name": "p", "plans": [written]}
+    with pytest.raises(PlanError, match="at most 8 deep"):
+        plans.parse({"plans": [written]})
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["plans", "name", "weight", "max", "policy", "x"]), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(junk)
+def test_no_document_does_worse_than_a_sentence(document):
+    try:
+        root = plans.parse(document)
+    except PlanError as problem:
+        assert "\n" not in str(problem)
+    else:
+        assert plans.parse(plans.dump(root)) == root
+
+
+def test_the_tree_that_is_used_at_first_can_be_written():
+    assert plans.parse(plans.dump(ROOT)) == ROOT

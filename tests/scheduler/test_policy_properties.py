@@ -1,0 +1,194 @@
+"""What holds whatever happens: random sequences of submissions, ends, time, releases and changes of the machine."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from world import World, cpu_slots, job
+
+from local_backend.scheduler.model import GPU, Machine, Plan, Slot
+from local_backend.scheduler.tree import AGEING, AGEING_SECONDS, grow, urgency
+
+USERS = ("ann", "bob", "eve")
+TREES = (
+    Plan("local", children=(Plan("training"),)),
+    Plan("local", children=(Plan("training", by_priority=True),)),
+    Plan("local", children=(
+        Plan("a", weight=2.0, reserved=2, children=(Plan("x"), Plan("y", most=3))),
+        Plan("b", user_most=2, reclaim_grace=600.0),
+        Plan("training"),
+    )),
+)
+PLANS = (("local", "training"), ("local", "a"), ("local", "a", "x"), ("local", "a", "y"), ("local", "b"))
+
+
+class Life(RuleBasedStateMachine):
+    """The checks of `World` hold at every decision; more are made when nothing is on its way."""
+
+    @initialize(
+        tree=st.sampled_from(TREES), cpus=st.integers(1, 8), gpus=st.integers(0, 3),
+        memory=st.none() | st.integers(1, 20),
+    )
+    def begin(self, tree, cpus, gpus, memory):
+        slots = (*cpu_slots(cpus), *(Slot(f"gpu-{n}", GPU, str(n)) for n in range(gpus)))
+        self.world = World(slots, tree, memory)
+        self.number = 0
+
+    @rule(
+        user=st.sampled_from(USERS), plan=st.sampled_from(PLANS), kind=st.sampled_from(["cpu", "cpu", "gpu"]),
+        least=st.integers(1, 4), more=st.integers(0, 5), elastic=st.booleans(),
+        per_worker=st.sampled_from([1, 1, 1, 2]),
+        priority=st.sampled_from([5000, 5000, 5000, 6000, 9000]), memory=st.sampled_from([0, 0, 1, 3]),
+        patience=st.sampled_from([None, None, 50.0]), lasts=st.sampled_from([None, 30.0, 500.0]),
+        pause=st.sampled_from([0.0, 0.2, 20.0]),
+    )
+    def submit(self, least, more, elastic, **values):
+        self.number += 1
+        most = least + more if elastic else None
+        self.world.submit(job(self.number, least, most, since=self.world.now, **values))
+        self.world.turn()
+
+    def _one(self, data, jobs):
+        return data.draw(st.sampled_from(sorted(one.exec_id for one in jobs)))
+
+    @rule(data=st.data())
+    def end(self, data):
+        if self.world.jobs:
+            self.world.end(self._one(data, self.world.jobs.values()))
+            self.world.turn()
+
+    @rule(seconds=st.sampled_from([0.5, 10.0, 100.0, AGEING_SECONDS]))
+    def wait(self, seconds):
+        self.world.wait(seconds)
+        self.world.turn()
+
+    @rule(slow=st.booleans())
+    def be_slow(self, slow):
+        self.world.slow = slow
+
+    @rule(data=st.data())
+    def release(self, data):
+        if names := self.world.leaving():
+            self.world.release(data.draw(st.sampled_from(names)))
+            self.world.turn()
+
+    @rule(data=st.data())
+    def drain(self, data):
+        machine = self.world.machine
+        drained = data.draw(st.sets(st.sampled_from([slot.id for slot in machine.slots]), max_size=1))
+        self.world.machine = Machine(machine.slots, machine.memory, frozenset(drained))
+        self.world.turn()
+
+    @rule()
+    def settle(self):
+        """S2, S4: when all is quiet, nothing that could be used is idle, and equal claims are served alike."""
+        world = self.world
+        for name in world.leaving():
+            world.release(name)
+        slow, world.slow = world.slow, False
+        for name, one in world.jobs.items():
+            world.jobs[name] = replace(one, changed=-1e9 if one.slots else one.changed)
+        decision = world.turn()
+        self._nothing_idle(decision)
+        self._alike()
+        world.slow = slow
+
+    def _nothing_idle(self, decision):
+        world = self.world
+        if world.machine.memory is not None:
+            return
+        root = grow(world.plans, ())
+        for one in world.jobs.values():
+            root.find(one.plan).user(one.user).take(len(one.slots))
+        for kind in ("cpu", "gpu"):
+            held = {slot for one in world.jobs.values() for slot in one.held}
+            idle = [slot for slot in world.machine.usable(kind) if slot.id not in held]
+            for one in world.jobs.values():
+                if one.kind != kind:
+                    continue
+                allowed = root.find(one.plan).user(one.user).limit
+                if one.running and one.elastic and one.slots:
+                    if len(one.slots) < one.ceiling and len(idle) >= one.per_worker:
+                        assert allowed(one.per_worker) is not None, f"{one} could use {idle}"
+                elif not one.running and one.elastic and len(idle) >= one.floor:
+                    reason = decision.waiting[one.exec_id]
+                    assert allowed(one.floor) is not None, f"{one} could begin on {idle}: {reason}"
+
+    def _alike(self):
+        """Of two elastic jobs of one user, with the same bounds and urgency, none has more than one worker more."""
+        world = self.world
+        groups = {}
+        for one in world.jobs.values():
+            if one.running and one.elastic and one.slots and not one.memory:
+                key = (one.user, one.plan, one.kind, one.least, one.most, one.per_worker, urgency(one, world.now))
+                groups.setdefault(key, []).append(len(one.slots) // one.per_worker)
+        by_priority = world.plans is TREES[1]
+        for workers in groups.values():
+            assert by_priority or max(workers) - min(workers) <= 1
+
+    @invariant()
+    def more_urgent_ones_do_not_wait_for_less_urgent_elastic_ones(self):
+        """S5: in one plan and for one user, nobody that could have the floor of an elastic job waits for it."""
+        if not hasattr(self, "world") or self.world.machine.memory is not None:
+            return
+        world = self.world
+        for name, reason in world.decision.waiting.items():
+            one = world.jobs[name]
+            if reason.code not in ("SLOTS", "QUEUE"):
+                continue
+            yielding = [
+                other for other in world.jobs.values()
+                if other.running and other.elastic and other.slots and other.kind == one.kind
+                and (other.user, other.plan) == (one.user, one.plan)
+                and urgency(other, world.now) < urgency(one, world.now)
+            ]
+            assert sum(other.floor for other in yielding) < one.floor, f"{one} waits for {yielding}"
+
+
+Life.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestLife = Life.TestCase
+
+
+@pytest.mark.parametrize("small", [1, 2, 3])
+def test_a_large_job_is_not_starved_by_a_stream_of_small_ones(small):
+    """S3: it begins after its waiting has made it more urgent than any of them."""
+    world = World(4)
+    world.submit(*(job(n, small, since=0.0) for n in range(1, 4)))
+    world.turn()
+    world.submit(job(10, 4, since=1.0))
+    number, alive = 100, list(range(1, 4))
+    while not world.jobs["local-10"].running:
+        world.wait(600.0)
+        assert world.now < 2 * AGEING_SECONDS, "nobody overtakes it after an hour"
+        for n in [n for n in alive if world.jobs[f"local-{n}"].running][:1]:
+            world.end(f"local-{n}")
+            alive.remove(n)
+        for _ in range(2):
+            number += 1
+            alive.append(number)
+            world.submit(job(number, small, since=world.now, lasts=1200.0))
+        world.turn()
+
+
+def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
+    """S9."""
+    jobs = [job(n, 1 + n % 3, (n % 4 and 6) or None, user=USERS[n % 3], priority=5000 + n % 2) for n in range(1, 12)]
+    found = []
+    for order in (jobs, jobs[::-1], jobs[5:] + jobs[:5]):
+        world = World(7)
+        world.submit(*order)
+        decision = world.turn()
+        found.append(({n: one.slots for n, one in sorted(world.jobs.items())}, dict(sorted(decision.waiting.items()))))
+    assert found[0] == found[1] == found[2]
+
+
+def test_ageing_is_part_of_urgency_and_is_kept_by_who_runs():
+    waiting = job(1, 1, since=0.0)
+    assert urgency(waiting, AGEING_SECONDS - 1) == waiting.priority
+    assert urgency(waiting, 2 * AGEING_SECONDS) == waiting.priority + 2 * AGEING
+    running = replace(waiting, running=True, slots=("cpu-0",), started=2 * AGEING_SECONDS)
+    assert urgency(running, 9 * AGEING_SECONDS) == waiting.priority + 2 * AGEING

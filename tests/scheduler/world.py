@@ -1,0 +1,137 @@
+"""A machine with jobs that come, run and go on a virtual clock, and does at once what the policy decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from local_backend.scheduler.model import CPU, Decision, Job, Machine, Plan, Slot
+from local_backend.scheduler.policy import decide
+
+TREE = Plan("local", children=(Plan("training"),))
+
+
+def cpu_slots(count: int) -> tuple[Slot, ...]:
+    return tuple(Slot(f"cpu-{number}", CPU) for number in range(count))
+
+
+def job(number: int, least: int = 1, most: int | None = None, **more: object) -> Job:
+    """A job of a user, elastic when `most` is given."""
+    values: dict[str, object] = {
+        "exec_id": f"local-{number}", "user": "ann", "kind": CPU, "plan": ("local", "training"), "since": float(number),
+        "least": least, "most": least if most is None else most, "elastic": most is not None,
+    }
+    return Job(**values | more)  # type: ignore[arg-type]
+
+
+class World:
+    """Checks on the way that no slot is ever had by two, and that every job is answered for."""
+
+    def __init__(self, slots: int | Iterable[Slot] = 4, plans: Plan = TREE, memory: int | None = None) -> None:
+        self.machine = Machine(cpu_slots(slots) if isinstance(slots, int) else tuple(slots), memory)
+        self.plans = plans
+        self.now = 0.0
+        self.jobs: dict[str, Job] = {}
+        self.decision = Decision()
+        self.moves = 0
+        #: Slots that a job gives up stay with it until `release`.
+        self.slow = False
+
+    def submit(self, *jobs: Job) -> None:
+        for one in jobs:
+            self.jobs[one.exec_id] = one
+
+    def end(self, name: str) -> None:
+        del self.jobs[name]
+
+    def release(self, name: str) -> None:
+        """What the job has given up is free."""
+        self.jobs[name] = replace(self.jobs[name], held=self.jobs[name].slots)
+
+    def leaving(self) -> list[str]:
+        return [name for name, one in self.jobs.items() if set(one.held) - set(one.slots)]
+
+    def slots(self, number: int) -> int:
+        """How many slots a job has."""
+        return len(self.jobs[f"local-{number}"].slots)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for name, one in self.jobs.items():
+            self.jobs[name] = replace(one, service=one.service + seconds * len(one.held))
+
+    def turn(self) -> Decision:
+        """Decide, and do it; until nothing more is to be done."""
+        for _ in range(50):
+            decision = self.decision = decide(self.machine, self.plans, self.jobs.values(), self.now)
+            self._check(decision)
+            if not self._apply(decision):
+                return decision
+        raise AssertionError(f"no end: {decision}")
+
+    def settle(self, seconds: float = 10_000.0) -> Decision:
+        """Go on while time alone changes something, but not for longer than that; everybody releases at once."""
+        until = self.now + seconds
+        decision = self.turn()
+        while True:
+            for name in self.leaving():
+                self.release(name)
+            before = self.now
+            decision = self.turn()
+            if self.leaving():
+                continue
+            if decision.again is None or decision.again > until:
+                return decision
+            self.wait(decision.again - before + 1e-6)
+
+    def _apply(self, decision: Decision) -> int:
+        for name, slots in decision.start.items():
+            ids = tuple(slot.id for slot in slots)
+            one = self.jobs[name]
+            ends = one.ends if one.lasts is None else self.now + one.lasts
+            self.jobs[name] = replace(
+                one, running=True, slots=ids, held=ids, started=self.now, changed=self.now, ends=ends
+            )
+        for name, slots in decision.resize.items():
+            ids = tuple(slot.id for slot in slots)
+            one = self.jobs[name]
+            held = tuple(dict.fromkeys([*one.held, *ids])) if self.slow else ids
+            self.jobs[name] = replace(one, slots=ids, held=held, changed=self.now)
+        for name in decision.reclaim:
+            self.jobs[name] = replace(self.jobs[name], running=False, slots=(), held=())
+        for name in (*decision.impossible, *decision.expired):
+            del self.jobs[name]
+        self.moves += len(decision.resize)
+        return len(decision.start) + len(decision.resize) + len(decision.impossible) + len(decision.expired) + len(
+            decision.reclaim
+        )
+
+    def _check(self, decision: Decision) -> None:
+        answered = [*decision.start, *decision.waiting, *decision.impossible, *decision.expired]
+        assert sorted(answered) == sorted(name for name, one in self.jobs.items() if not one.running)
+        taken = [slot for one in self.jobs.values() for slot in one.held]
+        assert len(taken) == len(set(taken)), "a slot is held by two"
+        kinds = {slot.id: slot.kind for slot in self.machine.slots}
+        for name, slots in decision.start.items():
+            one, ids = self.jobs[name], [slot.id for slot in slots]
+            assert not set(ids) & set(taken), "a slot is given that somebody holds"
+            taken += ids
+            assert one.floor <= len(ids) <= one.ceiling
+            assert len(ids) % one.per_worker == 0
+            assert {kinds[slot] for slot in ids} == {one.kind}
+            assert not set(ids) & self.machine.drained
+        for name, slots in decision.resize.items():
+            one, ids = self.jobs[name], [slot.id for slot in slots]
+            assert one.running
+            assert one.elastic
+            assert not ids or one.floor <= len(ids) <= one.ceiling
+            assert len(ids) % one.per_worker == 0
+            new = set(ids) - set(one.held)
+            assert not new & set(taken), "a slot is given that somebody holds"
+            taken += new
+        if self.machine.memory is not None:
+            used = 0
+            for name, one in self.jobs.items():
+                slots = decision.resize.get(name, decision.start.get(name, one.slots))
+                used += one.memory * (len(slots) // one.per_worker)
+            assert used <= self.machine.memory or not (decision.start or decision.resize)

@@ -1,0 +1,85 @@
+"""Resource plans on the wire."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from live_server import Answer, Live
+
+from dlicmd.contract import wire
+
+TREE = "/resplans/resplantree"
+WRITTEN = {"plans": [{"name": "research", "weight": 2, "plans": [{"name": "vision", "max": 3}]}, {"name": "training"}]}
+
+
+def put(live: Live, path: str, document: Any) -> Answer:
+    return live.call("PUT", path, json.dumps(document).encode(), {"Content-Type": "application/json"})
+
+
+def test_the_tree_is_the_contracts_and_one_object(live: Live) -> None:
+    assert live.call("GET", TREE).json() == {
+        "id": "local", "pid": "", "childTreeDto": [{"id": "training", "pid": "local"}],
+    }
+
+
+def test_plans_are_replaced_changed_and_removed(live: Live) -> None:
+    answer = put(live, TREE, WRITTEN)
+    assert answer.status == 200
+    assert answer.json() == live.call("GET", TREE).json() == {
+        "id": "local", "pid": "", "childTreeDto": [
+            {"id": "research", "pid": "local", "weight": 2.0, "childTreeDto": [
+                {"id": "vision", "pid": "research", "max": 3},
+            ]},
+            {"id": "training", "pid": "local"},
+        ],
+    }
+    assert live.supervisor.woken == 1
+    assert live.call("GET", "/resplans/resplan/vision").json() == {
+        "path": "/local/research/vision", "name": "vision", "max": 3,
+    }
+    assert put(live, "/resplans/resplan/research/vision", {"max": 5}).json()["max"] == 5
+    assert put(live, "/resplans/resplan/training/night", {"weight": 0.5}).json()["path"] == "/local/training/night"
+    assert live.call("DELETE", "/resplans/resplan/research").status == 204
+    assert live.call("GET", "/resplans/resplan/vision").text == "Error 404: There is no plan 'vision'.\n"
+    assert live.supervisor.woken == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "document", "expected"),
+    [
+        ("PUT", TREE, [], (400, 'Error 400: The plans are written as "plans:" with a list of plans below it.\n')),
+        ("PUT", TREE, {"plans": [{"name": "a", "wait": 1}]}, (400, "Error 400: Local/a: 'wait' is not known")),
+        ("PUT", "/resplans/resplan/nowhere/x", {}, (400, "Error 400: There is no plan /local/nowhere to put it under")),
+        ("PUT", "/resplans/resplan/training", 3, (400, "Error 400: A plan is written as an object.\n")),
+        ("DELETE", "/resplans/resplan/nowhere", None, (404, "Error 404: There is no plan 'nowhere'.\n")),
+        ("DELETE", "/resplans/resplan/local", None, (400, "Error 400: The outermost plan is always there.\n")),
+    ],
+)
+def test_what_is_wrong_is_a_sentence_and_changes_nothing(
+    live: Live, method: str, path: str, document: Any, expected: tuple[int, str]
+) -> None:
+    before = live.call("GET", TREE).json()
+    answer = put(live, path, document) if method == "PUT" else live.call(method, path)
+    assert (answer.status, answer.text[: len(expected[1])]) == expected
+    assert answer.text.count("\n") == 1
+    assert live.call("GET", TREE).json() == before
+    assert live.supervisor.woken == 0
+
+
+def test_a_job_shows_the_plan_that_it_counts_for_and_its_priority(live: Live) -> None:
+    put(live, TREE, WRITTEN)
+    words = "--exec-start PyTorch --model-main main.py --msd-priority 7000"
+    ids = [live.submitted(f"{words} --consumer {name}") for name in ("research/vision", "/other/cluster/training")]
+    shown = {one["id"]: one for one in live.call("GET", "/scheduler/engine/applications").json()}
+    assert [shown[name]["consumer"] for name in ids] == ["/local/research/vision", "/local/training"]
+    assert shown[ids[0]]["tag"] == f"/local/research/vision/{shown[ids[0]]['submit_user']}"
+    assert shown[ids[0]]["priority"] == 7000
+    job = live.call("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={ids[0]}").json()
+    assert job["metadata"]["annotations"]["lsf.ibm.com/consumer"] == "/local/research/vision"
+
+
+def test_paths_are_those_of_the_contract() -> None:
+    assert wire.PLAN_TREE.endswith("/resplans/resplantree")
+    assert wire.plan_path("/local/a b").endswith("/resplans/resplan/local/a%20b")
