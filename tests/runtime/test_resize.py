@@ -288,6 +288,7 @@ def test_an_allocation_that_was_written_and_not_passed_on_is_passed_on(
     driver.hello()
     one.wait_running(job)
     host.kill()
+    one.database.write(lambda c: execs.note(c, job, pinned=1))
     write_allocation(one.paths(job), Allocation(1, 1, cpu_slots(1)))
     host.start()
     assert driver.allocation() == ["cpu-0"]
