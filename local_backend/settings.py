@@ -52,6 +52,8 @@ class Settings:
     slots: int | None = None
     #: Seconds between SIGTERM and SIGKILL when an exec is stopped.
     stop_grace: float = 10.0
+    #: Seconds that a worker may take to leave a slot that was taken from its job: a step, and what it puts away.
+    leave_grace: float = 60.0
     #: Seconds after which an unused nursery gives its memory back.
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
@@ -79,6 +81,7 @@ class Settings:
             "user": user_name(),
             "slots": _number("DLI_SLOTS", 0, 100_000),
             "stop_grace": _number("DLI_STOP_GRACE", 0, 86_400),
+            "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
             "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**{

@@ -198,6 +198,7 @@ class Control:
             spec=spec, attempt=attempt, home=settings.paths, slots=slots,
             machine_slots=sum(slot.kind == slots[0].kind for slot in self.total),
             environment=environment.inherited(os.environ), stop_grace=settings.stop_grace,
+            leave_grace=settings.leave_grace,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again,
         )

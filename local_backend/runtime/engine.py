@@ -22,8 +22,6 @@ from local_backend.runtime.workers import Workers, started
 
 _MOST_WORKERS = 100_000
 _RETRY_WRITING = 1.0
-#: Seconds that a worker may take to leave a slot: a step, and what it puts away.
-LEAVING = 60.0
 
 
 class Engine:
@@ -139,7 +137,7 @@ class Engine:
         self._allocation = found
         names = ", ".join(slot.id for slot in found.slots)
         self._note(f"the slots of the job from now on: {names}" if names else "the job has no slots from now on")
-        kept, until = {slot.id for slot in found.slots}, time.monotonic() + LEAVING
+        kept, until = {slot.id for slot in found.slots}, time.monotonic() + self._launch.leave_grace
         taken = [number for number, slot in self.workers.slots.items() if slot not in kept]
         self._leaving = {number: self._leaving.get(number, until) for number in taken}
         if self._greeted:
@@ -153,7 +151,7 @@ class Engine:
             del self._leaving[number]
             pid = self.workers.pid(number)
             if pid is not None:
-                self._note(f"worker {number} has not left its slot in {LEAVING:g} s; killing it")
+                self._note(f"worker {number} has not left its slot in {self._launch.leave_grace:g} s; killing it")
                 tree.signal_group(pid, signal.SIGKILL)
 
     @property

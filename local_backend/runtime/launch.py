@@ -41,6 +41,8 @@ class Launch:
     #: Environment that the job inherits, without the server's secrets.
     environment: dict[str, str]
     stop_grace: float
+    #: Seconds that a worker may take to leave a slot that was taken from its job.
+    leave_grace: float = 60.0
     #: Kill the job when this process ends; None to let it run on.
     die_with: ProcessId | None = None
     #: How often the exec was queued again after the machine had rebooted under it.

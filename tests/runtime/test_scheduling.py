@@ -1,0 +1,83 @@
+"""Decisions of the scheduler made true: with real processes, on two slots."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from puppets import strings
+from runtime_support import Bench, bench
+from support import eventually
+
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend.runtime.planning import Plans
+from local_backend.scheduler import plans
+
+#: Ends well when there is a file `go` beside it.
+WAIT = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n"
+
+
+def go(one: Bench, job: str) -> None:
+    (one.paths(job).code(one.row(job).job) / "go").touch()
+
+
+def test_a_fixed_job_on_a_lent_slot_waits_again_and_keeps_its_place(backend: Bench) -> None:
+    Plans(backend.database).change(lambda _: plans.parse({"plans": [
+        {"name": "owner"}, {"name": "borrower", "reclaim_grace": 0},
+    ]}))
+    old, young = (backend.submit(WAIT, consumer="borrower") for _ in range(2))
+    backend.wait_running(old)
+    backend.wait_running(young)
+    last = backend.submit(WAIT, consumer="borrower")
+    owner = backend.submit(WAIT, consumer="owner")
+    backend.wait_running(owner)
+    eventually(lambda: backend.row(young).state == PENDING, "it waits again")
+    assert f"queued again: its slots were lent, and {owner} needed them" in backend.launcher_log(young)
+    assert backend.row(old).state == RUNNING
+    go(backend, owner)
+    assert backend.wait(owner).state == FINISHED
+    backend.wait_running(young)
+    assert backend.row(last).state == PENDING
+    assert backend.row(young).attempt == 2
+    for job in (old, young, last):
+        go(backend, job)
+        assert backend.wait(job).state == FINISHED
+
+
+def test_a_stop_while_slots_are_reclaimed_is_a_stop(backend: Bench) -> None:
+    stubborn = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w').write('x')\n" + WAIT
+    Plans(backend.database).change(lambda _: plans.parse({"plans": [
+        {"name": "owner"}, {"name": "borrower", "reclaim_grace": 0},
+    ]}))
+    lent = [backend.submit(stubborn, consumer="borrower") for _ in range(2)]
+    for job in lent:
+        backend.wait_for_file(job, "ready")
+    owner = backend.submit(WAIT, consumer="owner")
+    eventually(lambda: "stop requested" in backend.launcher_log(lent[1]), "it is told to go")
+    backend.stop(lent[1])
+    assert backend.wait(lent[1]).state == "KILLED"
+    backend.wait_running(owner)
+    for job in (lent[0], owner):
+        go(backend, job)
+        backend.wait(job)
+
+
+def test_the_slots_of_a_driver_that_hangs_are_taken_from_its_workers(tmp_path: Path) -> None:
+    with strings() as held, bench(tmp_path, leave_grace=0.5) as one:
+        job = held.submit(one)
+        driver = held.driver()
+        driver.hello()
+        for number, slot in ((1, "cpu-0"), (2, "cpu-1")):
+            driver.spawn(number, slot)
+        workers = [held.worker() for _ in range(2)]
+        one.wait_running(job)
+        other = one.submit(WAIT)
+        assert driver.allocation() == ["cpu-0"]
+        assert driver.hear()["signal"] == signal.SIGKILL, "nobody told worker 2 to go"
+        one.wait_running(other)
+        assert "worker 2 has not left its slot in 0.5 s" in one.launcher_log(job)
+        go(one, other)
+        one.wait(other)
+        driver.close()
+        one.wait(job)
+        del workers  # which end when nobody holds their connections
