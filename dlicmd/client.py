@@ -139,6 +139,13 @@ class Client:
         """Ask that an exec be stopped; the HTTP code of the answer."""
         return self._exec_call("POST", exec_id, "stop").status
 
+    def why(self, exec_id: str) -> dict[str, Any]:
+        """What a waiting exec lacks, who has it, and what can be done. From other servers: its state and message."""
+        if wire.EXT_WHY in self.extensions():
+            return _an_object(self._exec_call("GET", exec_id, "why"))
+        found = self.exec(exec_id)
+        return {name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found}
+
     def delete_exec(self, exec_id: str) -> int:
         """Delete an exec and its files; the HTTP code of the answer."""
         return self._exec_call("DELETE", exec_id).status

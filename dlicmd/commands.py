@@ -97,6 +97,13 @@ def _exec_get(session: Session) -> int:
     return Exit.DONE
 
 
+def _exec_why(session: Session) -> int:
+    from dlicmd.execs import show_why
+
+    show_why(session.client.why(session.operand), session.output)
+    return Exit.DONE
+
+
 def _exec_stop(session: Session) -> int:
     return _tell(session.operand, "Stop", session.client.stop_exec)
 
@@ -244,6 +251,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-start": _exec_start,
     "--exec-get-all": _exec_get_all,
     "--exec-get": _exec_get,
+    "--exec-why": _exec_why,
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlicmd.client import Client
-from dlicmd.console import debug
+from dlicmd.console import debug, inert
 from dlicmd.contract import paralleljob, states, wire
 from dlicmd.errors import Denied, ServerError
 from dlicmd.render import Output, emit, emit_value, scalar, show_columns
@@ -33,6 +33,32 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
         show_execs([found], output)
     else:
         emit_value(found, output)
+
+
+#: What a server says can be done → in words.
+_ADVICE = {
+    "wait": "it starts by itself",
+    "change": "submit it again, asking for less",
+    "ask": "ask an administrator for more",
+}
+
+
+def show_why(found: dict[str, Any], output: Output) -> None:
+    """Print why an exec waits."""
+    if output.is_data:
+        emit_value(found, output)
+        return
+    state = found.get(wire.STATE)
+    lines = [f"{found.get(wire.ID)} is {states.SHORT.get(str(state), state)}: {found.get(wire.MESSAGE, 'no message')}"]
+    holders = found.get(wire.HOLDERS)
+    for holder in holders if isinstance(holders, list) else ():
+        count = holder.get(wire.SLOTS)
+        kind = "elastic, gives slots to others while it trains" if holder.get(wire.ELASTIC) else "keeps them to its end"
+        lines.append(f"  {holder.get(wire.ID)} has {count} slot{'' if count == 1 else 's'}: {kind}")
+    advice = found.get(wire.ADVICE)
+    if advice is not None:
+        lines.append(f"{advice}: {_ADVICE.get(str(advice), '')}")
+    emit(inert("\n".join(lines)))
 
 
 def cell(item: Mapping[str, Any], column: str) -> str:

@@ -43,6 +43,8 @@ EXT_ARGV = "argv"
 EXT_FOLLOW = "follow"
 #: PUT /execs/{id}/slots changes the number of slots of a running elastic exec.
 EXT_SLOTS = "slots"
+#: GET /execs/{id}/why says what a waiting exec lacks, who has it, and what can be done.
+EXT_WHY = "why"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
@@ -78,6 +80,8 @@ START_TIME = "startTime"  # ISO-8601, Z
 END_TIME = "endTime"  # ISO-8601, Z
 MESSAGE = "message"  # one line: why the exec ended ERROR, what it waits for, or what its program says about itself
 REASON = "reason"  # a stable code for `message`, see below
+QUEUE_POSITION = "queuePosition"  # int, from 1: place of a waiting exec in its line
+EXPECTED_START = "expectedStart"  # ISO-8601, Z: the earliest moment at which it may start, when something is known
 EXIT_CODE = "exitCode"  # int, the program's own
 HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is anything to fetch
 SLOTS = "slots"  # int, slots that a running exec holds now
@@ -120,6 +124,11 @@ CURSOR = "cursor"  # opaque; hand it back as ?cursor=
 TASK = "task"
 STREAM = "stream"
 TEXT = "text"
+
+# Keys of GET /execs/{id}/why, beside those of an exec
+ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
+HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
+PRIORITY = "priority"
 
 #: Of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
 DIGEST_HEADER = "Repr-Digest"

@@ -8,11 +8,13 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.resizing import Resized
+from local_backend.scheduler.model import Reason
 from local_backend.scheduler.plans import resolve
 from local_backend.settings import Settings
 from local_backend.store import execs
@@ -28,6 +30,9 @@ class Supervisor(Protocol):
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         """Give a running elastic exec other slots; see the supervisor."""
+
+    def reason(self, exec_id: str) -> Reason | None:
+        """Why an exec waits; see the supervisor."""
 
     def status(self) -> dict[str, object]:
         """Slots, jobs and nursery, for GET /status."""
@@ -53,6 +58,10 @@ class Backend:
 
     def __post_init__(self) -> None:
         self.plans = Plans(self.database)
+
+    def reason(self, row: ExecRow) -> Reason | None:
+        """Why an exec waits; None when it does not."""
+        return self.supervisor.reason(row.id) if row.state in (SUBMITTED, PENDING) else None
 
     def consumer(self, row: ExecRow) -> str:
         """The resource plan that an exec counts for."""

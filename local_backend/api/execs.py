@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
-from local_backend.api.objects import exec_object
+from local_backend.api.objects import exec_object, pending, why
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
 from local_backend.store import execs
@@ -47,6 +47,9 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     shown = exec_object(
         row, _progress(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
     )
+    reason = backend.reason(row)
+    if reason is not None:
+        shown |= pending(reason)
     trouble = None if row.terminal else full_disk(paths.state)
     return shown | {wire.MESSAGE: trouble} if trouble else shown
 
@@ -128,6 +131,13 @@ def delete_all(backend: TheBackend, user: TheUser) -> Response:
     backend.database.write(work)
     backend.supervisor.wake()
     return Response(status_code=204)
+
+
+@router.get(wire.EXECS + "/{exec_id}/why")
+def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
+    """What a waiting exec lacks, who has it, and what can be done."""
+    row = backend.exec_row(exec_id, user)
+    return why(row, backend.reason(row), backend.database.read(execs.unfinished))
 
 
 @router.get(wire.EXECS + "/{exec_id}")

@@ -11,6 +11,8 @@ from typing import Any
 from dlicmd.contract import states, wire
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
+from local_backend.scheduler.model import Reason
+from local_backend.scheduler.reasons import CODES
 from local_backend.store.execs import NAMESPACE, ExecRow
 
 #: The host that everything runs on.
@@ -66,6 +68,29 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         **_progress(progress, row.state in _RUNNING),
     }
     return {key: value for key, value in shown.items() if value is not None}
+
+
+def pending(reason: Reason) -> dict[str, Any]:
+    """What is shown of why an exec waits: one sentence with everything, and its parts."""
+    text = f"{reason.sentence}; place {reason.position} in the queue"
+    shown: dict[str, Any] = {wire.REASON: reason.code, wire.QUEUE_POSITION: reason.position}
+    if reason.estimate is not None:
+        shown[wire.EXPECTED_START] = iso(reason.estimate)
+        text += f", not before {shown[wire.EXPECTED_START]}"
+    return shown | {wire.MESSAGE: text}
+
+
+def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[str, Any]:
+    """What a waiting exec lacks, who has it, and what can be done."""
+    shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
+    if reason is None:
+        return shown | ({wire.MESSAGE: row.message} if row.message else {})
+    holders = [
+        {wire.ID: other.id, wire.SLOTS: len(_slots(other)), wire.ELASTIC: other.elastic,
+         wire.PRIORITY: other.job.priority}
+        for other in others if _slots(other)
+    ]
+    return shown | pending(reason) | {wire.ADVICE: CODES[reason.code], wire.HOLDERS: holders}
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
@@ -164,14 +189,14 @@ def job_uid(row: ExecRow) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
-def parallel_job(row: ExecRow, consumer: str) -> dict[str, Any]:
-    """An exec of a resource plan as a ParallelJob."""
+def parallel_job(row: ExecRow, consumer: str, reason: Reason | None) -> dict[str, Any]:
+    """An exec of a resource plan as a ParallelJob; `reason`: why it waits."""
     status: dict[str, Any] = {
         "jobStatus": _JOB_STATUS[row.state],
         "creationTimestamp": iso(row.create_time),
     }
-    if row.state in _WAITING and row.message:
-        status["jobPendingReason"] = row.message
+    if row.state in _WAITING and (text := pending(reason)[wire.MESSAGE] if reason else row.message):
+        status["jobPendingReason"] = text
     if row.start_time:
         status["jobStartTime"] = iso(row.start_time)
     groups = [_task_group("task12n", row.num_worker, row)]

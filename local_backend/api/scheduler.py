@@ -81,7 +81,7 @@ def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name:
     """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
     rows = _rows(backend, user, None)
     if type == "paralleljob":
-        objects = [parallel_job(row, backend.consumer(row)) for row in rows]
+        objects = [parallel_job(row, backend.consumer(row), backend.reason(row)) for row in rows]
     elif type == "pod":
         node = socket.gethostname()
         objects = [pod for row in rows for pod in pods(row, running(row, backend.paths(row)), node)]

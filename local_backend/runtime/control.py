@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import psutil
 
@@ -31,7 +31,7 @@ from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import Decision, Machine, Slot
+from local_backend.scheduler.model import Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.store import execs
@@ -77,6 +77,11 @@ class Control:
     @property
     def queued(self) -> int:
         return len(self._decision.waiting)
+
+    @property
+    def reasons(self) -> Mapping[str, Reason]:
+        """Why execs wait, as decided last."""
+        return self._decision.waiting
 
     @property
     def running(self) -> int:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import replace
 
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,6 +25,7 @@ from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
 from local_backend.runtime.resizing import Resized
 from local_backend.runtime.starter import Starter
+from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import discover
 from local_backend.settings import Settings
 from local_backend.store.database import Database
@@ -103,6 +105,13 @@ class Supervisor:
             if not asked.cancel():
                 return asked.result()  # it has begun
             raise
+
+    def reason(self, exec_id: str) -> Reason | None:
+        """Why an exec waits, with the estimate in epoch seconds; None when it does not, or nothing is decided yet."""
+        found = self._control.reasons.get(exec_id)
+        if found is None or found.estimate is None:
+            return found
+        return replace(found, estimate=time.time() + found.estimate - time.monotonic())
 
     def status(self) -> dict[str, object]:
         """Slots, execs that wait and run, and the nursery, for GET /status."""

@@ -136,6 +136,9 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over(four, digest: str) 
     assert (shown["state"], shown["slots"]) == ("RUNNING", 0)
     assert "parked" in shown["message"]
     assert "waiting for 4 CPU slots" in patient.shown["message"]
+    why = four.run("--exec-why", patient.id).out
+    assert why.startswith(f"{patient.id} is PENDING_PJ: waiting for 4 CPU slots; ")
+    assert f"  {urgent.id} has 4 slots: keeps them to its end\nwait: it starts by itself\n" in why
     four.run("--exec-stop", patient.id)
     urgent.go()
     assert urgent.ended() == "FINISHED"

@@ -22,6 +22,7 @@ from dlicmd.contract import wire
 from local_backend.api.app import create_app
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
+from local_backend.scheduler.model import Reason
 from local_backend.server import Server, make_home, make_server, open_database
 from local_backend.settings import Limits, Settings
 from local_backend.store import execs
@@ -40,6 +41,7 @@ class QuietSupervisor:
     woken: int = 0
     resized: Resized | Exception | None = None
     asked: list[tuple[str, int | None]] = field(default_factory=list)
+    reasons: dict[str, Reason] = field(default_factory=dict)
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         self.asked.append((exec_id, count))
@@ -50,6 +52,9 @@ class QuietSupervisor:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def reason(self, exec_id: str) -> Reason | None:
+        return self.reasons.get(exec_id)
 
     def status(self) -> dict[str, object]:
         return {"slots": {"total": 2, "held": 0}, "nursery": "idle"}
