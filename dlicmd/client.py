@@ -34,7 +34,7 @@ _UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
     "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "follow": "follow {}",
+    "result": "give the result of {}", "follow": "follow {}", "why": "say why {} waits",
 }
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 

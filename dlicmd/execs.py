@@ -49,7 +49,8 @@ def show_why(found: dict[str, Any], output: Output) -> None:
         emit_value(found, output)
         return
     state = found.get(wire.STATE)
-    lines = [f"{found.get(wire.ID)} is {states.SHORT.get(str(state), state)}: {found.get(wire.MESSAGE, 'no message')}"]
+    message = found.get(wire.MESSAGE)
+    lines = [f"{found.get(wire.ID)} is {states.SHORT.get(str(state), state)}" + (f": {message}" if message else "")]
     holders = found.get(wire.HOLDERS)
     for holder in holders if isinstance(holders, list) else ():
         count = holder.get(wire.SLOTS)
