@@ -150,7 +150,9 @@ class HubServer:
                 send_frame(connection, self._welcome, self._payload)
                 self.inbox.put(Arrived(worker))
                 self._listen(worker, connection)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except OSError:
+                pass  # it is gone, perhaps before it was welcome
+            except (ValueError, KeyError, TypeError) as error:
                 self.inbox.put(EngineError(f"worker {worker} sent what makes no sense: {error!r}"))
             with self._lock:
                 how = self._ended.pop(worker, None)
