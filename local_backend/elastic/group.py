@@ -350,7 +350,19 @@ def _leave() -> None:
         group.drop()
     began = time.monotonic()
     for thread, limit in list(_aside.items()):
-        thread.join(max(0.0, began + limit - time.monotonic()))
+        _join(thread, began + limit)
+
+
+def _join(thread: threading.Thread, until: float) -> None:
+    """Wait for a thread, which somebody else may be about to start."""
+    while thread in _aside:
+        try:
+            thread.join(max(0.0, until - time.monotonic()))
+            return
+        except RuntimeError:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.001)
 
 
 def _forget() -> None:

@@ -69,6 +69,9 @@ def collectives(group, elements):
     everyone = torch.arange(float(group.size)).repeat_interleave(elements)
     rounds = 0
     while True:
+        if ended.is_set() or group.generation in revoked:
+            # Waiting alone may not show it: between members that keep up with each other it never takes long.
+            raise Interrupted("this member is called away")
         group.all_to_all(gathered, chunk.repeat(group.size), [elements] * group.size, [elements] * group.size)
         assert torch.equal(gathered, everyone)
         group.all_gather(gathered, chunk)
