@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CPU = "cpu"
@@ -148,5 +147,3 @@ class Decision:
 #: The tree that is used when no other is configured.
 ROOT = Plan("local", children=(Plan("training"),))
 DEFAULT_PLAN = ("local", "training")
-
-Targets = Mapping[str, int]
