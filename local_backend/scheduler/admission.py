@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from local_backend.scheduler.model import Job
+from local_backend.scheduler.packing import Fit, Shared
 from local_backend.scheduler.tree import Node
 
 #: Seconds after which nobody of a fixed size overtakes a waiting job any more.
@@ -22,7 +23,7 @@ class Refusal:
     """Why a job gets nothing now."""
 
     job: Job
-    #: "slots", "queue", "plan" or "memory".
+    #: "slots", "queue", "plan", "memory" or "pack".
     lacks: str
     #: The plan or user whose limit it is.
     limit: Node | None = None
@@ -35,6 +36,10 @@ class Admission:
     admitted: list[Job] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     head: Job | None = None
+    #: Slots that nobody needs.
+    left: int = 0
+    #: Where jobs go that share their slots.
+    fits: dict[str, Fit] = field(default_factory=dict)
 
 
 @dataclass
@@ -42,50 +47,75 @@ class _Shadow:
     """When the head can begin, as far as is known, and the slots that will be left then."""
 
     at: float
-    spare: int
+    spare: float
 
 
-def admit(root: Node, capacity: int, memory: int, now: float) -> Admission:
+def admit(root: Node, capacity: int, memory: int, now: float, shared: Shared) -> Admission:
     """Ask all jobs of a tree whose `queue` has begun.
 
     `capacity`: slots that are not those of fixed jobs that run; `memory`: bytes that are not theirs.
     """
-    found = Admission()
-    shadow: _Shadow | None = None
-    while (job := root.peek()) is not None:
-        user = root.user_of_next()
-        limit = user.limit(job.floor)
-        if limit is not None:
-            found.refused.append(Refusal(job, "plan", limit))
-        elif job.least * job.memory > memory:
-            found.refused.append(Refusal(job, "memory"))
-        elif job.floor > capacity:
-            found.refused.append(Refusal(job, "slots"))
-            if found.head is None and not job.running:
-                found.head, shadow = job, None
-        else:
-            if found.head is not None and not job.elastic:
-                shadow = shadow or _shadow(root, found.head, found.admitted, capacity, now)
-                if not _may_overtake(job, found.head, shadow, now):
-                    found.refused.append(Refusal(job, "queue"))
-                    root.advance()
-                    continue
-            found.admitted.append(job)
-            user.take(job.floor)
-            capacity -= job.floor
-            memory -= job.least * job.memory
+    asking = _Asking(root, Admission(left=capacity), memory, now, shared)
+    while (user := root.next) is not None:
+        asking.ask(user)
         root.advance()
-    return found
+    return asking.found
 
 
-def _shadow(root: Node, head: Job, admitted: list[Job], free: int, now: float) -> _Shadow:
-    """`free`: slots that nobody needs."""
+class _Asking:
+    """One job after the other is let go, or is not."""
+
+    def __init__(self, root: Node, found: Admission, memory: int, now: float, shared: Shared) -> None:
+        self.found = found
+        self._root = root
+        self._memory = memory
+        self._now = now
+        self._shared = shared
+        self._shadow: _Shadow | None = None
+
+    def ask(self, user: Node) -> None:
+        """Decide about the next job of a user."""
+        job, found = user.job, self.found
+        fit = self._shared.fit(job) if job.shares else Fit(new=job.floor)
+        if fit is None:
+            found.refused.append(Refusal(job, "pack"))
+        elif (limit := user.limit(job.size)) is not None:
+            found.refused.append(Refusal(job, "plan", limit))
+        elif lacks := self._lacks(job, fit.new):
+            found.refused.append(Refusal(job, lacks))
+        else:
+            found.admitted.append(job)
+            user.take(job.size)
+            found.left -= fit.new
+            self._memory -= job.least * job.memory
+            if job.shares:
+                self._shared.take(job, fit)
+                found.fits[job.exec_id] = fit
+
+    def _lacks(self, job: Job, slots: int) -> str:
+        """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
+        found = self.found
+        if job.memory and job.least * job.memory > self._memory:
+            return "memory"
+        if slots > found.left:
+            if found.head is None and not job.running:
+                found.head = job
+            return "slots"
+        if found.head is None or job.elastic:
+            return ""
+        self._shadow = self._shadow or _shadow(self._root, found, self._now)
+        return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
+
+
+def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
+    assert found.head is not None
+    free, needed = float(found.left), found.head.size
     # An elastic job that was let go before the head keeps its floor; it may end, too.
-    ends = [(_end(job, now), len(job.slots) if job.fixed else job.floor) for job in [*_fixed(root), *admitted]]
+    ends = [(_end(job, now), job.weight if job.fixed else job.size) for job in [*_fixed(root), *found.admitted]]
     for at, slots in sorted(ends):
         free += slots
-        if free >= head.floor:
-            return _Shadow(at, free - head.floor)
+        if free >= needed:
+            return _Shadow(at, free - needed)
     return _Shadow(math.inf, 0)
 
 
@@ -105,12 +135,13 @@ def _end(job: Job, now: float) -> float:
     return math.inf if job.lasts is None else now + job.lasts
 
 
-def _may_overtake(job: Job, head: Job, shadow: _Shadow, now: float) -> bool:
+def _may_overtake(job: Job, slots: int, head: Job, shadow: _Shadow, now: float) -> bool:
+    """`slots`: that nobody is on yet; a job that only joins others on theirs takes nothing from the head."""
     if now - head.since >= OVERTAKING_SECONDS:
         return False
-    if job.lasts is not None and now + job.lasts <= shadow.at:
+    if not slots or (job.lasts is not None and now + job.lasts <= shadow.at):
         return True
-    if job.floor <= shadow.spare:
-        shadow.spare -= job.floor
+    if job.size <= shadow.spare:
+        shadow.spare -= job.size
         return True
     return False

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 CPU = "cpu"
 GPU = "gpu"
+#: Parts of a slot that a worker with a slot of its own takes.
+WHOLE = 1000
 
 #: Priority of a job that asks for none; larger is more urgent.
 DEFAULT_PRIORITY = 5000
@@ -13,9 +18,10 @@ DEFAULT_PRIORITY = 5000
 
 @dataclass(frozen=True)
 class Slot:
-    """One schedulable device: a GPU, or a share of the machine's cores."""
+    """One schedulable device: a GPU, a MIG slice of one, or a share of the machine's cores."""
 
     id: str
+    #: CPU, GPU, or the profile of a MIG slice such as "1g.10gb".
     kind: str
     #: What CUDA_VISIBLE_DEVICES calls it; empty for a CPU slot.
     device: str = ""
@@ -56,6 +62,12 @@ class Job:
     least: int = 1
     most: int = 1
     elastic: bool = False
+    #: Parts of a slot that each worker takes. Below WHOLE, and in a pack, it is of a fixed size, with one slot per
+    #: worker; jobs of one pack share one slot.
+    share: int = WHOLE
+    pack: str = ""
+    #: Labels that the machine must have, with their values; an empty value stands for any.
+    labels: tuple[tuple[str, str], ...] = ()
     priority: int = DEFAULT_PRIORITY
     #: How long it may wait, None for ever.
     patience: float | None = None
@@ -78,17 +90,32 @@ class Job:
     ends: float | None = None
     lasts: float | None = None
 
-    @property
+    @cached_property
     def floor(self) -> int:
-        """Slots without which it cannot run."""
+        """Slots without which it cannot run, when it shares none."""
         return self.least * self.per_worker
 
-    @property
+    @cached_property
     def ceiling(self) -> int:
-        """Slots that it can use."""
+        """Slots that it can use, when it shares none."""
         return self.most * self.per_worker
 
-    @property
+    @cached_property
+    def shares(self) -> bool:
+        """Whether others may be on its slots."""
+        return self.share < WHOLE or bool(self.pack)
+
+    @cached_property
+    def size(self) -> float:
+        """Slots without which it cannot run, as they count: of those that it shares, its part."""
+        return self.least * self.share / WHOLE if self.shares else self.floor
+
+    @cached_property
+    def weight(self) -> float:
+        """Slots that it has, as they count."""
+        return len(self.slots) * self.share / WHOLE if self.shares else len(self.slots)
+
+    @cached_property
     def fixed(self) -> bool:
         """It runs and keeps the slots that it has to its end."""
         return self.running and not self.elastic
@@ -101,16 +128,22 @@ class Machine:
     slots: tuple[Slot, ...]
     #: Bytes of memory for jobs that say what they need; None when that is not known.
     memory: int | None = None
-    #: Ids of slots that must not be used any more.
-    drained: frozenset[str] = frozenset()
+    #: Ids of slots that must not be used any more → why, in a few words.
+    drained: Mapping[str, str] = field(default_factory=dict)
+    #: What node selectors choose by.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def count(self, kind: str) -> int:
         """How many slots of a kind there are."""
-        return sum(slot.kind == kind for slot in self.slots)
+        return self._counts.get(kind, 0)
 
     def usable(self, kind: str) -> list[Slot]:
         """Slots of a kind that may be used."""
         return [slot for slot in self.slots if slot.kind == kind and slot.id not in self.drained]
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        return Counter(slot.kind for slot in self.slots)
 
 
 @dataclass(frozen=True)

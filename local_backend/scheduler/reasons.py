@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from local_backend.scheduler.admission import Admission, Refusal
-from local_backend.scheduler.model import CPU, Job, Reason
+from local_backend.scheduler.model import CPU, GPU, WHOLE, Job, Machine, Reason
+from local_backend.scheduler.packing import Shared
+from local_backend.scheduler.tree import Node
 
 #: What a job can lack → what its submitter can do: "wait", "change" the submission, or "ask" an administrator.
 CODES = {
@@ -19,12 +21,23 @@ CODES = {
     "PLAN_LIMIT": "ask",
     "USER_LIMIT": "wait",
     "MEMORY": "wait",
+    "PACK": "wait",
+    "DRAINED": "ask",
 }
 
 
 def want(job: Job) -> str:
     """The slots without which it cannot run."""
-    return f"{job.floor} {job.kind.upper()} slot{'s' if job.floor > 1 else ''}"
+    kind = kind_name(job.kind)
+    if job.shares:
+        part = f"{job.share / WHOLE:g} of a {kind} slot" + (f" in the pack {_pack(job)}" if job.pack else "")
+        return part if job.least == 1 else f"{job.least} times {part}"
+    return f"{job.floor} {kind} slot{'s' if job.floor > 1 else ''}"
+
+
+def kind_name(kind: str) -> str:
+    """As people call slots of this kind."""
+    return kind.upper() if kind in (CPU, GPU) else f"MIG {kind}"
 
 
 def expired(job: Job) -> str:
@@ -32,38 +45,65 @@ def expired(job: Job) -> str:
     return f"waited longer than {job.patience:g} s (--msd-pending-timeout) for {want(job)}"
 
 
-def impossible(job: Job, total: int, memory: int | None) -> str | None:
-    """Why it can never run on a machine with so many slots of its kind and so much memory; None when it can."""
-    if job.floor > total:
-        cure = "a smaller --numWorker" if job.least > 1 else ""
-        if job.per_worker > 1:
-            cure += (" or " if cure else "") + "a smaller --workerDeviceNum"
-        if job.kind == CPU:
-            cure += (", or " if cure else "") + "a server started with a larger DLI_SLOTS"
-        return f"asks for {want(job)}, and this machine has {total}; use {cure}"
-    if memory is not None and job.least * job.memory > memory:
+def impossible(job: Job, machine: Machine) -> str | None:
+    """Why it can never run on this machine; None when it can."""
+    total = machine.count(job.kind)
+    for name, value in job.labels:
+        there = machine.labels.get(name)
+        if there is None or value not in ("", there):
+            has = f"has {name}={there}" if there is not None else "has no such label"
+            return (f"asks for a node with {name}{'=' * bool(value)}{value}, and this machine {has}; use another "
+                    "--msd-task12n-node-selector, or a server started with that label in DLI_NODE_LABELS")
+    if job.pack and job.least * job.share > WHOLE:
+        return f"asks for {want(job)}, and a pack has one slot; use a smaller --numWorker or --workerGPULimit"
+    if _least(job) > total:
+        return f"asks for {want(job)}, and this machine has {total}; use {_cure(job, total)}"
+    if machine.memory is not None and job.least * job.memory > machine.memory:
         asked = f"{job.least} workers of {job.memory >> 20} MiB" if job.least > 1 else f"{job.memory >> 20} MiB"
-        return f"asks for {asked} of memory, and this machine has {memory >> 20} MiB; use a smaller --workerMemory"
+        return (f"asks for {asked} of memory, and this machine has {machine.memory >> 20} MiB; "
+                "use a smaller --workerMemory")
     return None
+
+
+def _least(job: Job) -> int:
+    """Slots that it needs when nobody else is there."""
+    if not job.shares:
+        return job.floor
+    return 1 if job.pack else -(-job.least // (WHOLE // job.share))
+
+
+def _cure(job: Job, total: int) -> str:
+    cures = ["a smaller --numWorker"] if job.least > 1 else []
+    if job.per_worker > 1:
+        cures.append("a smaller --workerDeviceNum")
+    if job.kind == CPU:
+        cures.append("a server started with a larger DLI_SLOTS")
+    elif not total:
+        cures.append("another profile (hardwareSpec mig_profile)" if job.kind != GPU else "--workerDeviceType cpu")
+    return ", or ".join(cures) or "less"
 
 
 class Queue:
     """Those who wait for one kind of slot, in their order."""
 
-    def __init__(self, admission: Admission, fixed: Iterable[Job], usable: int, total: int, now: float) -> None:
-        """`usable` of `total` slots may be used."""
+    def __init__(  # noqa: PLR0917
+        self, admission: Admission, fixed: Iterable[Job], shared: Shared, machine: Machine, kind: str, now: float
+    ) -> None:
         self._admission = admission
-        self._total = total
+        self._shared = shared
+        self._total = machine.count(kind)
+        self._drained = sorted(slot.id for slot in machine.slots if slot.kind == kind and slot.id in machine.drained)
+        self._why = machine.drained
         self._now = now
-        ends = [(job.ends, len(job.slots)) for job in fixed]
-        ends += [(job.ends, job.floor) for job in admission.admitted]
-        self._free = usable - sum(slots for _, slots in ends)
+        ends = [(job.ends, job.weight) for job in fixed]
+        ends += [(job.ends, job.size) for job in admission.admitted]
+        self._free = admission.left
         self._ends = sorted((end, slots) for end, slots in ends if end is not None)
         self._position = 0
 
     def refused(self) -> Iterator[tuple[Job, Reason]]:
         """Jobs that were not let go."""
-        needed, gone, freed = 0, 0, self._free
+        needed, gone, freed = 0.0, 0, float(self._free)
         for refusal in self._admission.refused:
             job = refusal.job
             if job.running:
@@ -71,7 +111,7 @@ class Queue:
             self._position += 1
             estimate = None
             if refusal.lacks in ("slots", "queue"):
-                needed += job.floor
+                needed += job.size
                 while gone < len(self._ends) and freed < needed:
                     freed += self._ends[gone][1]
                     gone += 1
@@ -87,16 +127,36 @@ class Queue:
             yield job, Reason("LEAVING", f"its {want(job)} are being given up by others", self._position, self._now)
 
     def _say(self, refusal: Refusal) -> tuple[str, str]:
-        job, kind = refusal.job, refusal.job.kind.upper()
+        job = refusal.job
+        code, waits = self._lack(refusal)
+        if code == "MEMORY":
+            return code, f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
+        return code, f"waiting for {want(job)}{waits}"
+
+    def _lack(self, refusal: Refusal) -> tuple[str, str]:
+        """The code, and how the sentence goes on that says what the job wants."""
+        job, free = refusal.job, max(0, self._free)
         if refusal.lacks == "memory":
-            return "MEMORY", f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
+            return "MEMORY", ""
+        if refusal.lacks == "pack":
+            return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if refusal.limit is not None:
-            node = refusal.limit
-            most = f"{node.plan.most} slot{'s' if node.plan.most != 1 else ''}"
-            if node.is_user:
-                return "USER_LIMIT", f"waiting for {want(job)}; {job.user} may have at most {most} at a time"
-            return "PLAN_LIMIT", f"waiting for {want(job)}; the plan {node.name} has at most {most}"
+            return _limit(job, refusal.limit)
+        if _least(job) > self._total - len(self._drained):
+            out = ", ".join(f"{name}: {self._why[name]}" for name in self._drained)
+            return "DRAINED", f"; out of service are {out}"
         if refusal.lacks == "slots" and job is self._admission.head:
-            free = max(0, self._free)
-            return "SLOTS", f"waiting for {want(job)}; {free} of {self._total} {kind} slots can be had"
-        return "QUEUE", f"waiting for {want(job)}; others wait before it"
+            return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
+        return "QUEUE", "; others wait before it"
+
+
+def _limit(job: Job, node: Node) -> tuple[str, str]:
+    most = f"{node.plan.most} slot{'s' if node.plan.most != 1 else ''}"
+    if node.is_user:
+        return "USER_LIMIT", f"; {job.user} may have at most {most} at a time"
+    return "PLAN_LIMIT", f"; the plan {node.name} has at most {most}"
+
+
+def _pack(job: Job) -> str:
+    """The pack as its user calls it."""
+    return job.pack.partition("/")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from local_backend.scheduler.admission import Admission
@@ -14,31 +15,33 @@ def reclaim(root: Node, admission: Admission, fixed: Sequence[Job], capacity: in
     """Jobs that have to end and wait again → the exec that gets their slots.
 
     Only for jobs that lack slots, whose plan stays within its share with them; only from plans that have more than
-    theirs and a reclaim grace, which the job must have waited; the youngest first, and only if that is enough.
+    theirs and a reclaim grace, which the job must have waited; the youngest first, and only if that is enough. Who
+    shares a slot keeps it: that one of several leaves it makes room for nobody.
     """
     lacking = [refusal.job for refusal in admission.refused if refusal.lacks == "slots" and not refusal.job.running]
     if not lacking or not any(_grace(root, job) is not None for job in fixed):
         return {}
     due = _due(root, [*fixed, *admission.admitted, *lacking], capacity)
-    held: dict[Node, int] = {}
+    held: dict[Node, float] = {}
     for job in [*fixed, *admission.admitted]:
         plan = root.find(job.plan)
-        held[plan] = held.get(plan, 0) + (len(job.slots) if job.fixed else job.floor)
-    free = capacity - sum(held.values())
+        held[plan] = held.get(plan, 0) + (job.weight if job.fixed else job.size)
     for job in lacking:
         plan = root.find(job.plan)
-        if held.get(plan, 0) + job.floor > due.get(plan, 0):
+        if held.get(plan, 0) + job.size > due.get(plan, 0):
             continue
         victims: list[Job] = []
-        found = free
+        found = admission.left
         for victim in sorted(fixed, key=lambda one: -one.started):
             grace, owner = _grace(root, victim), root.find(victim.plan)
-            over = held[owner] - sum(len(v.slots) for v in victims if root.find(v.plan) is owner)
-            if grace is None or now - job.since < grace or over - len(victim.slots) < due.get(owner, 0):
+            over = held[owner] - sum(v.weight for v in victims if root.find(v.plan) is owner)
+            if victim.shares or grace is None or now - job.since < grace:
+                continue
+            if over - victim.floor < due.get(owner, 0):
                 continue
             victims.append(victim)
-            found += len(victim.slots)
-            if found >= job.floor:
+            found += victim.floor
+            if found >= job.size:
                 return {victim.exec_id: job.exec_id for victim in victims}
     return {}
 
@@ -59,7 +62,7 @@ def _due(root: Node, jobs: Iterable[Job], capacity: int) -> dict[Node, int]:
     wanted: dict[Node, int] = {}
     for job in jobs:
         for node in root.find(job.plan).user(job.user).up():
-            wanted[node] = wanted.get(node, 0) + job.ceiling
+            wanted[node] = wanted.get(node, 0) + (math.ceil(job.size) if job.shares else job.ceiling)
     found: dict[Node, int] = {}
 
     def divide(node: Node, slots: int) -> None:

@@ -10,6 +10,7 @@ al., "Competitive snoopy caching", 1988.)
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from local_backend.scheduler.model import Job
@@ -20,6 +21,7 @@ from local_backend.scheduler.tree import Key, Node
 STEPS = 10
 #: Slot-seconds after which a slot that two have the same claim to goes to the other.
 ROTATION = 60.0
+_NEARLY = 1e-9
 
 
 def settles(job: Job) -> float:
@@ -38,40 +40,50 @@ class Surplus:
         self._ranks: dict[str, float] = {}
         self._admitted = {job.exec_id: job for job in admitted}
         self._sums: dict[int, tuple[int, int]] = {}
+        #: Of users: slots of jobs that keep what they have, or get what they share with others.
+        self._settled: dict[int, int] = {}
         self.targets: dict[str, int] = {}
         #: When a job that keeps its slots for now may be given others.
         self.again: list[float] = []
         self._now = now
 
-    def divide(self, root: Node, capacity: int) -> dict[str, int]:
-        """Slots of each admitted job. `capacity` counts those of fixed jobs, too."""
-        floors = sum(job.floor for job in self._admitted.values())
-        left = capacity - floors - sum(len(job.slots) for node in _users(root) for job in node.fixed)
+    def divide(self, root: Node, left: int) -> dict[str, int]:
+        """Slots of each admitted job that shares none. `left`: slots that are left when every job has its floor."""
         for job in self._admitted.values():
-            least, most = job.floor, job.ceiling if job.elastic else job.floor
-            has = len(job.slots)
-            if job.running and has and settles(job) > self._now and least <= has <= most:
-                self.again.append(settles(job))
-                # It gives only what others need to run at all.
-                kept = min(has - least, left) // job.per_worker * job.per_worker
-                left -= kept
-                least, most = least + kept, has
-            self._bounds[job.exec_id] = least, most
-            self._ranks[job.exec_id] = job.service - (ROTATION if has > job.floor else 0.0)
-        self._sum(root)
+            if not job.shares:
+                left -= self._bound(job, left)
+        capacity = self._sum(root)[0] + left
         self._share(root, capacity)
         self._spread(root, capacity)
         return self.targets
+
+    def _bound(self, job: Job, left: int) -> int:
+        """Note what a job gets at least and at most; how many of the slots that are left that takes."""
+        least, most = job.floor, job.ceiling if job.elastic else job.floor
+        has, kept = len(job.slots), 0
+        if job.running and has and least <= has <= most and (settled := settles(job)) > self._now:
+            self.again.append(settled)
+            # It gives only what others need to run at all.
+            kept = min(has - least, left) // job.per_worker * job.per_worker
+            least, most = least + kept, has
+        self._bounds[job.exec_id] = least, most
+        self._ranks[job.exec_id] = job.service - (ROTATION if has > job.floor else 0.0)
+        return kept
 
     def _sum(self, node: Node) -> tuple[int, int]:
         """What a node gets at least, and can use."""
         least = most = 0
         if node.is_user:
-            least = most = sum(len(job.slots) for job in node.fixed)
+            parts = sum(job.weight for job in node.fixed)
             for job in node.jobs:
-                if job.exec_id in self._admitted:
+                if job.exec_id in self._bounds:
                     low, high = self._bounds[job.exec_id]
                     least, most = least + low, most + high
+                elif job.exec_id in self._admitted:
+                    parts += job.size
+            # Parts of slots count as whole ones here: that what the others get is no fraction, either.
+            settled = self._settled[id(node)] = math.ceil(parts - _NEARLY)
+            least, most = least + settled, most + settled
         for child in node.children:
             low, high = self._sum(child)
             least, most = least + low, most + high
@@ -82,7 +94,7 @@ class Surplus:
 
     def _share(self, node: Node, slots: int) -> None:
         if node.is_user:
-            self._among_jobs(node.jobs, slots - sum(len(job.slots) for job in node.fixed))
+            self._among_jobs(node.jobs, slots - self._settled[id(node)])
         elif node.plan.by_priority:
             self._by_priority(node, slots)
         else:
@@ -105,7 +117,7 @@ class Surplus:
         return sum(self._ranks.get(job.exec_id, 0.0) for user in _users(node) for job in user.jobs)
 
     def _among_jobs(self, jobs: Iterable[Job], slots: int) -> None:
-        chosen = [job for job in jobs if job.exec_id in self._admitted]
+        chosen = [job for job in jobs if job.exec_id in self._bounds]
         claims = [Claim(*self._bounds[job.exec_id], 1.0, self._ranks[job.exec_id]) for job in chosen]
         for job, got in zip(chosen, share(slots, claims), strict=True):
             self._give(job, got)
@@ -113,14 +125,12 @@ class Surplus:
     def _by_priority(self, node: Node, slots: int) -> None:
         """All that the most urgent can use; limits of plans below this one hold."""
         users = list(_users(node))
-        owners = {job.exec_id: user for user in users for job in user.jobs if job.exec_id in self._admitted}
+        owners = {job.exec_id: user for user in users for job in user.jobs if job.exec_id in self._bounds}
         jobs = sorted((self._admitted[name] for name in owners), key=lambda job: self._keys[job.exec_id])
-        slots -= sum(self._bounds[job.exec_id][0] for job in jobs) + sum(
-            len(job.slots) for user in users for job in user.fixed
-        )
+        slots -= sum(self._bounds[job.exec_id][0] for job in jobs) + sum(self._settled[id(user)] for user in users)
         for job in jobs:
             least, most = self._bounds[job.exec_id]
-            room = [at.plan.most - at.used for at in owners[job.exec_id].up() if at.plan.most is not None]
+            room = [int(at.plan.most - at.used) for at in owners[job.exec_id].up() if at.plan.most is not None]
             more = max(0, min([most - least, slots, *room]))
             owners[job.exec_id].take(more)
             slots -= more
@@ -135,11 +145,10 @@ class Surplus:
             workers = job.least + more
         self.targets[job.exec_id] = workers * job.per_worker
 
-
     def _spread(self, root: Node, capacity: int) -> None:
         """To others go slots that are fewer than a worker of one job takes, or that it lacks the memory for."""
         users = list(_users(root))
-        totals = {id(user): sum(len(job.slots) for job in user.fixed) for user in users}
+        totals = {id(user): self._settled[id(user)] for user in users}
         hungry: list[tuple[int, float, str, Node]] = []
         for user in users:
             for job in user.jobs:

@@ -8,7 +8,9 @@ first. (Slots per weight as the order is the hierarchical fair scheduler of Hado
 from __future__ import annotations
 
 import bisect
+import functools
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from local_backend.scheduler.model import Job, Plan
@@ -17,6 +19,7 @@ from local_backend.scheduler.model import Job, Plan
 AGEING, AGEING_SECONDS = 1000, 3600.0
 
 Key = tuple[float, ...]
+_NEARLY = 1e-9
 
 
 def urgency(job: Job, now: float) -> int:
@@ -39,10 +42,12 @@ class Node:
         self.fixed: list[Job] = []
         self.is_user = False
         #: Slots of jobs that were let go, which they need at least.
-        self.used = 0
+        self.used = 0.0
+        #: While jobs are asked: the user below this node whose job is the next, None when all have been.
+        self.next: Node | None = None
         self._plans: dict[str, Node] = {}
         self._users: dict[str, Node] = {}
-        self._next = 0
+        self._asked = 0
         self._heap: list[tuple[Key, int, Node]] = []
         self._keys: dict[str, Key] = {}
 
@@ -76,63 +81,65 @@ class Node:
             yield node
             node = node.parent
 
-    def take(self, slots: int) -> None:
+    def take(self, slots: float) -> None:
         """Count slots as used, here and above."""
-        for node in self.up():
+        node: Node | None = self
+        while node is not None:
             node.used += slots
+            node = node.parent
 
-    def limit(self, slots: int) -> Node | None:
+    def limit(self, slots: float) -> Node | None:
         """The nearest node whose limit forbids so many more, None when none does."""
-        for node in self.up():
-            if node.plan.most is not None and node.used + slots > node.plan.most:
+        node: Node | None = self
+        while node is not None:
+            most = node.plan.most
+            if most is not None and node.used + slots > most + _NEARLY:
                 return node
+            node = node.parent
         return None
 
     # --- whose turn it is
 
     def queue(self, keys: dict[str, Key]) -> None:
-        """Begin: `keys` say of each job how urgent it is."""
+        """Begin to ask: `keys` say of each job how urgent it is."""
         self._keys = keys
-        self._next = 0
+        self._asked = 0
         if self.is_user:
             self.jobs.sort(key=lambda job: keys[job.exec_id])
+            self.next = self if self.jobs else None
+            return
         for child in self.children:
             child.queue(keys)
-        self._heap = [(key, i, child) for i, child in enumerate(self.children) if (key := self._key(child))]
+        self._heap = [(self._key(child), i, child) for i, child in enumerate(self.children) if child.next]
         heapq.heapify(self._heap)
+        self.next = self._heap[0][2].next if self._heap else None
 
-    def peek(self) -> Job | None:
-        """The job whose turn it is, None at the end."""
-        if self.is_user:
-            return self.jobs[self._next] if self._next < len(self.jobs) else None
-        return self._heap[0][2].peek() if self._heap else None
-
-    def user_of_next(self) -> Node:
-        """The node whose job `peek` gave."""
-        return self if self.is_user else self._heap[0][2].user_of_next()
+    @property
+    def job(self) -> Job:
+        """Of a user who is `next`: the job."""
+        return self.jobs[self._asked]
 
     def advance(self) -> None:
         """That job has had its turn."""
         if self.is_user:
-            self._next += 1
+            self._asked += 1
+            self.next = self if self._asked < len(self.jobs) else None
             return
         _, number, child = self._heap[0]
         child.advance()
-        key = self._key(child)
-        if key:
-            heapq.heapreplace(self._heap, (key, number, child))
+        if child.next is not None:
+            heapq.heapreplace(self._heap, (self._key(child), number, child))
         else:
             heapq.heappop(self._heap)
+        self.next = self._heap[0][2].next if self._heap else None
 
-    def _key(self, child: Node) -> Key | None:
-        job = child.peek()
-        if job is None:
-            return None
-        urgent, held = self._keys[job.exec_id], child.used / child.plan.weight
-        if self._plans and not self.plan.by_priority:
-            return (child.used >= child.plan.reserved, held, *urgent)
+    def _key(self, child: Node) -> Key:
+        assert child.next is not None
+        urgent, held = self._keys[child.next.job.exec_id], child.used / child.plan.weight
         if self.plan.by_priority:
             return (child.used >= child.plan.reserved, *urgent)
+        if self._plans:
+            return (child.used >= child.plan.reserved, held, *urgent)
         return (*urgent[:2], held, *urgent[2:])
 
 
@@ -146,7 +153,7 @@ def grow(plan: Plan, jobs: Iterable[Job], parent: Node | None = None) -> Node:
         user = node.find(job.plan).user(job.user)
         if job.fixed:
             user.fixed.append(job)
-            user.take(len(job.slots))
+            user.take(job.weight)
         else:
             user.jobs.append(job)
     return node
@@ -160,17 +167,18 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     """
     levels = {job.exec_id: urgency(job, now) for job in jobs}
     waiting = sorted((job for job in jobs if not job.running), key=lambda job: job.since)
-    since, highest = [job.since for job in waiting], list[int]()
-    for job in waiting:
-        highest.append(max(levels[job.exec_id], highest[-1] if highest else levels[job.exec_id]))
+    since = [job.since for job in waiting]
+    highest = list(itertools.accumulate((levels[job.exec_id] for job in waiting), max))
     keys: dict[str, Key] = {}
     for job in jobs:
+        level = levels[job.exec_id]
         before = bisect.bisect_left(since, job.started) if job.running else 0
-        firm = job.running and not (before and highest[before - 1] >= levels[job.exec_id])
-        keys[job.exec_id] = (-levels[job.exec_id], not firm, job.since, _number(job.exec_id))
+        firm = job.running and not (before and highest[before - 1] >= level)
+        keys[job.exec_id] = (-level, not firm, job.since, _number(job.exec_id))
     return keys
 
 
+@functools.lru_cache(maxsize=100_000)
 def _number(exec_id: str) -> float:
     digits = exec_id.rpartition("-")[2]
     return float(digits) if digits.isdecimal() else 0.0

@@ -238,7 +238,7 @@ def test_a_drained_slot_is_left_by_elastic_jobs_and_given_to_nobody():
     world.turn()
     [lost] = world.jobs["local-2"].slots
     drained = {lost, world.jobs["local-1"].slots[0]}
-    world.machine = Machine(world.machine.slots, None, frozenset(drained))
+    world.machine = Machine(world.machine.slots, None, dict.fromkeys(drained, "lost"))
     world.turn()
     assert not drained & set(world.jobs["local-1"].slots)
     assert world.slots(1) == 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from world import World, cpu_slots, job
 
-from local_backend.scheduler.model import GPU, Machine, Plan, Slot
+from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
 from local_backend.scheduler.tree import AGEING, AGEING_SECONDS, grow, urgency
 
 USERS = ("ann", "bob", "eve")
@@ -42,11 +42,15 @@ class Life(RuleBasedStateMachine):
         per_worker=st.sampled_from([1, 1, 1, 2]),
         priority=st.sampled_from([5000, 5000, 5000, 6000, 9000]), memory=st.sampled_from([0, 0, 1, 3]),
         patience=st.sampled_from([None, None, 50.0]), lasts=st.sampled_from([None, 30.0, 500.0]),
-        pause=st.sampled_from([0.0, 0.2, 20.0]),
+        pause=st.sampled_from([0.0, 0.2, 20.0]), share=st.sampled_from([WHOLE, WHOLE, 500, 333, 250, 700]),
+        pack=st.sampled_from(["", "", "", "ann/p", "bob/q"]),
     )
-    def submit(self, least, more, elastic, **values):
+    def submit(self, least, more, elastic, share, pack, **values):
         self.number += 1
         most = least + more if elastic else None
+        if not elastic:
+            values |= {"share": share, "pack": pack}
+            values["per_worker"] = 1 if share < WHOLE or pack else values["per_worker"]
         self.world.submit(job(self.number, least, most, since=self.world.now, **values))
         self.world.turn()
 
@@ -78,7 +82,7 @@ class Life(RuleBasedStateMachine):
     def drain(self, data):
         machine = self.world.machine
         drained = data.draw(st.sets(st.sampled_from([slot.id for slot in machine.slots]), max_size=1))
-        self.world.machine = Machine(machine.slots, machine.memory, frozenset(drained))
+        self.world.machine = Machine(machine.slots, machine.memory, dict.fromkeys(drained, "lost"))
         self.world.turn()
 
     @rule()
@@ -101,7 +105,7 @@ class Life(RuleBasedStateMachine):
             return
         root = grow(world.plans, ())
         for one in world.jobs.values():
-            root.find(one.plan).user(one.user).take(len(one.slots))
+            root.find(one.plan).user(one.user).take(one.weight)
         for kind in ("cpu", "gpu"):
             held = {slot for one in world.jobs.values() for slot in one.held}
             idle = [slot for slot in world.machine.usable(kind) if slot.id not in held]
@@ -144,11 +148,11 @@ class Life(RuleBasedStateMachine):
                 and (other.user, other.plan) == (one.user, one.plan)
                 and urgency(other, world.now) < urgency(one, world.now)
             ]
-            assert sum(other.floor for other in yielding) < one.floor, f"{one} waits for {yielding}"
+            assert sum(other.floor for other in yielding) < one.size, f"{one} waits for {yielding}"
 
 
 Life.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=2000, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLife = Life.TestCase
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from local_backend.scheduler.model import CPU, Decision, Job, Machine, Plan, Slot
+from local_backend.scheduler.model import CPU, WHOLE, Decision, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
 
 TREE = Plan("local", children=(Plan("training"),))
@@ -34,6 +34,8 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.decision = Decision()
         self.moves = 0
+        #: Jobs that ended without having run → why.
+        self.told: dict[str, str] = {}
         #: Slots that a job gives up stay with it until `release`.
         self.slow = False
 
@@ -99,7 +101,8 @@ class World:
             self.jobs[name] = replace(one, slots=ids, held=held, changed=self.now)
         for name in decision.reclaim:
             self.jobs[name] = replace(self.jobs[name], running=False, slots=(), held=())
-        for name in (*decision.impossible, *decision.expired):
+        for name, why in [*decision.impossible.items(), *decision.expired.items()]:
+            self.told[name] = why
             del self.jobs[name]
         self.moves += len(decision.resize)
         return len(decision.start) + len(decision.resize) + len(decision.impossible) + len(decision.expired) + len(
@@ -109,29 +112,35 @@ class World:
     def _check(self, decision: Decision) -> None:
         answered = [*decision.start, *decision.waiting, *decision.impossible, *decision.expired]
         assert sorted(answered) == sorted(name for name, one in self.jobs.items() if not one.running)
-        taken = [slot for one in self.jobs.values() for slot in one.held]
-        assert len(taken) == len(set(taken)), "a slot is held by two"
         kinds = {slot.id: slot.kind for slot in self.machine.slots}
-        for name, slots in decision.start.items():
+        for name, slots in [*decision.start.items(), *decision.resize.items()]:
             one, ids = self.jobs[name], [slot.id for slot in slots]
-            assert not set(ids) & set(taken), "a slot is given that somebody holds"
-            taken += ids
-            assert one.floor <= len(ids) <= one.ceiling
+            assert name in decision.start or (one.running and one.elastic)
+            assert one.floor <= len(ids) <= one.ceiling or (one.running and not ids)
             assert len(ids) % one.per_worker == 0
-            assert {kinds[slot] for slot in ids} == {one.kind}
-            assert not set(ids) & self.machine.drained
-        for name, slots in decision.resize.items():
-            one, ids = self.jobs[name], [slot.id for slot in slots]
-            assert one.running
-            assert one.elastic
-            assert not ids or one.floor <= len(ids) <= one.ceiling
-            assert len(ids) % one.per_worker == 0
-            new = set(ids) - set(one.held)
-            assert not new & set(taken), "a slot is given that somebody holds"
-            taken += new
+            assert {kinds[slot] for slot in ids} <= {one.kind}
+            assert not set(ids) & set(self.machine.drained)
+        self._check_slots(decision)
         if self.machine.memory is not None:
             used = 0
             for name, one in self.jobs.items():
                 slots = decision.resize.get(name, decision.start.get(name, one.slots))
                 used += one.memory * (len(slots) // one.per_worker)
             assert used <= self.machine.memory or not (decision.start or decision.resize)
+
+    def _check_slots(self, decision: Decision) -> None:
+        """No slot is had by two; of one that is shared no more is promised than there is; a pack has one."""
+        owners: dict[str, list[Job]] = {}
+        packs: dict[str, set[str]] = {}
+        for name, one in self.jobs.items():
+            given = [slot.id for slot in decision.start.get(name, decision.resize.get(name, ()))]
+            had = list(one.held) if not one.shares else list(one.slots)
+            for slot in [*had, *(slot for slot in given if one.shares or slot not in had)]:
+                owners.setdefault(slot, []).append(one)
+                if one.pack:
+                    packs.setdefault(f"{one.kind} {one.pack}", set()).add(slot)
+        for slot, jobs in owners.items():
+            assert len(jobs) == 1 or all(one.shares for one in jobs), f"{slot} is held by {jobs}"
+            assert sum(one.share for one in jobs) <= WHOLE, f"{slot} is promised more than once"
+            assert len({one.pack for one in jobs}) == 1, f"{slot} is shared by strangers to a pack"
+        assert all(len(slots) == 1 for slots in packs.values()), packs

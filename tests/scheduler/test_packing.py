@@ -1,0 +1,176 @@
+"""Slots that several jobs share: parts of a slot, and packs on one device."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from world import World, cpu_slots, job
+
+from local_backend.scheduler.model import GPU, WHOLE, Machine, Slot
+from local_backend.scheduler.packing import Shared
+
+HALF, THIRD = WHOLE // 2, WHOLE // 3
+
+
+def where(world, *numbers):
+    return [set(world.jobs[f"local-{number}"].slots) for number in numbers]
+
+
+def test_two_halves_are_on_one_slot_and_the_third_is_on_another():
+    world = World(2)
+    world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
+    world.turn()
+    first, second, third = where(world, 1, 2, 3)
+    assert first == second != third
+
+
+def test_the_fullest_slot_that_has_room_is_taken_so_that_whole_slots_stay_whole():
+    world = World(3)
+    world.submit(job(1, share=HALF), job(2, share=700), job(3, share=300), job(4))
+    world.turn()
+    one, two, three, four = where(world, 1, 2, 3, 4)
+    assert two == three != one
+    assert four not in (one, two)
+
+
+def test_the_part_that_is_left_when_one_ends_goes_to_the_next():
+    world = World(1)
+    world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
+    assert world.turn().waiting["local-3"].sentence == (
+        "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had")
+    world.end("local-1")
+    world.turn()
+    assert world.slots(3) == 1
+
+
+def test_workers_of_one_job_may_be_on_one_slot():
+    world = World(2)
+    world.submit(job(1, 5, share=THIRD))
+    world.turn()
+    slots = world.jobs["local-1"].slots
+    assert len(slots) == 5
+    assert sorted(slots.count(slot) for slot in set(slots)) == [2, 3]
+
+
+def test_an_elastic_job_makes_room_for_a_part_of_a_slot_and_not_for_the_second_part():
+    world = World(4)
+    world.submit(job(1, 1, 4))
+    world.turn()
+    world.submit(job(2, share=HALF))
+    world.turn()
+    assert world.slots(1) == 3
+    world.submit(job(3, share=HALF))
+    world.turn()
+    assert world.slots(1) == 3
+    assert where(world, 2) == where(world, 3)
+
+
+def test_jobs_of_a_pack_share_one_slot_and_nobody_else_is_on_it():
+    world = World(3)
+    world.submit(job(1, share=300, pack="ann/p"), job(2, share=300, pack="ann/q"), job(3, share=600, pack="ann/p"),
+                 job(4, share=100))
+    world.turn()
+    one, two, three, four = where(world, 1, 2, 3, 4)
+    assert one == three
+    assert len(one | two | four) == 3
+
+
+def test_who_finds_no_room_in_its_pack_waits_for_it_though_slots_are_free():
+    world = World(3)
+    world.submit(*(job(n, share=400, pack="ann/p") for n in (1, 2, 3)))
+    reason = world.turn().waiting["local-3"]
+    assert reason.code == "PACK"
+    assert reason.sentence == "waiting for 0.4 of a CPU slot in the pack p, which has 0.2 left"
+    world.end("local-1")
+    world.turn()
+    assert where(world, 3) == where(world, 2)
+
+
+def test_two_pairs_of_a_pack_do_not_need_a_second_slot_when_the_machine_has_one():
+    world = World(1)
+    world.submit(job(1, share=WHOLE, pack="ann/p"), job(2, share=HALF, pack="ann/p"))
+    assert world.turn().waiting["local-2"].code == "PACK"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (job(1, 3, share=HALF, pack="ann/p"),
+         "asks for 3 times 0.5 of a CPU slot in the pack p, and a pack has one slot; use a smaller --numWorker or "
+         "--workerGPULimit"),
+        (job(1, 5, share=HALF),
+         "asks for 5 times 0.5 of a CPU slot, and this machine has 2; use a smaller --numWorker, or a server started "
+         "with a larger DLI_SLOTS"),
+    ],
+)
+def test_what_can_never_be_shared_like_that_is_told(asked, sentence):
+    world = World(2)
+    world.submit(asked)
+    world.turn()
+    assert world.told == {"local-1": sentence}
+
+
+def test_nobody_joins_on_a_slot_that_is_out_of_service():
+    world = World(2)
+    world.submit(job(1, share=HALF))
+    world.turn()
+    (slot,) = world.jobs["local-1"].slots
+    world.machine = Machine(world.machine.slots, None, {slot: "uncorrectable memory errors"})
+    world.submit(job(2, share=HALF), job(3, share=HALF), job(4, 2))
+    decision = world.turn()
+    assert where(world, 2) == where(world, 3) != where(world, 1)
+    assert decision.waiting["local-4"].code == "DRAINED"
+    assert decision.waiting["local-4"].sentence == (
+        f"waiting for 2 CPU slots; out of service are {slot}: uncorrectable memory errors")
+
+
+def test_parts_count_as_parts_of_what_a_plan_may_have():
+    world = World(4)
+    plan = replace(world.plans.children[0], user_most=1)
+    world.plans = replace(world.plans, children=(plan,))
+    world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
+    assert world.turn().waiting["local-3"].code == "USER_LIMIT"
+
+
+def test_mig_slices_are_kinds_of_slots_of_their_own():
+    slots = (*cpu_slots(1), Slot("gpu-0", GPU, "GPU-a"), Slot("mig-1", "1g.10gb", "MIG-b"))
+    world = World(slots)
+    world.submit(job(1, kind="1g.10gb"), job(2, kind=GPU), job(3, kind="1g.10gb"), job(4, kind="7g.80gb"))
+    world.turn()
+    assert where(world, 1, 2) == [{"mig-1"}, {"gpu-0"}]
+    assert world.decision.waiting["local-3"].sentence.startswith("waiting for 1 MIG 1g.10gb slot;")
+    assert "local-4" not in world.jobs
+
+
+def test_a_node_selector_that_the_machine_does_not_meet_is_told():
+    world = World(1)
+    world.machine = replace(world.machine, labels={"zone": "a", "gpu": "h200"})
+    world.submit(job(1, labels=(("zone", "b"),)), job(2, labels=(("zone", "a"), ("gpu", ""))),
+                 job(3, labels=(("disk", "ssd"),)))
+    world.turn()
+    assert world.slots(2) == 1
+    assert world.told["local-1"] == (
+        "asks for a node with zone=b, and this machine has zone=a; use another --msd-task12n-node-selector, or a "
+        "server started with that label in DLI_NODE_LABELS")
+    assert "has no such label" in world.told["local-3"]
+
+
+@given(st.lists(st.tuples(st.integers(1, WHOLE), st.integers(1, 3)), max_size=30))
+def test_no_slot_is_ever_promised_more_than_once(wanted):
+    shared = Shared((), ())
+    bins = {}
+    for number, (share, workers) in enumerate(wanted):
+        one = job(number, workers, share=share)
+        fit = shared.fit(one)
+        assert len(fit.bins) == workers
+        fresh = {id(found) for found in fit.bins} - bins.keys()
+        assert len(fresh) == fit.new
+        shared.take(one, fit)
+        for found in fit.bins:
+            bins.setdefault(id(found), [found, 0])[1] += share
+        open_before = [found for found, _ in bins.values() if id(found) not in fresh]
+        # No new slot is opened for a worker that an open one had room for.
+        assert not fit.new or all(found.left < share for found in open_before)
+    for found, used in bins.values():
+        assert found.left == WHOLE - used >= 0
