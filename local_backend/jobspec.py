@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
+#: A MIG slice of whatever profile.
+ANY_SLICE = "slice"
+
 
 @dataclass(frozen=True)
 class JobSpec:
@@ -34,14 +37,28 @@ class JobSpec:
     datastore_meta: str = ""
     #: "cpu" or "gpu" as asked for; None when not said.
     device_type: str | None = None
-    #: Devices (slots) per worker.
+    #: Devices (slots) per worker, and when it is one: which part of it.
     device_num: int = 1
+    device_share: float = 1.0
+    #: An elastic job does not run with fewer workers than that.
+    min_workers: int = 1
+    #: Profile of the MIG slice that it asks for, ANY_SLICE for any; empty for none.
+    mig_profile: str = ""
+    #: --msd-pack-id: the pack of the user's jobs that share one device; and how much of a GPU or of the CPUs a worker
+    #: in it takes, None when not said.
+    pack: str = ""
+    gpu_limit: float | None = None
+    cpu_limit: float | None = None
+    #: Labels that the machine must have; an empty value stands for any.
+    labels: dict[str, str] = field(default_factory=dict)
     #: Limit on the resident memory of one worker in bytes, None for no limit.
     memory: int | None = None
     #: Directory of the Python environment to run in (its bin/python exists), None for the backend's own.
     conda_env: str | None = None
     #: Seconds the job may wait for slots before it ends ERROR; None to wait for ever.
     pending_timeout: int | None = None
+    #: --submit-user: the user that the job counts for, empty for `user`.
+    submit_user: str = ""
     #: --consumer, as it was given: the resource plan that the job counts for.
     consumer: str = ""
     #: --msd-priority; larger is more urgent.
@@ -50,6 +67,21 @@ class JobSpec:
     attributes: dict[str, str] = field(default_factory=dict)
     #: `sigName` of clients of the first product generation, shown to them again; None from all others.
     sig_name: str | None = None
+
+    @property
+    def shares(self) -> bool:
+        """Whether it shares its device with others; it has one worker then, if it is elastic."""
+        return self.device_share < 1.0 or bool(self.pack)
+
+    @property
+    def engines(self) -> int:
+        """Of an elastic job: workers that it can have, each on a slot of its own."""
+        return self.num_worker * self.device_num
+
+    @property
+    def counts_for(self) -> str:
+        """The user in whose name slots are shared out to it."""
+        return self.submit_user or self.user
 
     def to_json(self) -> str:
         """The spec as one JSON object."""

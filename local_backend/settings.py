@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import getpass
 import os
+import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +36,14 @@ FROM_ENVIRONMENT = {
     "DLI_MAX_UNPACK_MEMORY": "unpack_memory",
 }
 
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+#: Labels that every node of a cluster has.
+MACHINE_LABELS: Mapping[str, str] = {
+    "kubernetes.io/hostname": platform.node(),
+    "kubernetes.io/os": platform.system().lower(),
+    "kubernetes.io/arch": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -50,6 +60,8 @@ class Settings:
     tls_key: Path | None = None
     #: Number of slots; None to count the machine's devices.
     slots: int | None = None
+    #: What node selectors choose by.
+    node_labels: Mapping[str, str] = field(default_factory=lambda: MACHINE_LABELS)
     #: Seconds between SIGTERM and SIGKILL when an exec is stopped.
     stop_grace: float = 10.0
     #: Seconds that a worker may take to leave a slot that was taken from its job: a step, and what it puts away.
@@ -80,6 +92,7 @@ class Settings:
             "result_fs": _directory("DLI_RESULT_FS", home / "results"),
             "user": user_name(),
             "slots": _number("DLI_SLOTS", 0, 100_000),
+            "node_labels": _labels("DLI_NODE_LABELS"),
             "stop_grace": _number("DLI_STOP_GRACE", 0, 86_400),
             "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
@@ -107,6 +120,17 @@ def _number(variable: str, least: int, most: int) -> int | None:
     if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
         raise ValueError(f"{variable} must be a whole number between {least} and {most}, not '{text}'")
     return int(text)
+
+
+def _labels(variable: str) -> dict[str, str]:
+    """The labels of the machine: those that every Kubernetes node has, and `label=value,label=value`."""
+    found = dict(MACHINE_LABELS)
+    for word in filter(None, (word.strip() for word in os.environ.get(variable, "").split(","))):
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{variable} must be label=value,label=value, not '{word}'")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def user_name() -> str:

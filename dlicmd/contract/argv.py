@@ -30,9 +30,9 @@ class ArgvError(ValueError):
 class CommandLine:
     """A parsed command line.
 
-    `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int for
-    numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not ours,
-    then those after it; `after_dashes` are the latter alone, None when there was no `--`.
+    `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int or float
+    for numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not
+    ours, then those after it; `after_dashes` are the latter alone, None when there was no `--`.
     `sent` are the words that travel to the server in `args`.
     """
 
@@ -56,6 +56,11 @@ class CommandLine:
         """Value of a numeric option, or None."""
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def amount(self, name: str) -> float | None:
+        """Value of an option that may have a fraction, or None."""
+        value = self.values.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def flag(self, name: str) -> bool:
         """Whether a flag was given."""
@@ -169,17 +174,29 @@ def _convert(option: Option, text: str) -> object:
         return text
     if option.kind is Kind.TEXT:
         return text
+    if option.kind is Kind.AMOUNT or (option.kind is Kind.DEVICES and re.fullmatch(r"0?\.[0-9]*", text)):
+        return _amount(option, text)
     if not re.fullmatch(r"-?[0-9]{1,10}", text):
         raise ArgvError(f"{option.name}: '{text}' is not a whole number")
     number = int(text)
     least, most = {
         Kind.POSITIVE: (1, MAX_NUMBER),
         Kind.COUNT: (0, MAX_NUMBER),
+        Kind.DEVICES: (0, MAX_NUMBER),
         Kind.SECONDS: (1, MAX_NUMBER),
         Kind.PORT: (-1, 65535),
     }.get(option.kind, (-MAX_NUMBER, MAX_NUMBER))
     if not least <= number <= most:
         raise ArgvError(f"{option.name}: {number} is not between {least} and {most}")
+    return number
+
+
+def _amount(option: Option, text: str) -> float:
+    """A number that may have a fraction; CPUs also in thousandths, as in `250m`."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{0,6})?|\.[0-9]{1,6})(m?)", text)
+    number = float(match[1]) / (1000 if match[2] else 1) if match else 0.0
+    if not 0.001 <= number <= MAX_NUMBER:
+        raise ArgvError(f"{option.name}: '{text}' is not an amount of at least 0.001, such as 0.5 or 2")
     return number
 
 

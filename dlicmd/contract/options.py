@@ -17,6 +17,8 @@ class Kind(Enum):
     INTEGER = "integer"
     SIZE = "memory size"
     SECONDS = "seconds"
+    DEVICES = "number of devices, or part of one"
+    AMOUNT = "amount"
 
 
 class Travel(Enum):
@@ -138,15 +140,17 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--conda-package", "conda package file", _S, "FILE", hidden=True),
     _ignored("--pbmodel-name", "prebuilt model", _S, "NAME"),
     _ignored("--pbmodel-cmd", "what to do with the prebuilt model", _S, "CMD", hidden=True),
-    _ignored("--submit-user", "user to submit for", _S, "USER", hidden=True),
+    Option("--submit-user", Kind.TEXT, _S, "user that the job counts for", "USER", hidden=True),
     # Resources
     Option("--numWorker", Kind.POSITIVE, _R, "number of workers; the maximum for elastic frameworks", "N"),
     Option("--workerDeviceType", Kind.TEXT, _R, "device of a worker", choices=("cpu", "gpu")),
-    Option("--workerDeviceNum", Kind.COUNT, _R, "devices per worker", "N", aliases=("--gpuPerWorker",)),
+    Option("--workerDeviceNum", Kind.DEVICES, _R, "devices per worker; below 1, such as 0.5, part of one that others "
+           "share", "N", aliases=("--gpuPerWorker",)),
     Option("--workerMemory", Kind.SIZE, _R, "resident memory a worker may use, for example 8g", "SIZE"),
-    _ignored("--workerCPULimit", "CPU limit of a packed worker", _R, "N"),
-    _ignored("--workerGPULimit", "GPU limit of a packed worker", _R, "N", hidden=True),
-    _ignored("--workerMemoryLimit", "memory limit of a packed worker", _R, "SIZE"),
+    Option("--workerCPULimit", Kind.AMOUNT, _R, "CPUs of a worker in a pack, for example 0.5", "N"),
+    Option("--workerGPULimit", Kind.AMOUNT, _R, "part of the pack's GPU that a worker takes, for example 0.25", "N",
+           hidden=True),
+    Option("--workerMemoryLimit", Kind.SIZE, _R, "resident memory a worker in a pack may use", "SIZE"),
     _ignored("--numPs", "number of parameter servers", _R, "N", Kind.INTEGER, hidden=True),
     _ignored("--numDriver", "number of drivers", _R, "N", Kind.INTEGER, hidden=True),
     _ignored("--driverDeviceType", "device of the driver", _R, choices=("cpu", "gpu")),
@@ -157,8 +161,8 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--driverMemoryLimit", "memory limit of a packed driver", _R, "SIZE"),
     # Scheduling and environment
     Option("--msd-env", Kind.TEXT, _E, "environment variable of the workers; repeatable", "NAME=VALUE", multiple=True),
-    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job; repeatable", "NAME=VALUE", multiple=True,
-           local=Local.IGNORED),
+    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic one; repeatable",
+           "NAME=VALUE", multiple=True),
     Option("--msd-pending-timeout", Kind.SECONDS, _E, "give up when the job waits longer for devices", "SECONDS"),
     Option("--consumer", Kind.TEXT, _E, "resource plan that the job counts for", "PATH"),
     _ignored("--ig", "instance group", _E, "NAME", hidden=True),
@@ -167,12 +171,13 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
     _ignored("--msd-image-pull-secret", "secret to pull the image with", _E, "NAME"),
     _ignored("--msd-image-pull-policy", "when to pull the image", _E, choices=("Always", "Never", "IfNotPresent")),
-    _ignored("--msd-task0-node-selector", "nodes for the driver", _E, "SELECTOR"),
-    _ignored("--msd-task12n-node-selector", "nodes for the workers", _E, "SELECTOR"),
+    Option("--msd-task0-node-selector", Kind.TEXT, _E, "labels that the driver's node must have", "LABEL=VALUE,..."),
+    Option("--msd-task12n-node-selector", Kind.TEXT, _E, "labels that the workers' nodes must have",
+           "LABEL=VALUE,..."),
     _ignored("--lsf-gpu-syntax", "GPU requirement in LSF's syntax", _E, "TEXT"),
     _ignored("--msd-podaffinity-rule", "affinity of the workers: preferred or required", _E, "RULE"),
     _ignored("--msd-podaffinity-topology-key", "topology key of that rule", _E, "KEY"),
-    _ignored("--msd-pack-id", "pack of jobs that share a device", _E, "ID"),
+    Option("--msd-pack-id", Kind.TEXT, _E, "pack of jobs that share a device", "ID"),
     _ignored("--sc-runasuser", "user id in the container", _E, "UID", Kind.INTEGER, hidden=True),
     _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Kind.INTEGER, hidden=True),
     _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Kind.INTEGER, hidden=True),

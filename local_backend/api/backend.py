@@ -65,7 +65,7 @@ class Backend:
 
     def consumer(self, row: ExecRow) -> str:
         """The resource plan that an exec counts for."""
-        path, _ = resolve(self.plans.tree, row.job.consumer, row.creator)
+        path, _ = resolve(self.plans.tree, row.job.consumer, row.job.counts_for)
         return "/" + "/".join(path)
 
     def paths(self, row: ExecRow) -> ExecPaths:

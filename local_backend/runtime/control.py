@@ -31,7 +31,7 @@ from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import Decision, Machine, Reason, Slot
+from local_backend.scheduler.model import WHOLE, Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.store import execs
@@ -60,7 +60,7 @@ class Control:
         self._shares = Shares(self._records, total)
         self._demand = Demand(total)
         self._plans = Plans(database)
-        self._machine = Machine(total, psutil.virtual_memory().total)
+        self._machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()
         self._remover = Remover(database)
@@ -201,9 +201,8 @@ class Control:
         settings = self._settings
         launch = Launch(
             spec=spec, attempt=attempt, home=settings.paths, slots=slots,
-            machine_slots=sum(slot.kind == slots[0].kind for slot in self.total),
-            environment=environment.inherited(os.environ), stop_grace=settings.stop_grace,
-            leave_grace=settings.leave_grace,
+            machine_slots=self._machine.count(slots[0].kind), environment=environment.inherited(os.environ),
+            stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=self._demand.share(spec) / WHOLE,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again,
         )
@@ -253,12 +252,11 @@ class Control:
             raise ResizeError(f"Exec {exec_id} is {row.state}; only a running one can be given other slots")
         if active.kill_at is not None:
             raise ResizeError(f"Exec {exec_id} is being stopped")
-        each = max(1, row.job.device_num)
-        if count is not None and not 0 <= count <= row.num_worker * each:
-            most = row.num_worker * each
+        if row.job.shares:
+            raise ResizeError(f"Exec {exec_id} shares its slot with others and keeps it to its end")
+        most = row.job.engines
+        if count is not None and not 0 <= count <= most:
             raise ResizeError(f"Exec {exec_id} cannot have {count} slots: it was submitted for at most {most}")
-        if count is not None and count % each:
-            raise ResizeError(f"Exec {exec_id} cannot have {count} slots: each of its workers takes {each}")
         has = slots = active.allocation.slots
         if count is not None:
             slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())

@@ -163,7 +163,7 @@ class Engine:
         slots = [{"id": slot.id, "kind": slot.kind} for slot in self._allocation.slots]
         spec = self._launch.spec
         self._send({
-            "event": "allocation", "slots": slots, "max_workers": spec.num_worker, "attributes": spec.attributes,
+            "event": "allocation", "slots": slots, "max_workers": spec.engines, "attributes": spec.attributes,
             "next_worker": self._highest + 1,
         })
 

@@ -13,7 +13,7 @@ from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
-from local_backend.scheduler.model import GPU, Slot
+from local_backend.scheduler.model import Slot
 
 #: Of the server alone: secrets, and how it was told what is now told to the job.
 PRIVATE = frozenset({
@@ -98,10 +98,13 @@ def search_path(launch: Launch, rest: str) -> list[str]:
 
 
 def threads(launch: Launch, task: TaskId, cores: int) -> int:
-    """A process's share of `cores`: as many parts of them as it has slots; the driver only coordinates."""
+    """A process's share of `cores`: as many parts of them as it has slots, or what a pack grants it; the driver only
+    coordinates."""
     if task.is_driver:
         return 1
-    return max(1, cores * len(task.slots) // max(1, launch.machine_slots))
+    if launch.spec.cpu_limit is not None:
+        return max(1, min(cores, int(launch.spec.cpu_limit)))
+    return max(1, int(cores * len(task.slots) * launch.share / max(1, launch.machine_slots)))
 
 
 def _job(launch: Launch) -> dict[str, str]:
@@ -114,7 +117,7 @@ def _job(launch: Launch) -> dict[str, str]:
         "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
         "MODEL_FILE_LOCATION": str(paths.submitted),
         "DLI_EXECID": job, "APP_ID": job, "JOB_ID": job, "TASK_JOB_ID": job, "DLI_OBJECT_ID": job,
-        "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.user, "DLI_CS_DATASTORE_META": spec.datastore_meta,
+        "DLI_OBJECT_NAME": job, "DLI_SUBMIT_USERNAME": spec.counts_for, "DLI_CS_DATASTORE_META": spec.datastore_meta,
         "FABRIC_HOME": str(launch.home.fabric_home), "FRAME_WORK": spec.framework,
         "DLI_IS_ELASTIC": "true" if spec.elastic else "false", "DLI_LOGGER_LEVEL": "INFO", "EXEC_TYPE": "",
         "EMETRICS_STREAMING": "ON", "PYTHONUNBUFFERED": "x", "PYTHONUSERBASE": str(launch.home.result_fs / spec.user),
@@ -135,7 +138,7 @@ def _task(launch: Launch, task: TaskId) -> dict[str, str]:
     """What belongs to one process."""
     log_dir = launch.paths.log_dir(task.name)
     devices = ",".join(slot.device for slot in task.slots if slot.device)
-    kind = "ngpus" if any(slot.kind == GPU for slot in launch.slots) else "cpu"
+    kind = "ngpus" if any(slot.device for slot in launch.slots) else "cpu"
     env = {
         "LOG_DIR": str(log_dir), "TASK_ID": str(task.number), "DLI_TASK_ID": str(max(0, task.number - 1)),
         "IS_TASK0": "true" if task.is_driver else "", "TASK12N_DEVICE_TYPE": kind, "CUDA_VISIBLE_DEVICES": devices,

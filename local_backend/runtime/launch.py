@@ -43,6 +43,8 @@ class Launch:
     stop_grace: float
     #: Seconds that a worker may take to leave a slot that was taken from its job.
     leave_grace: float = 60.0
+    #: Part of each of its slots that a worker may use.
+    share: float = 1.0
     #: Kill the job when this process ends; None to let it run on.
     die_with: ProcessId | None = None
     #: How often the exec was queued again after the machine had rebooted under it.

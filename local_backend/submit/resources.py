@@ -1,0 +1,172 @@
+"""The devices, memory and workers that a submission asks for, and the machine that it asks for them on."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dlicmd.contract.argv import CommandLine
+from dlicmd.contract.sizes import parse_size
+from local_backend.jobspec import ANY_SLICE
+from local_backend.submit import catalogue
+from local_backend.submit.errors import BadSubmission
+from local_backend.submit.values import Hardware, pairs, whole_number
+
+#: How elastic training adds up: to the last bit, as fast as it can, or without waiting for each other.
+MODES = ("exact", "fast", "async")
+#: Attribute of an elastic job: the workers without which it does not run. Like `maxWorkers` of --edt-options.
+LEAST = "minWorkers"
+_PACK = re.compile(r"[\w.:-]{1,100}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
+_PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Fields of JobSpec."""
+
+    num_worker: int
+    min_workers: int
+    device_type: str | None
+    device_num: int
+    device_share: float
+    mig_profile: str
+    pack: str
+    gpu_limit: float | None
+    cpu_limit: float | None
+    memory: int | None
+    attributes: dict[str, str]
+
+
+def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str, Any]) -> Resources:
+    """What a command line asks for; a `hardwareSpec` fills in what it leaves open. Raises BadSubmission."""
+    hardware = Hardware(spec)
+    num_worker = _num_worker(line, framework, hardware)
+    device_type, device_num, device_share = _device(line, hardware)
+    pack = _pack(line, device_num)
+    attributes = _attributes(line, framework)
+    return Resources(
+        num_worker=num_worker,
+        min_workers=_min_workers(attributes, num_worker * device_num) if framework.elastic else 1,
+        device_type=device_type,
+        device_num=device_num,
+        device_share=device_share,
+        mig_profile="" if device_type == "cpu" else _profile(hardware),
+        pack=pack,
+        # The limits are for packs alone, as the contract has it.
+        gpu_limit=line.amount("--workerGPULimit") if pack else None,
+        cpu_limit=line.amount("--workerCPULimit") if pack else None,
+        memory=_memory(line, hardware, packed=bool(pack)),
+        attributes=attributes,
+    )
+
+
+def node_labels(line: CommandLine) -> dict[str, str]:
+    """What both node selectors ask for: driver and workers are on one machine. Raises BadSubmission."""
+    found: dict[str, str] = {}
+    for option in ("--msd-task0-node-selector", "--msd-task12n-node-selector"):
+        for name, value in _selector(option, line.text(option) or ""):
+            if found.setdefault(name, value) != value:
+                raise BadSubmission(f"{option}: {name}={value[:80]}, and elsewhere {name}={found[name][:80]}; this "
+                                    "backend has one machine")
+    return found
+
+
+def _selector(option: str, text: str) -> list[tuple[str, str]]:
+    """`label=value,label=value`, or a JSON object; a label alone stands for any value."""
+    if text.lstrip().startswith("{"):
+        try:
+            items = [(str(name), str(value)) for name, value in json.loads(text).items()]
+        except (ValueError, RecursionError):
+            raise BadSubmission(f"{option}: '{text[:80]}' is not a JSON object") from None
+    else:
+        words = [re.split(r"==?|:", word, maxsplit=1) for word in text.split(",") if word.strip()]
+        items = [(name.strip(), value[0].strip() if value else "") for name, *value in words]
+    for name, _ in items:
+        if not _LABEL.fullmatch(name):
+            raise BadSubmission(f"{option}: '{name[:80]}' is not a label; write {option} label=value,label=value")
+    return items
+
+
+def _num_worker(line: CommandLine, framework: catalogue.Framework, hardware: Hardware) -> int:
+    asked = line.number("--numWorker")
+    if asked is None and framework.elastic:
+        asked = _edt_workers(line.text("--edt-options"))
+    if asked is None:
+        asked = hardware.number("num_nodes", 1)
+    number = asked if asked is not None else framework.workers or 1
+    if framework.max_workers is not None and number > framework.max_workers:
+        cure = "use distPyTorch for several" if framework.backend == "PyTorch" else "ask for fewer"
+        raise BadSubmission(
+            f"{framework.name} runs on at most {framework.max_workers} worker, not {number}; {cure}"
+        )
+    return number
+
+
+def _edt_workers(options: str | None) -> int | None:
+    """N of `--edt-options maxWorkers=N`."""
+    for name, value in pairs("--edt-options", (options or "").replace(",", " ").split()):
+        if name == "maxWorkers":
+            return whole_number(value, "--edt-options maxWorkers", 1)
+    return None
+
+
+def _min_workers(attributes: dict[str, str], most: int) -> int:
+    least = whole_number(attributes.get(LEAST, 1), f"--msd-attr {LEAST}", 1)
+    if least > most:
+        raise BadSubmission(f"--msd-attr {LEAST}={least} is more than the {most} workers that the job can have "
+                            "(--numWorker)")
+    return least
+
+
+def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, float]:
+    """Device type as asked for, devices per worker, and the part of one when it is less than one. A worker without a
+    GPU still takes a slot."""
+    kind = line.text("--workerDeviceType")
+    number = line.amount("--workerDeviceNum")
+    if number is None:
+        number = hardware.number("gpu.num_gpu", 0)
+        if number and kind is None:
+            kind = "gpu"
+    if number == 0:
+        if kind == "gpu":
+            raise BadSubmission("--workerDeviceType gpu with 0 devices per worker; ask for at least one, or for cpu")
+        return "cpu", 1, 1.0
+    if number is not None and number < 1:
+        return kind, 1, number
+    return kind, int(number or 1), 1.0
+
+
+def _pack(line: CommandLine, device_num: int) -> str:
+    pack = line.text("--msd-pack-id") or ""
+    if pack and not _PACK.fullmatch(pack):
+        raise BadSubmission(f"--msd-pack-id: '{pack[:80]}' is not an id; use letters, digits, '.', '_', ':' and '-'")
+    if pack and device_num > 1:
+        raise BadSubmission(f"--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is {device_num}")
+    return pack
+
+
+def _profile(hardware: Hardware) -> str:
+    """Profile of the MIG slice that a `hardwareSpec` asks for, ANY_SLICE for any, empty for none."""
+    named, kind = hardware.text("gpu.mig_profile"), hardware.text("gpu.gpu_profile").lower()
+    profile = named.lower().removeprefix("mig-").removeprefix("mig ")
+    if profile and not _PROFILE.fullmatch(profile):
+        raise BadSubmission(f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a profile such as 1g.10gb")
+    return profile or (ANY_SLICE if kind == ANY_SLICE else "")
+
+
+def _memory(line: CommandLine, hardware: Hardware, *, packed: bool) -> int | None:
+    size = (line.text("--workerMemoryLimit") if packed else None) or line.text("--workerMemory")
+    return hardware.size("mem.size") if size is None else parse_size(size)
+
+
+def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
+    """--msd-attr. Of an elastic framework `mode` is the engine's and `minWorkers` the scheduler's; all other names are
+    the program's own."""
+    found = dict(pairs("--msd-attr", line.many("--msd-attr")))
+    mode = found.get("mode")
+    if framework.elastic and mode is not None and mode not in MODES:
+        raise BadSubmission(f"--msd-attr mode: '{mode[:40]}' is not one of {', '.join(MODES)}")
+    return found

@@ -1,0 +1,82 @@
+"""Values in submissions, wherever they stand. Each raises BadSubmission with a sentence that names the place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from dlicmd.contract.argv import MAX_NUMBER
+from dlicmd.contract.sizes import parse_size
+from local_backend.submit.errors import BadSubmission
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
+    """(name, value) of every `NAME=VALUE`. Raises BadSubmission, without showing a value that may be a secret."""
+    result = []
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            shown = f"'{name[:80]}' is not a variable name" if equals else "an item without '='"
+            raise BadSubmission(f"{option}: {shown}; write {option} NAME=VALUE")
+        result.append((name, value))
+    return result
+
+
+def whole_number(value: Any, what: str, least: int) -> int:
+    """A number that clients write as a number or as text. Raises BadSubmission."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}", value.strip()):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadSubmission(f"{what}: '{str(value)[:40]}' is not a whole number")
+    if not least <= value <= MAX_NUMBER:
+        raise BadSubmission(f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
+    return value
+
+
+class Hardware:
+    """The `hardwareSpec` of a submission; fills in what the command line leaves open."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        if spec and "nodes" not in spec and ("name" in spec or "id" in spec):
+            raise BadSubmission("hardwareSpec by name or id is not known to the local backend; write its 'nodes' out")
+        nodes = spec.get("nodes", spec)
+        if not isinstance(nodes, dict):
+            raise BadSubmission("hardwareSpec: 'nodes' is not a JSON object")
+        self._nodes = nodes
+
+    def number(self, path: str, least: int) -> int | None:
+        """A whole number at a dotted path, None when it is not there."""
+        value = self._at(path)
+        return None if value is None else whole_number(value, f"hardwareSpec {path}", least)
+
+    def size(self, path: str) -> int | None:
+        """A memory size in bytes at a dotted path."""
+        value = self._at(path)
+        if value is None:
+            return None
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise BadSubmission(f"hardwareSpec {path}: '{str(value)[:40]}' is not a memory size")
+        try:
+            return parse_size(str(value))
+        except ValueError as problem:
+            raise BadSubmission(f"hardwareSpec {path}: {problem}") from None
+
+    def text(self, path: str) -> str:
+        """A word at a dotted path, empty when it is not there."""
+        value = self._at(path)
+        if value is not None and not isinstance(value, str):
+            raise BadSubmission(f"hardwareSpec {path}: '{str(value)[:40]}' is not a text")
+        return value or ""
+
+    def _at(self, path: str) -> Any:
+        value: Any = self._nodes
+        for key in path.split("."):
+            if not isinstance(value, dict):
+                raise BadSubmission(f"hardwareSpec: what holds '{key}' is not a JSON object")
+            value = value.get(key)
+            if value is None:
+                return None
+        return value
