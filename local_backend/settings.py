@@ -66,6 +66,8 @@ class Settings:
     stop_grace: float = 10.0
     #: Seconds that a worker may take to leave a slot that was taken from its job: a step, and what it puts away.
     leave_grace: float = 60.0
+    #: Seconds between two looks at the health of the GPUs.
+    health_every: float = 10.0
     #: Seconds after which an unused nursery gives its memory back.
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
@@ -95,6 +97,7 @@ class Settings:
             "node_labels": _labels("DLI_NODE_LABELS"),
             "stop_grace": _number("DLI_STOP_GRACE", 0, 86_400),
             "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
+            "health_every": _number("DLI_HEALTH_SECONDS", 1, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
             "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**{

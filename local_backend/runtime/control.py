@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import psutil
 
@@ -16,6 +17,7 @@ from local_backend.runtime import adoption, environment, launcher_log, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, read_allocation, read_report, write_allocation
 from local_backend.runtime.demand import Demand
+from local_backend.runtime.health import Health
 from local_backend.runtime.launch import (
     Launch,
     ProcessId,
@@ -51,8 +53,13 @@ _MOST_REQUEUES = 1
 class Control:
     """The state of the supervisor and its steps. Used by one thread, but for the counts."""
 
-    def __init__(self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...]) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...], health: Health
+    ) -> None:
         self.total = total
+        #: Ids of the slots in use, as of the last turn; replaced as a whole.
+        self.held: frozenset[str] = frozenset()
+        self._health = health
         self._settings = settings
         self._database = database
         self._starter = starter
@@ -68,11 +75,6 @@ class Control:
         self._failed_starts: dict[str, int] = {}
 
     # --- what the loop needs to know
-
-    @property
-    def held(self) -> set[str]:
-        """Ids of the slots in use."""
-        return held_by(list(self._active.values()))
 
     @property
     def queued(self) -> int:
@@ -155,6 +157,7 @@ class Control:
         """Decide who gets which slots, and do it: slots are taken before others are given."""
         rows = {row.id: row for row in unfinished}
         tree = self._plans.tree
+        self._drain(self._health.drained)
         jobs = self._demand.jobs(unfinished, self._active, tree)
         decision = self._decision = decide(self._machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
@@ -170,6 +173,17 @@ class Control:
             self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             self._start(rows[exec_id], slots)
+        self.held = frozenset(held_by(self._active.values()))
+
+    def _drain(self, drained: Mapping[str, str]) -> None:
+        """Take note of slots that must not be used any more; their jobs are told why they are moved, or should be."""
+        if drained == self._machine.drained:
+            return
+        for slot, why in drained.items() - self._machine.drained.items():
+            for active in self._active.values():
+                if slot in {held.id for held in active.slots}:
+                    launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
+        self._machine = replace(self._machine, drained=drained)
 
     # --- the beginning of an attempt
 

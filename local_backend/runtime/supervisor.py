@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
+from local_backend.runtime.health import Health
 from local_backend.runtime.resizing import Resized
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Reason
@@ -46,7 +47,9 @@ class Supervisor:
         for end in (self._wake_reader, self._wake_writer):
             os.set_blocking(end, False)
         self._starter = Starter(settings.paths, settings.nursery_idle)
-        self._control = Control(settings, database, self._starter, discover(settings.slots))
+        total = discover(settings.slots)
+        self._health = Health(total, lambda: self._control.held, self.wake, settings.health_every)
+        self._control = Control(settings, database, self._starter, total, self._health)
         self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
         self._closing = False
         self._retry_at: float | None = None
@@ -67,6 +70,7 @@ class Supervisor:
         except OSError as problem:
             _log.warning("%s: %s; slots that a job gives up come free later", self._settings.paths.nudges, problem)
         self._control.adopt()
+        self._health.start()
         self._thread.start()
 
     def wake(self) -> None:
@@ -77,7 +81,8 @@ class Supervisor:
             pass  # it has been woken a thousand times already
 
     def close(self) -> None:
-        """End the thread and the nursery; jobs run on, for the next server to adopt."""
+        """End the threads and the nursery; jobs run on, for the next server to adopt."""
+        self._health.close()
         if self._thread.is_alive():
             self._closing = True
             self.wake()
@@ -118,7 +123,7 @@ class Supervisor:
         total, held = self._control.total, self._control.held
         kinds = Counter(slot.kind for slot in total)
         return {
-            "slots": {"total": len(total), "held": len(held), **kinds},
+            "slots": {"total": len(total), "held": len(held), "drained": dict(self._health.drained), **kinds},
             "queued": self._control.queued,
             "running": self._control.running,
             "nursery": self._starter.state,

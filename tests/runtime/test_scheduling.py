@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from puppets import strings
-from runtime_support import Bench, bench
+from runtime_support import Bench, bench, host_bench
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
@@ -81,3 +81,45 @@ def test_the_slots_of_a_driver_that_hangs_are_taken_from_its_workers(tmp_path: P
         driver.close()
         one.wait(job)
         del workers  # which end when nobody holds their connections
+
+
+def test_two_jobs_that_take_half_of_a_slot_each_run_on_one_and_a_third_waits(tmp_path: Path) -> None:
+    with bench(tmp_path, slots=1) as one:
+        halves = [one.submit(WAIT, device_share=0.5) for _ in range(3)]
+        for job in halves[:2]:
+            one.wait_running(job)
+        eventually(lambda: one.row(halves[2]).message == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had",
+                   "the third waits")
+        go(one, halves[0])
+        one.wait_running(halves[2])
+        assert one.row(halves[1]).state == RUNNING
+        for job in halves:
+            go(one, job)
+            assert one.wait(job).state == FINISHED
+
+
+def test_a_pack_has_one_slot_over_a_restart_of_the_server(tmp_path: Path) -> None:
+    with host_bench(tmp_path, slots=3) as (host, one):
+        first = one.submit(WAIT, pack="p", cpu_limit=0.6)
+        one.wait_running(first)
+        host.restart()
+        second, third = (one.submit(WAIT, pack="p", cpu_limit=share) for share in (0.4, 0.1))
+        one.wait_running(second)
+        assert one.row(first).slots == one.row(second).slots
+        eventually(lambda: one.row(third).message == (
+            "waiting for 0.1 of a CPU slot in the pack p, which has 0 left"), "the third waits, though slots are free")
+        other = one.submit(WAIT)
+        one.wait_running(other)
+        assert one.row(other).slots != one.row(first).slots
+        for job in (first, second, third, other):
+            go(one, job)
+            assert one.wait(job).state == FINISHED
+
+
+def test_an_elastic_job_with_two_devices_per_worker_has_a_worker_on_each(tmp_path: Path) -> None:
+    with strings() as held, bench(tmp_path, slots=4) as one:
+        job = held.submit(one, num_worker=1, device_num=2)
+        driver = held.driver()
+        assert len(driver.hello()) == 2
+        driver.close()
+        one.wait(job)

@@ -1,0 +1,154 @@
+"""Watches the GPUs: one that is lost, has errors, or is full of what is not ours is not used any more.
+
+What is looked at, and when a GPU comes back:
+
+- it does not answer, or its memory has rows that wait for a reset or can never be mended: until that is over;
+- uncorrectable memory errors, or a critical Xid error, since the server started: until the server is started again;
+- nine tenths of its memory are in use while no job of ours is on it: until that is over.
+
+Xid errors that programs cause themselves do not count.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from local_backend.scheduler.model import Slot
+from local_backend.scheduler.slots import opened, text
+
+_log = logging.getLogger(__name__)
+#: Seconds between two looks.
+EVERY = 10.0
+#: A GPU that nobody of ours is on is left alone when this part of its memory is in use.
+FULL = 0.9
+#: Errors of the program on the GPU, not of the GPU (NVIDIA, "XID Errors"): exceptions in kernels, page faults, stopped
+#: or preempted channels.
+OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+#: Milliseconds that are waited for the next error, so that the end of the server is not waited for.
+_PATIENCE = 500
+
+
+class Health:
+    """A thread of its own, for a driver in trouble may take its time. Nothing happens where there are no GPUs."""
+
+    def __init__(
+        self, slots: Iterable[Slot], held: Callable[[], Collection[str]], changed: Callable[[], None],
+        every: float = EVERY,
+    ) -> None:
+        """`held` tells which slots jobs are on; `changed` is called from the thread when `drained` has changed."""
+        #: Slots that must not be used → why, in a few words. Replaced as a whole.
+        self.drained: Mapping[str, str] = {}
+        self._slots = [slot for slot in slots if slot.device]
+        self._held = held
+        self._changed = changed
+        self._every = every
+        self._closing = threading.Event()
+        #: Uncorrectable errors that a device had at first, and its last critical error, by UUID.
+        self._errors: dict[str, int] = {}
+        self._xids: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._slots:
+            threading.Thread(target=self._watch, name="health", daemon=True).start()
+
+    def close(self) -> None:
+        """Watch no longer; the thread ends by itself."""
+        self._closing.set()
+
+    def _watch(self) -> None:
+        with opened() as nvml:
+            if nvml is None:
+                return
+            events = self._subscribe(nvml)
+            while not self._closing.is_set():
+                self._look(nvml)
+                self._wait(nvml, events)
+
+    def _look(self, nvml: ModuleType) -> None:
+        held = set(self._held())  # before the memory is looked at: who comes now is no stranger
+        found = {slot.id: why for slot in self._slots if (why := self._fault(nvml, slot, slot.id in held))}
+        if found != self.drained:
+            for slot, why in sorted(found.items() - self.drained.items()):
+                _log.error("%s is out of service: %s", slot, why)
+            for slot in sorted(self.drained.keys() - found.keys()):
+                _log.warning("%s is in service again", slot)
+            self.drained = found
+            self._changed()
+
+    def _fault(self, nvml: ModuleType, slot: Slot, held: bool) -> str | None:
+        """Why a slot must not be used; None when it may be."""
+        try:
+            device = nvml.nvmlDeviceGetHandleByUUID(slot.device)
+            memory = nvml.nvmlDeviceGetMemoryInfo(device)
+            device = _whole(nvml, device)
+            name = text(nvml.nvmlDeviceGetUUID(device))
+        except nvml.NVMLError as problem:
+            return f"it does not answer ({problem})"
+        if name in self._xids:
+            return f"Xid error {self._xids[name]}"
+        if not held and memory.total and memory.used >= FULL * memory.total:
+            return f"{memory.used / memory.total:.0%} of its memory is in use by others"
+        return _broken_rows(nvml, device) or self._new_errors(nvml, device, name)
+
+    def _new_errors(self, nvml: ModuleType, device: Any, name: str) -> str | None:
+        try:
+            count = nvml.nvmlDeviceGetTotalEccErrors(
+                device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+        except nvml.NVMLError:
+            return None  # its memory has no error correction
+        new = count - self._errors.setdefault(name, count)
+        return f"{new} uncorrectable memory error{'s' if new != 1 else ''}" if new > 0 else None
+
+    def _subscribe(self, nvml: ModuleType) -> Any:
+        """What to wait on for errors; None where the driver does not tell."""
+        try:
+            events = nvml.nvmlEventSetCreate()
+            for slot in self._slots:
+                device = _whole(nvml, nvml.nvmlDeviceGetHandleByUUID(slot.device))
+                nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError:
+            return None
+        return events
+
+    def _wait(self, nvml: ModuleType, events: Any) -> None:
+        """Until it is time to look again, or there is news."""
+        until = time.monotonic() + self._every
+        while not self._closing.is_set() and (left := until - time.monotonic()) > 0:
+            if events is None:
+                self._closing.wait(left)
+                continue
+            try:
+                event = nvml.nvmlEventSetWait_v2(events, min(_PATIENCE, int(left * 1000) + 1))
+            except nvml.NVMLError_Timeout:
+                continue
+            except nvml.NVMLError:
+                events = None
+                continue
+            if event.eventData not in OF_PROGRAMS:
+                self._xids[text(nvml.nvmlDeviceGetUUID(event.device))] = int(event.eventData)
+                return
+
+
+def _whole(nvml: ModuleType, device: Any) -> Any:
+    """The GPU that a slice is a part of; a GPU itself."""
+    try:
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
+    except nvml.NVMLError:
+        return device
+
+
+def _broken_rows(nvml: ModuleType, device: Any) -> str | None:
+    try:
+        _, _, pending, failed = nvml.nvmlDeviceGetRemappedRows(device)
+    except nvml.NVMLError:
+        return None  # an older GPU
+    if failed:
+        return "its memory has errors that cannot be mended"
+    return "its memory has errors, and it waits for a reset" if pending else None

@@ -1,0 +1,134 @@
+"""GPUs, slices of them, and what happens when one fails; with GPUs that are a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from puppets import strings
+from runtime_support import bench
+from support import eventually
+
+from dlicmd.contract.states import FINISHED, PENDING
+from local_backend.scheduler.slots import gpu_slots
+
+FAKE = Path(__file__).parents[1] / "fake_nvml" / "pynvml.py"
+WAIT = (
+    "import os, time\nopen('devices', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] or '-')\n"
+    "while not os.path.exists('go'):\n    time.sleep(0.02)\n"
+)
+TWO = [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}]
+CUT = {"uuid": "GPU-c", "mig": [
+    {"uuid": "MIG-1", "name": "NVIDIA H200 MIG 1g.18gb"}, {"uuid": "MIG-2", "name": "NVIDIA H200 MIG 3g.71gb"},
+]}
+
+
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """Sets what GPUs there are."""
+    spec = importlib.util.spec_from_file_location("pynvml", FAKE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "gpus.json"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def there(devices):
+        (tmp_path / "new").write_text(json.dumps(devices))
+        os.replace(tmp_path / "new", tmp_path / "gpus.json")
+
+    return SimpleNamespace(there=there)
+
+
+def go(one, job):
+    (one.paths(job).code(one.row(job).job) / "go").touch()
+
+
+def test_gpus_and_slices_are_slots(gpus, monkeypatch):
+    gpus.there([*TWO, CUT])
+    assert [(slot.id, slot.kind, slot.device) for slot in gpu_slots()] == [
+        ("gpu-0", "gpu", "GPU-a"), ("gpu-1", "gpu", "GPU-b"), ("gpu-2-mig-0", "1g.18gb", "MIG-1"),
+        ("gpu-2-mig-1", "3g.71gb", "MIG-2"),
+    ]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2,1")
+    assert [slot.device for slot in gpu_slots()] == ["MIG-2", "GPU-b"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert [slot.device for slot in gpu_slots()] == ["MIG-1", "MIG-2"]
+
+
+def test_a_job_sees_the_slice_of_the_profile_that_it_asked_for(gpus, tmp_path):
+    gpus.there([CUT])
+    with bench(tmp_path / "home", slots=None) as one:
+        jobs = {"MIG-2": one.submit(WAIT, mig_profile="3g.71gb"), "MIG-1": one.submit(WAIT, mig_profile="slice")}
+        for device, job in jobs.items():
+            assert one.wait_for_file(job, "devices") == device
+            go(one, job)
+        never = one.wait(one.submit(WAIT, mig_profile="7g.141gb"))
+        assert never.reason == "NEVER_SCHEDULABLE"
+        assert never.message == (
+            "asks for 1 MIG 7g.141gb slot, and this machine has 0; use another profile (hardwareSpec mig_profile)")
+        assert [one.wait(job).state for job in jobs.values()] == [FINISHED] * 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ({"lost": True}, "it does not answer (GPU is lost)"),
+        ({"used": 0.97}, "97% of its memory is in use by others"),
+        ({"rows": [0, 1, 1, 0]}, "its memory has errors, and it waits for a reset"),
+        ({"rows": [0, 1, 0, 1]}, "its memory has errors that cannot be mended"),
+        ({"xid": 79}, "Xid error 79"),
+    ],
+)
+def test_a_gpu_in_trouble_gets_no_jobs_until_that_is_over(gpus, tmp_path, fault, why):
+    gpus.there([{"uuid": "GPU-a"}])
+    with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
+        gpus.there([{"uuid": "GPU-a", **fault}])
+        eventually(lambda: one.supervisor.status()["slots"]["drained"] == {"gpu-0": why}, why)
+        job = one.submit(WAIT)
+        sentence = f"waiting for 1 GPU slot; out of service are gpu-0: {why}"
+        eventually(lambda: one.row(job).message == sentence, "it waits")
+        assert one.row(job).state == PENDING
+        assert one.supervisor.reason(job).code == "DRAINED"
+        if "xid" in fault:
+            return  # which no look can end
+        gpus.there([{"uuid": "GPU-a"}])
+        assert one.wait_for_file(job, "devices") == "GPU-a"
+        go(one, job)
+        assert one.wait(job).state == FINISHED
+
+
+def test_new_memory_errors_count_and_those_of_the_past_do_not(gpus, tmp_path):
+    gpus.there([{"uuid": "GPU-a", "ecc": 7, "xid": 31}])
+    with bench(tmp_path / "home", slots=None, health_every=0.05) as one:
+        job = one.submit(WAIT)
+        assert one.wait_for_file(job, "devices") == "GPU-a"
+        gpus.there([{"uuid": "GPU-a", "ecc": 9, "used": 1.0}])
+        eventually(lambda: "gpu-0 is out of service: 2 uncorrectable memory errors" in one.launcher_log(job), "told")
+        go(one, job)
+        assert one.wait(job).state == FINISHED, "who cannot be moved goes on"
+
+
+def test_an_elastic_job_leaves_a_gpu_that_is_lost(gpus, tmp_path):
+    gpus.there(TWO)
+    with strings() as held, bench(tmp_path / "home", slots=None, health_every=0.05) as one:
+        job = held.submit(one)
+        driver = held.driver()
+        driver.hello()
+        one.wait_running(job)
+        gpus.there([TWO[0], {**TWO[1], "lost": True}])
+        assert driver.allocation() == ["gpu-0"]
+        gpus.there(TWO)
+        assert driver.allocation() == ["gpu-0", "gpu-1"]
+        driver.close()
+        one.wait(job)
+
+
+def test_a_gpu_that_is_lost_from_the_beginning_is_left_out(gpus):
+    gpus.there([{"uuid": "GPU-a", "lost": True}, {"uuid": "GPU-b"}])
+    assert [slot.id for slot in gpu_slots()] == ["gpu-1"]

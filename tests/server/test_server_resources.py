@@ -1,0 +1,108 @@
+"""Devices, memory and workers, as submissions ask for them (contract, sections 4.4 and 5.5)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from live_server import Live
+
+MAIN = "--model-main main.py"
+
+
+def spec(live: Live, words: str, framework: str = "PyTorch", **hardware):
+    data = json.dumps({"hardwareSpec": hardware})
+    return live.row(live.submitted(f"--exec-start {framework} {MAIN} {words}", data=data)).job
+
+
+def refusal(live: Live, words: str, framework: str = "PyTorch", **hardware) -> str:
+    data = json.dumps({"hardwareSpec": hardware})
+    answer = live.submit(f"--exec-start {framework} {MAIN} {words}", {"main.py": b""}, data)
+    assert answer.status == 400
+    return answer.text.removeprefix("Error 400: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "share"),
+    [("", 1, 1.0), ("--workerDeviceNum 2", 2, 1.0), ("--workerDeviceNum 0.5", 1, 0.5), ("--gpuPerWorker 1", 1, 1.0),
+     ("--workerDeviceNum .25", 1, 0.25)],
+)
+def test_devices_of_a_worker_are_whole_ones_or_a_part_of_one(live: Live, words, number, share) -> None:
+    job = spec(live, words)
+    assert (job.device_num, job.device_share, job.shares) == (number, share, share < 1)
+
+
+@pytest.mark.parametrize("number", ["1.5", "0.0001", "half", "1e3", "½"])
+def test_what_is_no_number_of_devices_is_refused(live: Live, number) -> None:
+    assert refusal(live, f"--workerDeviceNum {number}").startswith(f"--workerDeviceNum: '{number}' is not")
+
+
+def test_a_pack_with_its_limits(live: Live) -> None:
+    job = spec(live, "--msd-pack-id p.1 --workerGPULimit 0.25 --workerCPULimit 250m --workerMemoryLimit 2g "
+                     "--workerMemory 1g")
+    assert (job.pack, job.gpu_limit, job.cpu_limit, job.memory) == ("p.1", 0.25, 0.25, 2 << 30)
+    alone = spec(live, "--workerGPULimit 0.25 --workerCPULimit 2 --workerMemoryLimit 2g --workerMemory 1g")
+    assert (alone.gpu_limit, alone.cpu_limit, alone.memory, alone.shares) == (None, None, 1 << 30, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--msd-pack-id a/b", "--msd-pack-id: 'a/b' is not an id; use letters, digits, '.', '_', ':' and '-'."),
+        ("--msd-pack-id p --workerDeviceNum 2",
+         "--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is 2."),
+        ("--msd-pack-id p --workerGPULimit lots",
+         "--workerGPULimit: 'lots' is not an amount of at least 0.001, such as 0.5 or 2."),
+        ("--submit-user 'a b'", "--submit-user: 'a b' is not the name of a user."),
+        ("--msd-task12n-node-selector =x",
+         "--msd-task12n-node-selector: '' is not a label; write --msd-task12n-node-selector label=value,label=value."),
+        ("--msd-task12n-node-selector zone=a --msd-task0-node-selector zone=b",
+         "--msd-task12n-node-selector: zone=a, and elsewhere zone=b; this backend has one machine."),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(live: Live, words, sentence) -> None:
+    assert refusal(live, words) == sentence
+
+
+@pytest.mark.parametrize(
+    "text", ["zone=a,gpu", "zone: a, gpu", "zone==a,gpu=", """'{"zone": "a", "gpu": ""}'"""]
+)
+def test_node_selectors(live: Live, text) -> None:
+    text = text if text.startswith("'") else f"'{text}'"
+    assert spec(live, f"--msd-task12n-node-selector {text}").labels == {"zone": "a", "gpu": ""}
+
+
+def test_the_least_number_of_workers(live: Live) -> None:
+    job = spec(live, "--numWorker 4 --msd-attr minWorkers=2", "edtPyTorch")
+    assert (job.min_workers, job.engines) == (2, 4)
+    assert spec(live, "--numWorker 4", "edtPyTorch").min_workers == 1
+    assert spec(live, "--numWorker 2 --workerDeviceNum 2 --msd-attr minWorkers=3", "edtPyTorch").engines == 4
+    assert refusal(live, "--numWorker 2 --msd-attr minWorkers=3", "edtPyTorch") == (
+        "--msd-attr minWorkers=3 is more than the 2 workers that the job can have (--numWorker).")
+    assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
+    assert spec(live, "--msd-attr minWorkers=some").min_workers == 1, "of other frameworks it is the program's own"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "profile"),
+    [
+        ({"num_gpu": 1, "gpu_profile": "slice", "mig_profile": "1g.10gb"}, "1g.10gb"),
+        ({"num_gpu": "1", "gpu_profile": "Slice"}, "slice"),
+        ({"num_gpu": 1, "gpu_profile": "generic"}, ""),
+        ({"num_gpu": 1, "mig_profile": "mig-3g.20gb"}, "3g.20gb"),
+        ({"num_gpu": 1}, ""),
+    ],
+)
+def test_the_profile_of_a_slice(live: Live, gpu, profile) -> None:
+    assert spec(live, "", nodes={"gpu": gpu}).mig_profile == profile
+
+
+def test_a_profile_that_is_none(live: Live) -> None:
+    assert refusal(live, "", nodes={"gpu": {"mig_profile": "../x"}}) == (
+        "hardwareSpec gpu.mig_profile: '../x' is not a profile such as 1g.10gb.")
+    assert refusal(live, "", nodes={"gpu": {"gpu_profile": 3}}) == "hardwareSpec gpu.gpu_profile: '3' is not a text."
+
+
+def test_a_job_counts_for_the_user_that_it_is_submitted_for(live: Live) -> None:
+    job = spec(live, "--submit-user bob")
+    assert (job.user, job.counts_for) == (live.settings.user, "bob")
