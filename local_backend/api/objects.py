@@ -12,7 +12,6 @@ from dlicmd.contract import states, wire
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
 from local_backend.scheduler.model import Reason
-from local_backend.scheduler.reasons import CODES
 from local_backend.store.execs import NAMESPACE, ExecRow
 
 #: The host that everything runs on.
@@ -90,7 +89,7 @@ def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[
          wire.PRIORITY: other.job.priority}
         for other in others if _slots(other)
     ]
-    return shown | pending(reason) | {wire.ADVICE: CODES[reason.code], wire.HOLDERS: holders}
+    return shown | pending(reason) | {wire.ADVICE: reason.advice, wire.HOLDERS: holders}
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:

@@ -8,11 +8,12 @@ leaves (EASY backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995), and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from local_backend.scheduler.model import Job
 from local_backend.scheduler.packing import Fit, Shared
 from local_backend.scheduler.tree import Node
+from local_backend.scheduler.urgency import waited
 
 #: Seconds after which nobody of a fixed size overtakes a waiting job any more.
 OVERTAKING_SECONDS = 3600.0
@@ -23,7 +24,7 @@ class Refusal:
     """Why a job gets nothing now."""
 
     job: Job
-    #: "slots", "queue", "plan", "memory" or "pack".
+    #: "slots", "queue", "plan", "reserved", "memory" or "pack".
     lacks: str
     #: The plan or user whose limit it is.
     limit: Node | None = None
@@ -38,8 +39,19 @@ class Admission:
     head: Job | None = None
     #: Slots that nobody needs.
     left: int = 0
-    #: Where jobs go that share their slots.
+    #: Whose the admitted jobs are, and where those go that share their slots.
+    owners: dict[str, Node] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
+
+
+@dataclass
+class Memory:
+    """Bytes for jobs that say what they need."""
+
+    #: What nobody has.
+    left: int
+    #: What is kept of that for jobs which wait for it since long.
+    kept: int = 0
 
 
 @dataclass
@@ -50,12 +62,14 @@ class _Shadow:
     spare: float
 
 
-def admit(root: Node, capacity: int, memory: int, now: float, shared: Shared) -> Admission:
+def admit(  # noqa: PLR0917
+    root: Node, capacity: int, total: int, memory: Memory, now: float, shared: Shared
+) -> Admission:
     """Ask all jobs of a tree whose `queue` has begun.
 
-    `capacity`: slots that are not those of fixed jobs that run; `memory`: bytes that are not theirs.
+    `capacity`: of `total` slots that may be used, those that are not of fixed jobs that run.
     """
-    asking = _Asking(root, Admission(left=capacity), memory, now, shared)
+    asking = _Asking(root, Admission(left=capacity), total, memory, now, shared)
     while (user := root.next) is not None:
         asking.ask(user)
         root.advance()
@@ -65,9 +79,12 @@ def admit(root: Node, capacity: int, memory: int, now: float, shared: Shared) ->
 class _Asking:
     """One job after the other is let go, or is not."""
 
-    def __init__(self, root: Node, found: Admission, memory: int, now: float, shared: Shared) -> None:
+    def __init__(  # noqa: PLR0917
+        self, root: Node, found: Admission, total: int, memory: Memory, now: float, shared: Shared
+    ) -> None:
         self.found = found
         self._root = root
+        self._total = total
         self._memory = memory
         self._now = now
         self._shared = shared
@@ -75,32 +92,59 @@ class _Asking:
 
     def ask(self, user: Node) -> None:
         """Decide about the next job of a user."""
-        job, found = user.job, self.found
+        job, found = self._fitted(user.job, user), self.found
         fit = self._shared.fit(job) if job.shares else Fit(new=job.floor)
         if fit is None:
             found.refused.append(Refusal(job, "pack"))
-        elif (limit := user.limit(job.size)) is not None:
+        elif (limit := user.limit(job.size, heed=not (job.elastic or job.running))) is not None:
             found.refused.append(Refusal(job, "plan", limit))
-        elif lacks := self._lacks(job, fit.new):
+            self._keep(limit, job)
+        elif lacks := self._lacks(job, fit.new, user):
             found.refused.append(Refusal(job, lacks))
         else:
             found.admitted.append(job)
+            found.owners[job.exec_id] = user
             user.take(job.size)
             found.left -= fit.new
-            self._memory -= job.least * job.memory
+            self._memory.left -= job.least * job.memory
             if job.shares:
                 self._shared.take(job, fit)
                 found.fits[job.exec_id] = fit
 
-    def _lacks(self, job: Job, slots: int) -> str:
+    def _fitted(self, job: Job, user: Node) -> Job:
+        """A job whose slots are fixed, with as many of them as there can be at all."""
+        if not job.pinned or not job.least:
+            return job
+        there = [job.least, self.found.left // job.per_worker]
+        if (room := user.room) < job.floor:
+            there.append(int(room // job.per_worker))
+        if job.memory:
+            there.append(self._memory.left // job.memory)
+        workers = max(1, min(there))
+        return job if workers == job.least else replace(job, least=workers, most=workers)
+
+    def _keep(self, limit: Node, job: Job) -> None:
+        """What a job lacks since long is not given to those of a fixed size that come after it."""
+        if self._waits_long(job) and not job.running and job.size <= (limit.plan.most or 0):
+            limit.kept += job.size
+
+    def _waits_long(self, job: Job) -> bool:
+        return waited(job, self._now) >= OVERTAKING_SECONDS
+
+    def _lacks(self, job: Job, slots: int, user: Node) -> str:
         """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
-        found = self.found
-        if job.memory and job.least * job.memory > self._memory:
+        found, memory = self.found, job.least * job.memory
+        follows = not job.elastic and not job.running
+        if memory and memory > self._memory.left - (self._memory.kept if follows else 0):
+            if self._waits_long(job) and not job.running:
+                self._memory.kept += memory
             return "memory"
         if slots > found.left:
-            if found.head is None and not job.running:
+            if found.head is None and slots <= self._total:
                 found.head = job
             return "slots"
+        if self._root.reserved and slots > found.left - user.owed_to_others():
+            return "reserved"
         if found.head is None or job.elastic:
             return ""
         self._shadow = self._shadow or _shadow(self._root, found, self._now)
@@ -121,12 +165,7 @@ def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
 
 def _fixed(root: Node) -> list[Job]:
     """Fixed jobs that run; the tree holds them apart from those that are asked."""
-    found, nodes = [], [root]
-    while nodes:
-        node = nodes.pop()
-        found += node.fixed
-        nodes += node.children
-    return found
+    return [job for user in root.users() for job in user.fixed]
 
 
 def _end(job: Job, now: float) -> float:
@@ -137,7 +176,7 @@ def _end(job: Job, now: float) -> float:
 
 def _may_overtake(job: Job, slots: int, head: Job, shadow: _Shadow, now: float) -> bool:
     """`slots`: that nobody is on yet; a job that only joins others on theirs takes nothing from the head."""
-    if now - head.since >= OVERTAKING_SECONDS:
+    if waited(head, now) >= OVERTAKING_SECONDS:
         return False
     if not slots or (job.lasts is not None and now + job.lasts <= shadow.at):
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class Plan:
     children: tuple[Plan, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """An exec that waits or runs, in slots of one kind. Times are seconds of the clock that `now` is read from."""
 
@@ -73,11 +74,20 @@ class Job:
     patience: float | None = None
     #: Bytes of memory of a worker that are set aside for it.
     memory: int = 0
+    #: An administrator has fixed its slots: it gets so many, or as many of them as there can be.
+    pinned: bool = False
     #: It has a runner: it has slots, or is elastic and parked.
     running: bool = False
+    #: It can be told to take other slots, or to end; not while it begins, or has not answered to what it was told.
+    movable: bool = True
+    #: It is being stopped: its slots come free by themselves.
+    leaving: bool = False
     #: Slots that it may use, and all that nobody else can have: those that it gives up, too.
     slots: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    #: When it was queued again, after having run; and seconds that it waited before, or was parked.
+    requeued: float | None = None
+    waited: float = 0.0
     #: When it first got slots, and when it was last given others.
     started: float = 0.0
     changed: float = 0.0
@@ -90,35 +100,29 @@ class Job:
     ends: float | None = None
     lasts: float | None = None
 
-    @cached_property
-    def floor(self) -> int:
-        """Slots without which it cannot run, when it shares none."""
-        return self.least * self.per_worker
+    #: Derived. Slots without which it cannot run, and that it can use, when it shares none.
+    floor: int = field(init=False)
+    ceiling: int = field(init=False)
+    #: Whether others may be on its slots.
+    shares: bool = field(init=False)
+    #: Slots without which it cannot run, and that it has, as they count: of those that it shares, its part.
+    size: float = field(init=False)
+    weight: float = field(init=False)
+    #: It runs and keeps the slots that it has to its end, or for now.
+    fixed: bool = field(init=False)
+    #: Since when it waits.
+    entered: float = field(init=False)
 
-    @cached_property
-    def ceiling(self) -> int:
-        """Slots that it can use, when it shares none."""
-        return self.most * self.per_worker
-
-    @cached_property
-    def shares(self) -> bool:
-        """Whether others may be on its slots."""
-        return self.share < WHOLE or bool(self.pack)
-
-    @cached_property
-    def size(self) -> float:
-        """Slots without which it cannot run, as they count: of those that it shares, its part."""
-        return self.least * self.share / WHOLE if self.shares else self.floor
-
-    @cached_property
-    def weight(self) -> float:
-        """Slots that it has, as they count."""
-        return len(self.slots) * self.share / WHOLE if self.shares else len(self.slots)
-
-    @cached_property
-    def fixed(self) -> bool:
-        """It runs and keeps the slots that it has to its end."""
-        return self.running and not self.elastic
+    def __post_init__(self) -> None:
+        derive = functools.partial(object.__setattr__, self)
+        part = self.share / WHOLE
+        derive("floor", self.least * self.per_worker)
+        derive("ceiling", self.most * self.per_worker)
+        derive("shares", self.share < WHOLE or bool(self.pack))
+        derive("size", self.least * part if self.shares else self.floor)
+        derive("weight", len(self.slots) * part if self.shares else len(self.slots))
+        derive("fixed", self.running and not (self.elastic and self.movable))
+        derive("entered", self.since if self.requeued is None else self.requeued)
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,8 @@ class Reason:
     position: int
     #: The earliest moment at which it may start, None when nothing is known that would tell.
     estimate: float | None = None
+    #: What can be done: "wait", "change" the submission, or "ask" an administrator.
+    advice: str = "wait"
 
 
 @dataclass

@@ -17,6 +17,7 @@ KEYS = {
 POLICIES = ("fairshare", "priority")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DEEPEST, _MOST = 8, 1000
+_WEIGHTS, _SECONDS = (0.001, 1000.0), (0.0, 1e9)
 
 Path = tuple[str, ...]
 
@@ -167,12 +168,12 @@ def _plan(written: Any, where: str, depth: int) -> Plan:
         raise PlanError(f"{where}: policy is {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
     plan = Plan(
         name,
-        weight=_number(written, "weight", where, 1.0, above=0.0),
+        weight=_number(written, "weight", where, _WEIGHTS, 1.0) or 1.0,
         reserved=_slots(written, "reserved", where, 0) or 0,
         most=_slots(written, "max", where, None),
         user_most=_slots(written, "user_max", where, None),
         by_priority=policy == "priority",
-        reclaim_grace=None if written.get("reclaim_grace") is None else _number(written, "reclaim_grace", where, 0.0),
+        reclaim_grace=_number(written, "reclaim_grace", where, _SECONDS, None),
         children=_children(written.get("plans", ()), where, depth + 1),
     )
     if plan.most is not None and plan.reserved > plan.most:
@@ -180,10 +181,14 @@ def _plan(written: Any, where: str, depth: int) -> Plan:
     return plan
 
 
-def _number(written: Mapping[str, Any], key: str, where: str, default: float, above: float = -1.0) -> float:
+def _number(
+    written: Mapping[str, Any], key: str, where: str, bounds: tuple[float, float], default: float | None
+) -> float | None:
     value = written.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= 1e9 or value < 0:
-        raise PlanError(f"{where}: {key} is a number{' above 0' if above >= 0 else ' of seconds'}, not {value!r}")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds[0] <= value <= bounds[1]:
+        raise PlanError(f"{where}: {key} is a number from {bounds[0]:g} to {bounds[1]:g}, not {value!r}")
     return float(value)
 
 

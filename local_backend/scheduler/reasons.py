@@ -21,6 +21,7 @@ CODES = {
     "PLAN_LIMIT": "ask",
     "USER_LIMIT": "wait",
     "MEMORY": "wait",
+    "RESERVED": "wait",
     "PACK": "wait",
     "DRAINED": "ask",
 }
@@ -110,7 +111,7 @@ class Queue:
                 continue
             self._position += 1
             estimate = None
-            if refusal.lacks in ("slots", "queue"):
+            if refusal.lacks in ("slots", "queue", "reserved"):
                 needed += job.size
                 while gone < len(self._ends) and freed < needed:
                     freed += self._ends[gone][1]
@@ -118,7 +119,8 @@ class Queue:
                 if freed >= needed:
                     estimate = max(self._now, self._ends[gone - 1][0] if gone else self._now)
             code, sentence = self._say(refusal)
-            yield job, Reason(code, sentence, self._position, estimate)
+            advice = "change" if _never(refusal) else CODES[code]
+            yield job, Reason(code, sentence, self._position, estimate, advice)
 
     def late(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reason]]:
         """Jobs whose slots others are giving up."""
@@ -128,26 +130,29 @@ class Queue:
 
     def _say(self, refusal: Refusal) -> tuple[str, str]:
         job = refusal.job
-        code, waits = self._lack(refusal)
-        if code == "MEMORY":
-            return code, f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
+        if refusal.lacks == "memory":
+            return "MEMORY", f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
+        code, waits = _limit(job, refusal.limit) if refusal.limit is not None else self._lack(refusal)
         return code, f"waiting for {want(job)}{waits}"
 
     def _lack(self, refusal: Refusal) -> tuple[str, str]:
         """The code, and how the sentence goes on that says what the job wants."""
         job, free = refusal.job, max(0, self._free)
-        if refusal.lacks == "memory":
-            return "MEMORY", ""
+        if refusal.lacks == "reserved":
+            return "RESERVED", "; those that are free are reserved for other plans"
         if refusal.lacks == "pack":
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
-        if refusal.limit is not None:
-            return _limit(job, refusal.limit)
         if _least(job) > self._total - len(self._drained):
             out = ", ".join(f"{name}: {self._why[name]}" for name in self._drained)
             return "DRAINED", f"; out of service are {out}"
         if refusal.lacks == "slots" and job is self._admission.head:
             return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
         return "QUEUE", "; others wait before it"
+
+
+def _never(refusal: Refusal) -> bool:
+    """Whether it asks for more than the limit that it is refused for."""
+    return refusal.limit is not None and refusal.job.size > (refusal.limit.plan.most or 0)
 
 
 def _limit(job: Job, node: Node) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.admission import Admission
 from local_backend.scheduler.model import Job
@@ -11,68 +11,134 @@ from local_backend.scheduler.sharing import Claim, share
 from local_backend.scheduler.tree import Node
 
 
-def reclaim(root: Node, admission: Admission, fixed: Sequence[Job], capacity: int, now: float) -> dict[str, str]:
-    """Jobs that have to end and wait again → the exec that gets their slots.
+class Reclaim:
+    """Proposals: whether the owner really gets the slots is for the policy to find out."""
 
-    Only for jobs that lack slots, whose plan stays within its share with them; only from plans that have more than
-    theirs and a reclaim grace, which the job must have waited; the youngest first, and only if that is enough. Who
-    shares a slot keeps it: that one of several leaves it makes room for nobody.
-    """
-    lacking = [refusal.job for refusal in admission.refused if refusal.lacks == "slots" and not refusal.job.running]
-    if not lacking or not any(_grace(root, job) is not None for job in fixed):
-        return {}
-    due = _due(root, [*fixed, *admission.admitted, *lacking], capacity)
-    held: dict[Node, float] = {}
-    for job in [*fixed, *admission.admitted]:
-        plan = root.find(job.plan)
-        held[plan] = held.get(plan, 0) + (job.weight if job.fixed else job.size)
-    for job in lacking:
-        plan = root.find(job.plan)
-        if held.get(plan, 0) + job.size > due.get(plan, 0):
-            continue
-        victims: list[Job] = []
-        found = admission.left
-        for victim in sorted(fixed, key=lambda one: -one.started):
-            grace, owner = _grace(root, victim), root.find(victim.plan)
-            over = held[owner] - sum(v.weight for v in victims if root.find(v.plan) is owner)
-            if victim.shares or grace is None or now - job.since < grace:
+    def __init__(
+        self, root: Node, admission: Admission, targets: Mapping[str, int], fixed: Sequence[Job],
+        usable: Collection[str],
+    ) -> None:
+        self._root = root
+        self._admission = admission
+        self._targets = targets
+        self._fixed = fixed
+        self._usable = frozenset(usable)
+        self._graces = {job.exec_id: _home(root, job).plan.reclaim_grace for job in fixed}
+        self._wanting = list(self._find_wanting()) if self._possible else []
+
+    @property
+    def _possible(self) -> bool:
+        return any(grace is not None for grace in self._graces.values())
+
+    @property
+    def moments(self) -> list[float]:
+        """When a grace is over."""
+        found = {grace for grace in self._graces.values() if grace is not None}
+        return [job.entered + grace for job, _ in self._wanting for grace in found]
+
+    def proposals(self, now: float) -> Iterator[tuple[Job, list[Job]]]:
+        """A job that gets slots if those fixed-size jobs end and wait again.
+
+        Only for jobs whose plan stays within its share with them; only from plans that have more than theirs and a
+        reclaim grace, which the job must have waited; the youngest first, and only if that is enough. Who shares a slot
+        keeps it: that one of several leaves it makes room for nobody. Elastic jobs make room by themselves.
+        """
+        if not self._wanting:
+            return
+        due, held = self._due(), self._held()
+        coming = sum(self._gain(job) for job in self._fixed if job.leaving)
+        for job, need in self._wanting:
+            home = _home(self._root, job)
+            if not job.running and held.get(home, 0) + job.size > due.get(home, 0):
                 continue
-            if over - victim.floor < due.get(owner, 0):
+            missing = need - coming - (0 if job.running else self._admission.left)
+            victims = self._victims(job, missing, due, dict(held), now)
+            gain = sum(self._gain(victim) for victim in victims)
+            if victims and (gain >= missing or (job.running and gain >= job.per_worker)):
+                yield job, victims
+
+    def _victims(
+        self, job: Job, missing: float, due: Mapping[Node, float], held: dict[Node, float], now: float
+    ) -> list[Job]:
+        found: list[Job] = []
+        for victim in sorted(self._fixed, key=lambda one: (-one.started, -one.since)):
+            if missing <= 0:
+                break
+            grace, owner = self._graces[victim.exec_id], _home(self._root, victim)
+            if victim.shares or victim.elastic or victim.leaving or not victim.movable or not self._gain(victim):
                 continue
-            victims.append(victim)
-            found += victim.floor
-            if found >= job.size:
-                return {victim.exec_id: job.exec_id for victim in victims}
-    return {}
+            if grace is None or now - job.entered < grace or held[owner] - victim.floor < due.get(owner, 0):
+                continue
+            found.append(victim)
+            held[owner] -= victim.floor
+            missing -= self._gain(victim)
+        return found
+
+    def _gain(self, victim: Job) -> int:
+        """Slots that others can have when a job ends."""
+        return 0 if victim.shares else len(self._usable.intersection(victim.slots))
+
+    def _find_wanting(self) -> Iterator[tuple[Job, float]]:
+        """Jobs that lack slots, and how many: those that wait, and elastic ones with less than is reserved for them."""
+        for refusal in self._admission.refused:
+            if refusal.lacks in ("slots", "reserved") and not refusal.job.running:
+                yield refusal.job, math.ceil(refusal.job.size)
+        if self._root.reserved:
+            got = self._granted()
+            for job in self._admission.admitted:
+                more = job.ceiling - self._targets.get(job.exec_id, job.ceiling)
+                if job.running and job.elastic and more > 0:
+                    nodes = _home(self._root, job).up()
+                    short = max(min(node.plan.reserved, node.wanted) - got.get(node, 0.0) for node in nodes)
+                    if min(more, short) >= job.per_worker:
+                        yield job, min(more, short)
+
+    def _granted(self) -> dict[Node, float]:
+        """Slots of every plan once the decision is made true."""
+        got: dict[Node, float] = {}
+        granted = [(job, job.weight) for job in self._fixed]
+        granted += [(job, self._targets.get(job.exec_id, job.size)) for job in self._admission.admitted]
+        for job, slots in granted:
+            for node in _home(self._root, job).up():
+                got[node] = got.get(node, 0.0) + slots
+        return got
+
+    def _held(self) -> dict[Node, float]:
+        """Slots that each plan's own jobs need."""
+        held: dict[Node, float] = {}
+        for job in [*self._fixed, *self._admission.admitted]:
+            home = _home(self._root, job)
+            held[home] = held.get(home, 0) + (job.weight if job.fixed else job.size)
+        return held
+
+    def _due(self) -> dict[Node, float]:
+        """The slots that are each plan's own while all jobs want some: by weight, at least what is reserved."""
+        wanted: dict[Node, int] = {}
+        for job in [*self._fixed, *self._admission.admitted, *(job for job, _ in self._wanting if not job.running)]:
+            for node in _home(self._root, job).user(job.user).up():
+                wanted[node] = wanted.get(node, 0) + (math.ceil(job.size) if job.shares else job.ceiling)
+        found: dict[Node, float] = {}
+
+        def divide(node: Node, slots: int) -> None:
+            found[node] = slots
+            claims = []
+            for child in node.children:
+                most = min(wanted.get(child, 0), slots if child.plan.most is None else child.plan.most)
+                claims.append(Claim(min(child.reserved, most), most, child.plan.weight))
+            for child, got in zip(node.children, share(slots, claims), strict=True):
+                divide(child, got)
+
+        divide(self._root, len(self._usable))
+        return found
 
 
-def graces(root: Node, admission: Admission, fixed: Iterable[Job]) -> list[float]:
-    """Moments at which a grace is over."""
-    found = {grace for job in fixed if (grace := _grace(root, job)) is not None}
-    lacking = [refusal.job for refusal in admission.refused if refusal.lacks == "slots"]
-    return [job.since + grace for job in lacking for grace in found]
+def _home(root: Node, job: Job) -> Node:
+    """The node of which the job's user is one."""
+    home = root.find(job.plan).user(job.user).parent
+    assert home is not None
+    return home
 
 
-def _grace(root: Node, job: Job) -> float | None:
-    return root.find(job.plan).plan.reclaim_grace
-
-
-def _due(root: Node, jobs: Iterable[Job], capacity: int) -> dict[Node, int]:
-    """The slots that are each plan's own while all of these jobs want some: by weight, at least what is reserved."""
-    wanted: dict[Node, int] = {}
-    for job in jobs:
-        for node in root.find(job.plan).user(job.user).up():
-            wanted[node] = wanted.get(node, 0) + (math.ceil(job.size) if job.shares else job.ceiling)
-    found: dict[Node, int] = {}
-
-    def divide(node: Node, slots: int) -> None:
-        found[node] = slots
-        claims = []
-        for child in node.children:
-            most = min(wanted.get(child, 0), capacity if child.plan.most is None else child.plan.most)
-            claims.append(Claim(min(child.plan.reserved, most), most, child.plan.weight))
-        for child, got in zip(node.children, share(slots, claims), strict=True):
-            divide(child, got)
-
-    divide(root, capacity)
-    return found
+def names(victims: Iterable[Job], owner: Job) -> dict[str, str]:
+    """Victim → whose slots it was on, as a decision has it."""
+    return {victim.exec_id: owner.exec_id for victim in victims}

@@ -14,18 +14,20 @@ from dataclasses import dataclass
 _NEARLY = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What somebody gets at least and can use at most, in slots, with least ≤ most."""
 
     least: int
     most: int
     weight: float = 1.0
-    #: Of claims that differ in nothing else, the lowest gets the slot that cannot be shared.
+    #: Of claims that differ in nothing else, the lowest gets the slot that cannot be shared; who `has` it already
+    #: counts as lower by `edge`.
     rank: float = 0.0
+    has: int = 0
 
 
-def share(capacity: int, claims: Sequence[Claim]) -> list[int]:
+def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int]:
     """Whole slots for each claim, together `capacity` or all that the claims can use.
 
     What `least` promises is given even when that is more than the capacity.
@@ -41,7 +43,9 @@ def share(capacity: int, claims: Sequence[Claim]) -> list[int]:
 
     def precedence(number: int) -> tuple[float, float, int]:
         # Who lacks the largest part of a slot, then the rank, then the order.
-        return -round(exact[number] - shares[number], 6), claims[number].rank, number
+        claim = claims[number]
+        rank = claim.rank - (edge if claim.has > shares[number] else 0.0)
+        return -round(exact[number] - shares[number], 6), rank, number
 
     hungry = sorted((n for n in range(len(claims)) if shares[n] < claims[n].most), key=precedence)
     for number in hungry[:rest]:
@@ -57,11 +61,12 @@ def level(capacity: float, claims: Sequence[Claim]) -> float:
         for turn in ((claim.least / claim.weight, claim.weight), (claim.most / claim.weight, -claim.weight))
     )
     taken, slope, height = float(sum(claim.least for claim in claims)), 0.0, 0.0
+    flat = _NEARLY * min((claim.weight for claim in claims), default=1.0)
     if taken >= capacity:
         return 0.0
     for turn, change in turns:
         more = slope * (turn - height)
-        if slope > _NEARLY and taken + more >= capacity:
+        if slope > flat and taken + more >= capacity:
             return height + (capacity - taken) / slope
         taken, height = taken + more, turn
         slope += change

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
+from local_backend.scheduler.admission import Admission, Memory
 from local_backend.scheduler.model import Job
 from local_backend.scheduler.sharing import Claim, share
-from local_backend.scheduler.tree import Key, Node
+from local_backend.scheduler.tree import Node
+from local_backend.scheduler.urgency import Key
 
 #: A job keeps its slots for at least so many of its steps.
 STEPS = 10
@@ -32,30 +34,28 @@ def settles(job: Job) -> float:
 class Surplus:
     """Divides slots of one kind between the jobs of a tree that were admitted, and those that keep theirs."""
 
-    def __init__(self, admitted: Sequence[Job], keys: Mapping[str, Key], memory: int, now: float) -> None:
-        """`memory`: bytes that are left when every job has its floor."""
+    def __init__(self, root: Node, admission: Admission, keys: Mapping[str, Key], memory: Memory, now: float) -> None:
+        self._root = root
         self._keys = keys
-        self.memory = memory
+        self._memory = memory
+        self._now = now
+        self._jobs = {job.exec_id: job for job in admission.admitted if not job.shares}
+        self._owners = admission.owners
         self._bounds: dict[str, tuple[int, int]] = {}
-        self._ranks: dict[str, float] = {}
-        self._admitted = {job.exec_id: job for job in admitted}
-        self._sums: dict[int, tuple[int, int]] = {}
+        #: Least, most, rank and present slots of every node.
+        self._sums: dict[int, tuple[int, int, float, int]] = {}
         #: Of users: slots of jobs that keep what they have, or get what they share with others.
         self._settled: dict[int, int] = {}
+        #: Slots of each job.
         self.targets: dict[str, int] = {}
         #: When a job that keeps its slots for now may be given others.
         self.again: list[float] = []
-        self._now = now
-
-    def divide(self, root: Node, left: int) -> dict[str, int]:
-        """Slots of each admitted job that shares none. `left`: slots that are left when every job has its floor."""
-        for job in self._admitted.values():
-            if not job.shares:
-                left -= self._bound(job, left)
+        left = admission.left
+        for job in self._jobs.values():
+            left -= self._bound(job, left)
         capacity = self._sum(root)[0] + left
         self._share(root, capacity)
-        self._spread(root, capacity)
-        return self.targets
+        self._spread(capacity)
 
     def _bound(self, job: Job, left: int) -> int:
         """Note what a job gets at least and at most; how many of the slots that are left that takes."""
@@ -63,34 +63,43 @@ class Surplus:
         has, kept = len(job.slots), 0
         if job.running and has and least <= has <= most and (settled := settles(job)) > self._now:
             self.again.append(settled)
-            # It gives only what others need to run at all.
-            kept = min(has - least, left) // job.per_worker * job.per_worker
+            kept = self._kept(job, left)
             least, most = least + kept, has
         self._bounds[job.exec_id] = least, most
-        self._ranks[job.exec_id] = job.service - (ROTATION if has > job.floor else 0.0)
         return kept
 
-    def _sum(self, node: Node) -> tuple[int, int]:
-        """What a node gets at least, and can use."""
-        least = most = 0
+    def _kept(self, job: Job, left: int) -> int:
+        """How many of its slots a job keeps, beside its floor: it gives only what others need to run at all."""
+        owner = self._owners[job.exec_id]
+        workers = int(min(len(job.slots) - job.floor, left, max(0.0, owner.room))) // job.per_worker
+        if job.memory:
+            workers = max(0, min(workers, self._memory.left // job.memory))
+            self._memory.left -= workers * job.memory
+        owner.take(workers * job.per_worker)
+        return workers * job.per_worker
+
+    def _sum(self, node: Node) -> tuple[int, int, float, int]:
+        """What a node gets at least, and can use; how much its jobs have had, and have."""
+        least = most = has = 0
+        rank = 0.0
         if node.is_user:
             parts = sum(job.weight for job in node.fixed)
             for job in node.jobs:
                 if job.exec_id in self._bounds:
                     low, high = self._bounds[job.exec_id]
-                    least, most = least + low, most + high
-                elif job.exec_id in self._admitted:
+                    least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
+                elif job.exec_id in self._owners:
                     parts += job.size
-            # Parts of slots count as whole ones here: that what the others get is no fraction, either.
+            # Parts of slots count as whole ones here: then what the others get is no fraction, either.
             settled = self._settled[id(node)] = math.ceil(parts - _NEARLY)
-            least, most = least + settled, most + settled
+            least, most, has = least + settled, most + settled, has + settled
         for child in node.children:
-            low, high = self._sum(child)
-            least, most = least + low, most + high
+            low, high, served, there = self._sum(child)
+            least, most, rank, has = least + low, most + high, rank + served, has + there
         if node.plan.most is not None:
             most = max(least, min(most, node.plan.most))
-        self._sums[id(node)] = least, most
-        return least, most
+        self._sums[id(node)] = least, most, rank, has
+        return self._sums[id(node)]
 
     def _share(self, node: Node, slots: int) -> None:
         if node.is_user:
@@ -98,92 +107,96 @@ class Surplus:
         elif node.plan.by_priority:
             self._by_priority(node, slots)
         else:
-            claims = [Claim(*self._sums[id(child)], child.plan.weight, self._rank(child)) for child in node.children]
-            for child, got in zip(node.children, share(slots, self._guarded(node, claims, slots)), strict=True):
+            claims = []
+            for child in node.children:
+                least, most, rank, has = self._sums[id(child)]
+                claims.append(Claim(least, most, child.plan.weight, rank, has))
+            shares = share(slots, self._guarded(node, claims, slots), ROTATION)
+            for child, got in zip(node.children, shares, strict=True):
                 self._share(child, got)
 
     def _guarded(self, node: Node, claims: list[Claim], slots: int) -> list[Claim]:
         """The claims with what is reserved for each as the least it gets, as far as that is there."""
+        if not node.reserved:
+            return claims
         left = slots - sum(claim.least for claim in claims)
-        for i, child in enumerate(node.children):
-            more = min(child.plan.reserved, claims[i].most) - claims[i].least
+        for i, (child, claim) in enumerate(zip(node.children, claims, strict=True)):
+            more = min(child.reserved, claim.most) - claim.least
             if more > 0 and left > 0:
                 more = min(more, left)
                 left -= more
-                claims[i] = Claim(claims[i].least + more, claims[i].most, claims[i].weight, claims[i].rank)
+                claims[i] = Claim(claim.least + more, claim.most, claim.weight, claim.rank, claim.has)
         return claims
 
-    def _rank(self, node: Node) -> float:
-        return sum(self._ranks.get(job.exec_id, 0.0) for user in _users(node) for job in user.jobs)
-
     def _among_jobs(self, jobs: Iterable[Job], slots: int) -> None:
-        chosen = [job for job in jobs if job.exec_id in self._bounds]
-        claims = [Claim(*self._bounds[job.exec_id], 1.0, self._ranks[job.exec_id]) for job in chosen]
-        for job, got in zip(chosen, share(slots, claims), strict=True):
+        chosen = [self._jobs[job.exec_id] for job in jobs if job.exec_id in self._bounds]
+        claims = [Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots)) for job in chosen]
+        for job, got in zip(chosen, share(slots, claims, ROTATION), strict=True):
             self._give(job, got)
 
     def _by_priority(self, node: Node, slots: int) -> None:
-        """All that the most urgent can use; limits of plans below this one hold."""
-        users = list(_users(node))
-        owners = {job.exec_id: user for user in users for job in user.jobs if job.exec_id in self._bounds}
-        jobs = sorted((self._admitted[name] for name in owners), key=lambda job: self._keys[job.exec_id])
-        slots -= sum(self._bounds[job.exec_id][0] for job in jobs) + sum(self._settled[id(user)] for user in users)
-        for job in jobs:
-            least, most = self._bounds[job.exec_id]
-            room = [int(at.plan.most - at.used) for at in owners[job.exec_id].up() if at.plan.most is not None]
-            more = max(0, min([most - least, slots, *room]))
-            owners[job.exec_id].take(more)
-            slots -= more
-            self._give(job, least + more)
+        """First what is reserved for plans below this one, then all that the most urgent can use; limits hold."""
+        users = list(node.users())
+        names = [job.exec_id for user in users for job in user.jobs if job.exec_id in self._bounds]
+        names.sort(key=self._keys.__getitem__)
+        got = {name: self._bounds[name][0] for name in names}
+        slots -= sum(got.values()) + sum(self._settled[id(user)] for user in users)
+        for reserved in (True, False):
+            for name in names:
+                owner = self._owners[name]
+                more = min(self._bounds[name][1] - got[name], slots, owner.room)
+                if reserved:
+                    more = min(more, max(0.0, *(at.reserved - at.used for at in _below(owner, node))))
+                more = max(0, int(more))
+                owner.take(more)
+                slots -= more
+                got[name] += more
+        for name in names:
+            self._give(self._jobs[name], got[name])
 
     def _give(self, job: Job, slots: int) -> None:
         """In whole workers, and as far as their memory reaches."""
-        workers = slots // job.per_worker
+        workers, least = slots // job.per_worker, self._bounds[job.exec_id][0] // job.per_worker
         if job.memory:
-            more = min(workers - job.least, self.memory // job.memory)
-            self.memory -= more * job.memory
-            workers = job.least + more
+            more = min(workers - least, max(0, self._memory.left) // job.memory)
+            self._memory.left -= more * job.memory
+            workers = least + more
         self.targets[job.exec_id] = workers * job.per_worker
 
-    def _spread(self, root: Node, capacity: int) -> None:
+    def _spread(self, capacity: int) -> None:
         """To others go slots that are fewer than a worker of one job takes, or that it lacks the memory for."""
-        users = list(_users(root))
-        totals = {id(user): self._settled[id(user)] for user in users}
-        hungry: list[tuple[int, float, str, Node]] = []
-        for user in users:
-            for job in user.jobs:
-                got = self.targets.get(job.exec_id)
-                if got is not None:
-                    totals[id(user)] += got
-                    if got < self._bounds[job.exec_id][1]:
-                        hungry.append((got, self._ranks[job.exec_id], job.exec_id, user))
+        totals = {id(user): self._settled[id(user)] for user in self._root.users()}
+        hungry: list[tuple[int, float, str]] = []
+        for name, job in self._jobs.items():
+            got, rank = self.targets[name], job.service
+            totals[id(self._owners[name])] += got
+            if got < self._bounds[name][1]:
+                hungry.append((got, rank - (ROTATION if len(job.slots) > got else 0.0), name))
         rest = capacity - sum(totals.values())
         if rest <= 0 or not hungry:
             return
-        for user in users:
+        for user in self._root.users():
             for node in list(user.up())[1:]:
                 totals[id(node)] = totals.get(id(node), 0) + totals[id(user)]
         heapq.heapify(hungry)
         while hungry and rest > 0:
-            got, rank, name, user = heapq.heappop(hungry)
-            job = self._admitted[name]
+            got, rank, name = heapq.heappop(hungry)
+            job, owner = self._jobs[name], self._owners[name]
             more = job.per_worker
-            limits = [node.plan.most - totals[id(node)] for node in user.up() if node.plan.most is not None]
-            if more > min([rest, self._bounds[name][1] - got, *limits]) or job.memory > self.memory:
+            limits = [node.plan.most - totals[id(node)] for node in owner.up() if node.plan.most is not None]
+            if more > min([rest, self._bounds[name][1] - got, *limits]) or job.memory > max(0, self._memory.left):
                 continue
-            self.memory -= job.memory
+            self._memory.left -= job.memory
             rest -= more
             self.targets[name] = got + more
-            for node in user.up():
+            for node in owner.up():
                 totals[id(node)] += more
-            heapq.heappush(hungry, (got + more, rank, name, user))
+            heapq.heappush(hungry, (got + more, rank, name))
 
 
-def _users(node: Node) -> Iterable[Node]:
-    """All users below a node."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current.is_user:
-            yield current
-        stack += current.children
+def _below(node: Node, top: Node) -> Iterable[Node]:
+    """A node and those above it, as far as they are below `top`."""
+    for found in node.up():
+        if found is top:
+            return
+        yield found

@@ -7,54 +7,58 @@ first. (Slots per weight as the order is the hierarchical fair scheduler of Hado
 
 from __future__ import annotations
 
-import bisect
-import functools
 import heapq
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.model import Job, Plan
+from local_backend.scheduler.urgency import Key
 
-#: A job that waits gets this much more urgent every so many seconds, and keeps that while it runs.
-AGEING, AGEING_SECONDS = 1000, 3600.0
-
-Key = tuple[float, ...]
 _NEARLY = 1e-9
-
-
-def urgency(job: Job, now: float) -> int:
-    """Priority and what waiting has added to it."""
-    waited = max(0.0, (job.started if job.running else now) - job.since)
-    if job.running and not job.slots:
-        waited += max(0.0, now - job.changed)
-    return job.priority + AGEING * int(waited // AGEING_SECONDS)
 
 
 class Node:
     """A plan, or a user of one. `plan` holds its limits."""
 
-    def __init__(self, plan: Plan, parent: Node | None = None) -> None:
+    def __init__(self, plan: Plan, parent: Node | None = None, *, is_user: bool = False) -> None:
         self.plan = plan
         self.parent = parent
+        self.is_user = is_user
         self.children: list[Node] = []
-        #: Of a user: jobs that are asked, most urgent first; and those that keep what they have.
+        #: Of a user: jobs that are asked; and those that keep what they have.
         self.jobs: list[Job] = []
         self.fixed: list[Job] = []
-        self.is_user = False
-        #: Slots of jobs that were let go, which they need at least.
+        #: What is reserved for this plan, or for those below it together.
+        self.reserved = plan.reserved
+        #: Slots that are in use or were promised, and that its jobs want at most.
         self.used = 0.0
+        self.wanted = 0.0
+        #: Room below its limit that is kept for jobs which wait for it since long.
+        self.kept = 0.0
         #: While jobs are asked: the user below this node whose job is the next, None when all have been.
         self.next: Node | None = None
         self._plans: dict[str, Node] = {}
         self._users: dict[str, Node] = {}
-        self._asked = 0
+        #: Of a plan with others below it: where its own users are. They compete with those plans as one of them.
+        self._own: Node | None = None
+        #: Of a user: its jobs in the order in which they are asked, the next one last.
+        self._line: list[tuple[Key, Job]] = []
         self._heap: list[tuple[Key, int, Node]] = []
-        self._keys: dict[str, Key] = {}
 
     @property
     def name(self) -> str:
         """Absolute, as jobs and clients name it."""
-        return f"{self.parent.name if self.parent else ''}/{self.plan.name}"
+        if self.parent is None:
+            return f"/{self.plan.name}"
+        return self.parent.name + (f"/{self.plan.name}" if self.parent._own is not self else "")
+
+    def grow(self, plans: Iterable[Plan]) -> None:
+        """Put plans below this one."""
+        for plan in plans:
+            node = self._plans[plan.name] = Node(plan, self)
+            node.grow(plan.children)
+            self.children.append(node)
+        self.reserved = max(self.reserved, sum(child.reserved for child in self.children))
 
     def find(self, path: Sequence[str]) -> Node:
         """The node of a plan, or of the nearest one above it that there is."""
@@ -67,11 +71,15 @@ class Node:
 
     def user(self, name: str) -> Node:
         """The node of a user of this plan."""
+        if self._plans:
+            if self._own is None:
+                own = Plan(self.plan.name, user_most=self.plan.user_most, by_priority=self.plan.by_priority)
+                self._own = Node(own, self)
+                self.children.append(self._own)
+            return self._own.user(name)
         if name not in self._users:
-            user = Node(Plan(name, most=self.plan.user_most), self)
-            user.is_user = True
-            self._users[name] = user
-            self.children.append(user)
+            self._users[name] = Node(Plan(name, most=self.plan.user_most), self, is_user=True)
+            self.children.append(self._users[name])
         return self._users[name]
 
     def up(self) -> Iterator[Node]:
@@ -81,6 +89,15 @@ class Node:
             yield node
             node = node.parent
 
+    def users(self) -> Iterator[Node]:
+        """All users below this node."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            if node.is_user:
+                yield node
+            stack += node.children
+
     def take(self, slots: float) -> None:
         """Count slots as used, here and above."""
         node: Node | None = self
@@ -88,24 +105,46 @@ class Node:
             node.used += slots
             node = node.parent
 
-    def limit(self, slots: float) -> Node | None:
-        """The nearest node whose limit forbids so many more, None when none does."""
+    def limit(self, slots: float, *, heed: bool = False) -> Node | None:
+        """The nearest node whose limit forbids so many more, None when none does; with `heed` the room that is kept for
+        others counts, too."""
         node: Node | None = self
         while node is not None:
             most = node.plan.most
-            if most is not None and node.used + slots > most + _NEARLY:
+            if most is not None and node.used + slots + (node.kept if heed else 0.0) > most + _NEARLY:
                 return node
             node = node.parent
         return None
 
+    @property
+    def room(self) -> float:
+        """Slots that the limits from here up leave."""
+        return min((node.plan.most - node.used for node in self.up() if node.plan.most is not None), default=math.inf)
+
+    @property
+    def owed(self) -> float:
+        """Slots that are reserved for this plan and those below it, and wanted, and not in use."""
+        if not self.reserved:
+            return 0.0
+        own = min(self.plan.reserved, self.wanted) - self.used
+        return max(0.0, own, sum(child.owed for child in self.children))
+
+    def owed_to_others(self) -> float:
+        """Slots that jobs of this user must leave to plans that have less than is reserved for them."""
+        total, node = 0.0, self
+        # Up to the first plan that has not got what is reserved for it as a whole: that is for this user, too.
+        while node.parent is not None and not node.owed > sum(child.owed for child in node.children):
+            if node.parent.reserved:
+                total += sum(other.owed for other in node.parent.children if other is not node)
+            node = node.parent
+        return total
+
     # --- whose turn it is
 
-    def queue(self, keys: dict[str, Key]) -> None:
+    def queue(self, keys: Mapping[str, Key]) -> None:
         """Begin to ask: `keys` say of each job how urgent it is."""
-        self._keys = keys
-        self._asked = 0
         if self.is_user:
-            self.jobs.sort(key=lambda job: keys[job.exec_id])
+            self._line = sorted(((keys[job.exec_id], job) for job in self.jobs), key=_first, reverse=True)
             self.next = self if self.jobs else None
             return
         for child in self.children:
@@ -117,13 +156,14 @@ class Node:
     @property
     def job(self) -> Job:
         """Of a user who is `next`: the job."""
-        return self.jobs[self._asked]
+        return self._line[-1][1]
 
     def advance(self) -> None:
         """That job has had its turn."""
         if self.is_user:
-            self._asked += 1
-            self.next = self if self._asked < len(self.jobs) else None
+            self._line.pop()
+            if not self._line:
+                self.next = None
             return
         _, number, child = self._heap[0]
         child.advance()
@@ -135,50 +175,31 @@ class Node:
 
     def _key(self, child: Node) -> Key:
         assert child.next is not None
-        urgent, held = self._keys[child.next.job.exec_id], child.used / child.plan.weight
+        urgent = child.next._line[-1][0]
+        if not self._plans and not self.plan.by_priority:
+            return (urgent[0], urgent[1], child.used, urgent[2], urgent[3])
+        served = not child.reserved or child.owed <= 0
         if self.plan.by_priority:
-            return (child.used >= child.plan.reserved, *urgent)
-        if self._plans:
-            return (child.used >= child.plan.reserved, held, *urgent)
-        return (*urgent[:2], held, *urgent[2:])
+            return (served, *urgent)
+        return (served, child.used / child.plan.weight, *urgent)
 
 
-def grow(plan: Plan, jobs: Iterable[Job], parent: Node | None = None) -> Node:
+def _first(pair: tuple[Key, Job]) -> Key:
+    return pair[0]
+
+
+def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
     """The tree of `plan` with these jobs on it."""
-    node = Node(plan, parent)
-    for child in plan.children:
-        node._plans[child.name] = grow(child, (), node)
-        node.children.append(node._plans[child.name])
+    root = Node(plan)
+    root.grow(plan.children)
     for job in jobs:
-        user = node.find(job.plan).user(job.user)
+        user = root.find(job.plan).user(job.user)
         if job.fixed:
             user.fixed.append(job)
             user.take(job.weight)
         else:
             user.jobs.append(job)
-    return node
-
-
-def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
-    """How urgent each job is: most urgent first, of equal ones those that run, then the oldest.
-
-    A job that began on slots that one which waits longer could not use has no such precedence: it is the first to go
-    when that one can begin.
-    """
-    levels = {job.exec_id: urgency(job, now) for job in jobs}
-    waiting = sorted((job for job in jobs if not job.running), key=lambda job: job.since)
-    since = [job.since for job in waiting]
-    highest = list(itertools.accumulate((levels[job.exec_id] for job in waiting), max))
-    keys: dict[str, Key] = {}
-    for job in jobs:
-        level = levels[job.exec_id]
-        before = bisect.bisect_left(since, job.started) if job.running else 0
-        firm = job.running and not (before and highest[before - 1] >= level)
-        keys[job.exec_id] = (-level, not firm, job.since, _number(job.exec_id))
-    return keys
-
-
-@functools.lru_cache(maxsize=100_000)
-def _number(exec_id: str) -> float:
-    digits = exec_id.rpartition("-")[2]
-    return float(digits) if digits.isdecimal() else 0.0
+        if root.reserved:
+            for node in user.up():
+                node.wanted += job.size if job.shares or job.fixed else job.ceiling
+    return root

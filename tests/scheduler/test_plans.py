@@ -93,13 +93,13 @@ def test_plans_are_found_changed_and_removed_by_path_or_name():
         ({"plans": [{"name": "a/b"}]}, "'a/b' is no name for a plan"),
         ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans 'a'"),
         ({"plans": [{"name": "a", "wieght": 1}]}, "local/a: 'wieght' is not known; there are weight"),
-        ({"plans": [{"name": "a", "weight": 0}]}, "weight is a number above 0, not 0"),
-        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight is a number above 0"),
-        ({"plans": [{"name": "a", "weight": True}]}, "weight is a number above 0, not True"),
+        ({"plans": [{"name": "a", "weight": 0}]}, "weight is a number from 0.001 to 1000, not 0"),
+        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight is a number from 0.001 to 1000, not nan"),
+        ({"plans": [{"name": "a", "weight": True}]}, "weight is a number from 0.001 to 1000, not True"),
         ({"plans": [{"name": "a", "reserved": 1.5}]}, "reserved is a whole number of slots, not 1.5"),
         ({"plans": [{"name": "a", "reserved": 3, "max": 2}]}, r"reserved \(3\) is more than max \(2\)"),
         ({"plans": [{"name": "a", "policy": "random"}]}, "policy is fairshare or priority, not 'random'"),
-        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace is a number of seconds, not -1"),
+        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace is a number from 0 to 1e\\+09, not -1"),
     ],
 )
 def test_what_is_written_wrongly_is_named(written, sentence):

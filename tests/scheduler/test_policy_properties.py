@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from world import World, cpu_slots, job
 
 from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
-from local_backend.scheduler.tree import AGEING, AGEING_SECONDS, grow, urgency
+from local_backend.scheduler.tree import grow
+from local_backend.scheduler.urgency import AGEING, AGEING_SECONDS, urgency
 
 USERS = ("ann", "bob", "eve")
 TREES = (
@@ -140,7 +141,8 @@ class Life(RuleBasedStateMachine):
         world = self.world
         for name, reason in world.decision.waiting.items():
             one = world.jobs[name]
-            if reason.code not in ("SLOTS", "QUEUE"):
+            # One of a fixed size does not begin before the head of the queue; an elastic one does.
+            if reason.code != "SLOTS" and not (reason.code == "QUEUE" and one.elastic):
                 continue
             yielding = [
                 other for other in world.jobs.values()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from local_backend.scheduler.model import CPU, WHOLE, Decision, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
+from local_backend.scheduler.urgency import waited
 
 TREE = Plan("local", children=(Plan("training"),))
 
@@ -34,6 +35,8 @@ class World:
         self.jobs: dict[str, Job] = {}
         self.decision = Decision()
         self.moves = 0
+        #: Slots were out of service at some time.
+        self.outages = False
         #: Jobs that ended without having run → why.
         self.told: dict[str, str] = {}
         #: Slots that a job gives up stay with it until `release`.
@@ -65,6 +68,7 @@ class World:
     def turn(self) -> Decision:
         """Decide, and do it; until nothing more is to be done."""
         for _ in range(50):
+            self.outages |= bool(self.machine.drained)
             decision = self.decision = decide(self.machine, self.plans, self.jobs.values(), self.now)
             self._check(decision)
             if not self._apply(decision):
@@ -98,9 +102,13 @@ class World:
             ids = tuple(slot.id for slot in slots)
             one = self.jobs[name]
             held = tuple(dict.fromkeys([*one.held, *ids])) if self.slow else ids
-            self.jobs[name] = replace(one, slots=ids, held=held, changed=self.now)
+            parked = 0.0 if one.slots or not one.most else self.now - one.changed
+            self.jobs[name] = replace(one, slots=ids, held=held, changed=self.now, waited=one.waited + parked)
         for name in decision.reclaim:
-            self.jobs[name] = replace(self.jobs[name], running=False, slots=(), held=())
+            one = self.jobs[name]
+            self.jobs[name] = replace(
+                one, running=False, slots=(), held=(), requeued=self.now, waited=waited(one, one.started), ends=None
+            )
         for name, why in [*decision.impossible.items(), *decision.expired.items()]:
             self.told[name] = why
             del self.jobs[name]
@@ -124,23 +132,26 @@ class World:
         if self.machine.memory is not None:
             used = 0
             for name, one in self.jobs.items():
-                slots = decision.resize.get(name, decision.start.get(name, one.slots))
-                used += one.memory * (len(slots) // one.per_worker)
+                given = {slot.id for slot in decision.resize.get(name, decision.start.get(name, ()))}
+                used += one.memory * -(-len({*one.held, *given}) // one.per_worker)
             assert used <= self.machine.memory or not (decision.start or decision.resize)
 
     def _check_slots(self, decision: Decision) -> None:
         """No slot is had by two; of one that is shared no more is promised than there is; a pack has one."""
         owners: dict[str, list[Job]] = {}
-        packs: dict[str, set[str]] = {}
+        packs: dict[tuple[str, str], set[str]] = {}
         for name, one in self.jobs.items():
             given = [slot.id for slot in decision.start.get(name, decision.resize.get(name, ()))]
             had = list(one.held) if not one.shares else list(one.slots)
             for slot in [*had, *(slot for slot in given if one.shares or slot not in had)]:
                 owners.setdefault(slot, []).append(one)
-                if one.pack:
-                    packs.setdefault(f"{one.kind} {one.pack}", set()).add(slot)
+                if one.pack and slot not in self.machine.drained:
+                    packs.setdefault((one.kind, one.pack), set()).add(slot)
         for slot, jobs in owners.items():
             assert len(jobs) == 1 or all(one.shares for one in jobs), f"{slot} is held by {jobs}"
             assert sum(one.share for one in jobs) <= WHOLE, f"{slot} is promised more than once"
             assert len({one.pack for one in jobs}) == 1, f"{slot} is shared by strangers to a pack"
-        assert all(len(slots) == 1 for slots in packs.values()), packs
+        for name in decision.start:
+            one = self.jobs[name]
+            # A pack gets a second slot when its first one is out of service.
+            assert not one.pack or self.outages or len(packs[one.kind, one.pack]) == 1, packs

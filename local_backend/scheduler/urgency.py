@@ -1,0 +1,59 @@
+"""How urgent jobs are: by what their submitters asked for, and by how long they have waited. Pure."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+from collections.abc import Sequence
+
+from local_backend.scheduler.model import Job
+
+#: A job that waits gets this much more urgent every so many seconds, and keeps that while it runs.
+AGEING, AGEING_SECONDS = 1000, 3600.0
+
+Key = tuple[float, ...]
+
+
+def waited(job: Job, now: float) -> float:
+    """Seconds that a job has been without slots, since it was submitted, and not by its own choice."""
+    total = job.waited + max(0.0, (job.started if job.running else now) - job.entered)
+    if job.running and not job.slots and job.most:
+        total += max(0.0, now - job.changed)
+    return total
+
+
+def urgency(job: Job, now: float) -> int:
+    """Priority and what waiting has added to it."""
+    return job.priority + AGEING * int(waited(job, now) // AGEING_SECONDS)
+
+
+def next_urgency(job: Job, now: float) -> float:
+    """When a job that waits will be more urgent."""
+    return now + AGEING_SECONDS - waited(job, now) % AGEING_SECONDS
+
+
+def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
+    """How urgent each job is: most urgent first, of equal ones those that have slots, then the oldest.
+
+    A job that began on slots that one which waits longer could not use has no such precedence: it is the first to go
+    when that one can begin.
+    """
+    levels = [urgency(job, now) for job in jobs]
+    waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
+    since = [at for at, _ in waiting]
+    highest = list(itertools.accumulate((level for _, level in waiting), max))
+    keys: dict[str, Key] = {}
+    for job, level in zip(jobs, levels, strict=True):
+        firm = bool(job.slots)
+        if firm:
+            before = bisect.bisect_left(since, job.started)
+            firm = not (before and highest[before - 1] >= level)
+        keys[job.exec_id] = (-level, not firm, job.since, _number(job.exec_id))
+    return keys
+
+
+@functools.lru_cache(maxsize=100_000)
+def _number(exec_id: str) -> float:
+    digits = exec_id.rpartition("-")[2]
+    return float(digits) if digits.isdecimal() else 0.0
