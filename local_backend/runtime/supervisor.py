@@ -23,7 +23,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
-from local_backend.runtime.resizing import Resized
+from local_backend.runtime.occupancy import Place, places
+from local_backend.runtime.resizing import Resized, held_by
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import discover
@@ -115,14 +116,18 @@ class Supervisor:
 
     def status(self) -> dict[str, object]:
         """Slots, execs that wait and run, and the nursery, for GET /status."""
-        total, held = self._control.total, self._control.held
+        total, everyone = self._control.total, self._control.everyone
         kinds = Counter(slot.kind for slot in total)
         return {
-            "slots": {"total": len(total), "held": len(held), **kinds},
+            "slots": {"total": len(total), "held": len(held_by(everyone)), **kinds},
             "queued": self._control.queued,
-            "running": self._control.running,
+            "running": len(everyone),
             "nursery": self._starter.state,
         }
+
+    def places(self) -> list[Place]:
+        """The slots of the machine as they are now, and who holds them."""
+        return places(self._control.machine, self._control.everyone)
 
     def _loop(self) -> None:
         while not self._closing:

@@ -19,6 +19,7 @@ from typing import Any
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.api.app import create_app
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
@@ -28,6 +29,7 @@ from local_backend.settings import Limits, Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.holdings import Part
 from local_backend.submit.accept import discard
 
 TOKEN = "t0ken-of-this-test"
@@ -158,6 +160,13 @@ class Live:
         for state in states:
             more = values if state == states[-1] else {}
             assert self.database.write(lambda c, s=state, m=more: execs.transition(c, exec_id, s, **m))
+
+    def run_on(self, exec_id: str, *slots: str, consumer: str = "/local/training") -> None:
+        """Have an exec RUNNING that was just submitted, on these slots."""
+        parts = [Part(slot, slot.partition("-")[0]) for slot in slots]
+        self.move(exec_id, PENDING)
+        self.database.write(lambda c: execs.begin_attempt(c, exec_id, parts, consumer))
+        self.move(exec_id, RUNNING)
 
     def forget(self, exec_id: str) -> None:
         """Remove every trace of an exec."""
