@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
@@ -11,11 +12,12 @@ from fastapi import Depends, Request
 from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
+from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.planning import Plans
+from local_backend.runtime.planning import Plans, consumer
 from local_backend.runtime.resizing import Resized
-from local_backend.scheduler.model import Reason
-from local_backend.scheduler.plans import resolve
+from local_backend.runtime.utilisation import Utilisation
+from local_backend.scheduler.model import CPU, GPU, Reason
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -33,6 +35,9 @@ class Supervisor(Protocol):
 
     def reason(self, exec_id: str) -> Reason | None:
         """Why an exec waits; see the supervisor."""
+
+    def places(self) -> list[Place]:
+        """The slots of the machine, and who holds them."""
 
     def status(self) -> dict[str, object]:
         """Slots, jobs and nursery, for GET /status."""
@@ -54,6 +59,8 @@ class Backend:
     closing: bool = False
     #: Results whose transfer was cut.
     archives: Archives = field(default_factory=Archives)
+    #: How busy the devices are.
+    utilisation: Utilisation = field(default_factory=Utilisation)
     plans: Plans = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,8 +72,16 @@ class Backend:
 
     def consumer(self, row: ExecRow) -> str:
         """The resource plan that an exec counts for."""
-        path, _ = resolve(self.plans.tree, row.job.consumer, row.creator)
-        return "/" + "/".join(path)
+        return consumer(self.plans.tree, row)
+
+    @cached_property
+    def has_gpus(self) -> bool:
+        """Whether there are GPU slots: which slots there are stays the same while the server runs."""
+        return any(place.slot.kind == GPU for place in self.supervisor.places())
+
+    def kind(self, row: ExecRow) -> str:
+        """The kind of slot that an exec asks for: GPUs where there are any, unless it wants the CPU."""
+        return GPU if self.has_gpus and row.job.device_type != CPU else CPU
 
     def paths(self, row: ExecRow) -> ExecPaths:
         """Files of an exec."""
