@@ -18,6 +18,8 @@ from local_backend.store import holdings
 
 router = APIRouter(tags=["scheduler"])
 
+#: What slot-seconds are summed by → column.
+_KEYS = {wire.CONSUMER: "consumer", wire.USER: "user", wire.EXEC: "exec_id", wire.SLOT: "slot"}
 _DAY = 86400.0
 #: The last second that an ISO time can name.
 _NEVER = 253402300799.0
@@ -43,8 +45,8 @@ def who_had_what(
     since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
     if since > until:
         raise ApiError(400, f"{wire.FROM}: {iso(since)} is after {wire.TO}, {iso(until)}")
-    if by not in (*holdings.KEYS, wire.HOLDING):
-        raise ApiError(400, f"{wire.BY}: {by[:40]!r} is none of {', '.join(holdings.KEYS)} and {wire.HOLDING}")
+    if by not in (*_KEYS, wire.HOLDING):
+        raise ApiError(400, f"{wire.BY}: {by[:40]!r} is none of {', '.join(_KEYS)} and {wire.HOLDING}")
     if kind not in (None, GPU, CPU):
         raise ApiError(400, f"{wire.KIND}: {str(kind)[:40]!r} is neither {GPU} nor {CPU}")
     return _answer(backend, since, until, now, kind, by)
@@ -53,8 +55,8 @@ def who_had_what(
 def _answer(  # noqa: PLR0917
     backend: Backend, since: float, until: float, now: float, kind: str | None, by: str
 ) -> dict[str, Any]:
-    key = wire.CONSUMER if by == wire.HOLDING else by
-    totals = backend.database.read(lambda c: holdings.totals(c, since, until, now, kind, key))
+    column = _KEYS.get(by, "exec_id")
+    totals = backend.database.read(lambda c: holdings.totals(c, since, until, now, kind, column))
     total = sum(seconds for _, seconds in totals)
     if by == wire.HOLDING:
         rows = _intervals(backend, since, until, kind)

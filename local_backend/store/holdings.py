@@ -17,9 +17,6 @@ from local_backend.store.schema import holdings
 
 #: Intervals that ended longer ago than this many seconds are forgotten: more than a year, for yearly accounts.
 KEPT = 400 * 86400.0
-#: What slot-seconds may be summed by.
-KEYS = ("consumer", "user", "exec", "slot")
-_COLUMNS = {"consumer": "consumer", "user": "user", "exec": "exec_id", "slot": "slot"}
 
 
 @dataclass(frozen=True)
@@ -87,11 +84,12 @@ def intervals(
 def totals(  # noqa: PLR0917
     connection: Connection, begin: float, end: float, now: float, kind: str | None, by: str
 ) -> list[tuple[str, float]]:
-    """Slot-seconds between two moments, by one of KEYS, most first. What is still held counts until `now`."""
+    """Slot-seconds between two moments, by a column (consumer, user, exec_id or slot), most first. What is still held
+    counts until `now`."""
     since = func.max(holdings.c.since, begin)
     until = func.min(func.coalesce(holdings.c.until, now), end)
     amount = func.sum(holdings.c.share * func.max(0.0, until - since)).label("amount")
-    key = holdings.c[_COLUMNS[by]]
+    key = holdings.c[by]
     query = _within(select(key, amount), begin, end, kind).group_by(key).order_by(amount.desc(), key)
     return [(str(name), float(seconds)) for name, seconds in connection.execute(query) if seconds > 0]
 

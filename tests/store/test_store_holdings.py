@@ -85,11 +85,11 @@ def test_totals_are_clipped_to_the_time_asked_for(database: Database) -> None:
     hold(database, "local-1", cpus(0, 1), 100.0)
     hold(database, "local-1", cpus(0), 200.0)
     hold(database, "local-2", cpus(1, share=0.5), 200.0)
-    assert totals(database, 0, 1e6, "exec", now=300.0) == {"local-1": 300.0, "local-2": 50.0}
-    assert totals(database, 150, 250, "exec", now=300.0) == {"local-1": 150.0, "local-2": 25.0}
+    assert totals(database, 0, 1e6, "exec_id", now=300.0) == {"local-1": 300.0, "local-2": 50.0}
+    assert totals(database, 150, 250, "exec_id", now=300.0) == {"local-1": 150.0, "local-2": 25.0}
     assert totals(database, 250, 400, "slot", now=300.0) == {"cpu-0": 50.0, "cpu-1": 25.0}
     assert totals(database, 0, 100, "user", now=300.0) == totals(database, 300, 400, "user", now=300.0) == {}
-    assert list(totals(database, 0, 1e6, "exec", now=300.0)) == ["local-1", "local-2"], "most first"
+    assert list(totals(database, 0, 1e6, "exec_id", now=300.0)) == ["local-1", "local-2"], "most first"
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_time(database: Database) -> None:
