@@ -29,13 +29,17 @@ def slots(request: Request, backend: TheBackend, _: TheUser) -> dict[str, list[d
     busy = backend.utilisation.of(place.slot.device for place in places if place.slot.device)
     rows = {row.id: row for row in backend.database.read(execs.unfinished)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
-    waiting = [row for row in active if row.state in (states.SUBMITTED, states.PENDING) and row.slots is None]
-    queue = [_waiting(backend, row) for row in waiting]
+    queue = [_waiting(backend, row) for row in active if _waits(row)]
     return {
         wire.SLOTS: [_slot(backend, place, busy, rows) for place in places],
         wire.QUEUE: sorted(queue, key=lambda shown: shown.get(wire.QUEUE_POSITION, _LAST)),
-        wire.RUNNING: [_running(backend, row, str(request.base_url)) for row in active if row not in waiting],
+        wire.RUNNING: [_running(backend, row, str(request.base_url)) for row in active if not _waits(row)],
     }
+
+
+def _waits(row: ExecRow) -> bool:
+    """Not when it has its slots already and is about to begin."""
+    return row.state in (states.SUBMITTED, states.PENDING) and row.slots is None
 
 
 def _slot(
