@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from puppets import strings
@@ -13,10 +14,12 @@ from runtime_support import Bench, bench, host_bench, runner_of
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
-from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.occupancy import Holder, Place, places
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler import plans
+from local_backend.scheduler.model import Machine
+from local_backend.scheduler.slots import cpu_slots
 from local_backend.store import holdings
 
 WAIT = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n"
@@ -168,3 +171,14 @@ def test_what_ran_before_there_was_a_history_is_counted_from_its_adoption(tmp_pa
         assert one.row(job).state == RUNNING and agree(one, job)
         go(one, job)
         one.wait(job)
+
+
+def test_a_slot_that_a_job_is_just_getting_is_not_leaving_and_a_drained_one_says_so() -> None:
+    """Read between two writes of the supervisor: the job holds 0 and 1, and its newest allocation is 1 and 2."""
+    slots = cpu_slots(4)
+    active = SimpleNamespace(exec_id="local-1", slots=slots[:2], allocation=SimpleNamespace(slots=slots[1:3]))
+    found = places(Machine(slots, drained=frozenset({"cpu-3"})), [active])  # type: ignore[list-item]
+    assert [place.holders for place in found] == [
+        (Holder("local-1", leaving=True),), (Holder("local-1"),), (Holder("local-1"),), (),
+    ]
+    assert [place.drained is not None for place in found] == [False, False, False, True]
