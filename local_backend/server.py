@@ -12,6 +12,7 @@ import secrets
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from logging.handlers import RotatingFileHandler
@@ -24,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from local_backend.files import write_json
 from local_backend.settings import Settings
-from local_backend.store import execs
+from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
 
@@ -172,7 +173,7 @@ def _serve(settings: Settings, lock: int) -> None:
 
 
 def open_database(settings: Settings) -> Database:
-    """Open the database and remove what an interrupted server left. Raises ServerError."""
+    """Open the database; remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
     database = Database(paths.database)
     try:
@@ -197,6 +198,9 @@ def open_database(settings: Settings) -> Database:
     try:
         for orphan in sweep(paths, known, settings.user):
             log.info("removed the unfinished submission %s", orphan)
+        database.write(lambda c: holdings.prune(c, time.time()))
+    except SQLAlchemyError as problem:
+        log.warning("old history stays: %s", getattr(problem, "orig", None) or type(problem))
     except OSError as problem:
         database.close()
         raise _unusable(settings, problem) from None

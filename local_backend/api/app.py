@@ -9,7 +9,20 @@ import socket
 from fastapi import FastAPI
 
 from dlicmd import __version__
-from local_backend.api import auth, conf, errors, execs, follow, logs, resplans, results, scheduler, slots
+from local_backend.api import (
+    auth,
+    conf,
+    errors,
+    execs,
+    follow,
+    holdings,
+    logs,
+    resplans,
+    results,
+    scheduler,
+    slots,
+    slots_view,
+)
 from local_backend.api.backend import Backend, Supervisor
 from local_backend.api.guard import Guard, host_name
 from local_backend.settings import Settings
@@ -18,7 +31,7 @@ from local_backend.store.database import Database
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    resplans.router,
+    slots_view.router, holdings.router, resplans.router,
 )
 
 

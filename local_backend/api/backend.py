@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
@@ -11,11 +12,13 @@ from fastapi import Depends, Request
 from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
+from local_backend.runtime import needs
+from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.planning import Plans
+from local_backend.runtime.planning import Plans, consumer
 from local_backend.runtime.resizing import Resized
+from local_backend.runtime.utilisation import Utilisation
 from local_backend.scheduler.model import Reason
-from local_backend.scheduler.plans import resolve
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -33,6 +36,9 @@ class Supervisor(Protocol):
 
     def reason(self, exec_id: str) -> Reason | None:
         """Why an exec waits; see the supervisor."""
+
+    def places(self) -> list[Place]:
+        """The slots of the machine, and who holds them."""
 
     def status(self) -> dict[str, object]:
         """Slots, jobs and nursery, for GET /status."""
@@ -54,6 +60,8 @@ class Backend:
     closing: bool = False
     #: Results whose transfer was cut.
     archives: Archives = field(default_factory=Archives)
+    #: How busy the devices are.
+    utilisation: Utilisation = field(default_factory=Utilisation)
     plans: Plans = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,8 +73,16 @@ class Backend:
 
     def consumer(self, row: ExecRow) -> str:
         """The resource plan that an exec counts for."""
-        path, _ = resolve(self.plans.tree, row.job.consumer, row.job.counts_for)
-        return "/" + "/".join(path)
+        return consumer(self.plans.tree, row)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of slots that there are; they stay the same while the server runs."""
+        return frozenset(place.slot.kind for place in self.supervisor.places())
+
+    def kind(self, row: ExecRow) -> str:
+        """The kind of slot that an exec asks for."""
+        return needs.kind(row.job, self.kinds)
 
     def paths(self, row: ExecRow) -> ExecPaths:
         """Files of an exec."""

@@ -24,7 +24,9 @@ router = APIRouter(tags=["conf"])
 def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
     """Configuration, text to text; DLICMD_EXTENSIONS names what this server offers beyond the recorded contract."""
     settings = backend.settings
-    extensions = [wire.EXT_ARGV, wire.EXT_FOLLOW, wire.EXT_SLOTS, wire.EXT_WHY]
+    extensions = [
+        wire.EXT_ARGV, wire.EXT_FOLLOW, wire.EXT_SLOTS, wire.EXT_WHY, wire.EXT_SLOT_VIEW, wire.EXT_HOLDINGS,
+    ]
     if settings.embedded:
         extensions.append(wire.EXT_LOCAL_PATHS)
     return {

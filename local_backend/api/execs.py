@@ -47,10 +47,14 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     shown = exec_object(
         row, _progress(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
     )
+    return shown | told(backend, row)
+
+
+def told(backend: Backend, row: ExecRow) -> dict[str, Any]:
+    """What the server knows better than the row of an exec that is not over: why it waits, that its disk is full."""
     reason = backend.reason(row)
-    if reason is not None:
-        shown |= pending(reason)
-    trouble = None if row.terminal else full_disk(paths.state)
+    shown = {} if reason is None else pending(reason)
+    trouble = None if row.terminal else full_disk(backend.paths(row).state)
     return shown | {wire.MESSAGE: trouble} if trouble else shown
 
 

@@ -9,16 +9,18 @@ from datetime import datetime, timezone
 from typing import Any
 
 from dlicmd.contract import states, wire
+from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
-from local_backend.scheduler.model import Reason
+from local_backend.scheduler.model import CPU, WHOLE, Reason
 from local_backend.store.execs import NAMESPACE, ExecRow
 
 #: The host that everything runs on.
 ADDRESS = "127.0.0.1"
 #: Id of the one instance (instance group) that there is.
 INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
-_PROGRESS = (
+#: What a program says about its progress, in numbers.
+PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
 )
@@ -120,7 +122,7 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
         return {}
     return {
         key: value
-        for key in _PROGRESS
+        for key in PROGRESS
         if isinstance(value := progress.get(key), int | float)
         and not isinstance(value, bool)
         and abs(value) < _MOST_PROGRESS  # neither infinite, nor a NaN, nor an integer that no float can hold
@@ -128,45 +130,78 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
     }
 
 
-def application_object(row: ExecRow, executors: Sequence[int], consumer: str) -> dict[str, Any]:
-    """The scheduler's view of an exec with these executors, of a resource plan; times are whole epoch seconds."""
+#: Fields of application objects by which they can be sorted, those that not every one has included.
+APPLICATION_FIELDS = frozenset({
+    "id", "name", "state", "type", "tag", "consumer", "submit_user", "priority", "submit_time", "start_time",
+    "end_time", "task0_resreq", "task12n_resreq", "task12n_num", "used_gpu", "used_mem", "used_cpu", "task0",
+    "task12n", "kernels", "is_packing", "pack_id", wire.MESSAGE, wire.REASON,
+})
+#: Those that the first product generation has beside them.
+SPARK_FIELDS = frozenset({
+    "sparkinstancegroupid", "applicationid", "applicationname", "driverid", "uiport", "driver", "executors", "slots",
+    "demandslots", "hosts", "coresused", "memused", "username", "driverexecutionuser", "executorexecutionuser",
+    "timestamp", "submittedtime", "masterUrl", "endtime", "scheduleName", "issharedapp", "apprunduration",
+    "masterSeqNo", "masterService", "model", "dataset", "dltype", "tunningname", "sigName", "historyServerUrl",
+})
+
+
+def application_object(
+    row: ExecRow, executors: Sequence[int], consumer: str, kind: str, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The scheduler's view of an exec with these executors, of a resource plan, that asks for this kind of slot; times
+    are whole epoch seconds, memory is in MiB. `told`: what is known of why it waits, beside its row."""
     spec = row.job
     running = row.state in _RUNNING
-    slots = _slots(row)
-    gpus = sum(not str(slot).startswith("cpu") for slot in slots)
+    slots = len(_slots(row))
+    part = needs.share(spec, kind) / WHOLE if spec.shares else 1
     application: dict[str, Any] = {
         "id": row.id,
         "name": row.app_name,
         "state": row.state,
         "type": "Training",
-        "tag": f"{consumer}/{row.creator}",
+        "tag": f"{consumer}/{row.user}",
         "consumer": consumer,
-        "submit_user": row.creator,
+        "submit_user": row.user,
         "priority": spec.priority,
         "submit_time": int(row.create_time),
         "start_time": int(row.start_time or 0),
         "end_time": int(row.end_time or 0),
-        "task12n_resreq": _request(row),
+        "task12n_resreq": _request(row, kind),
         "task12n_num": row.num_worker,
-        "used_gpu": gpus,
-        "used_cpu": len(slots) - gpus,
-        "used_mem": (spec.memory or 0) // 2**20 * row.num_worker if running else 0,
+        "used_gpu": slots * part if kind != CPU else 0,
+        "used_cpu": slots * part if kind == CPU else 0,
+        "used_mem": (spec.memory or 0) // 2**20 * (slots // needs.slots(spec)[0]),
         "task12n": [{"name": worker_task(number), "state": row.state} for number in executors],
         "kernels": [{"ip": ADDRESS}] if running else [],
         "is_packing": False,
     }
+    if spec.pack:
+        application["pack_id"] = pack_id(row)
     if row.elastic:
         application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
+    if row.state in _WAITING:
+        waits = {wire.MESSAGE: row.message, **told}
+        application |= {key: waits[key] for key in (wire.MESSAGE, wire.REASON) if waits.get(key)}
     return application
 
 
-def _request(row: ExecRow) -> str:
-    spec = row.job
-    gpus = spec.device_num if spec.device_type == "gpu" else 0
-    return f"ncpus={max(1, spec.device_num - gpus)},ngpus={gpus},mem={(spec.memory or 0) // 2**20}"
+def pack_id(row: ExecRow) -> str:
+    """Id of the application that stands for the pack of an exec; packs of two users are two. Empty for no pack."""
+    return f"pack-{row.user}-{row.job.pack}" if row.job.pack else ""
 
 
-def spark_application(row: ExecRow, executors: Sequence[int], consumer: str) -> dict[str, Any]:
+def _request(row: ExecRow, kind: str) -> str:
+    cpus, gpus = _devices(row, kind)
+    return f"ncpus={cpus:g},ngpus={gpus:g},mem={(row.job.memory or 0) // 2**20}"
+
+
+def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
+    """Cores and GPUs that a worker asks for; one on GPUs needs a core, too."""
+    count = needs.share(row.job, kind) / WHOLE if row.job.shares else max(1, row.job.device_num)
+    return (1, count) if kind != CPU else (count, 0)
+
+
+def spark_application(application: Mapping[str, Any], row: ExecRow) -> dict[str, Any]:
     """An application as /scheduler/applications shows it, with the names of the first product generation."""
     shown = {
         "sparkinstancegroupid": INSTANCE_ID,
@@ -174,12 +209,11 @@ def spark_application(row: ExecRow, executors: Sequence[int], consumer: str) -> 
         "applicationname": row.app_name,
         "driverid": row.id,
         "type": "BATCH",
-        "username": row.creator,
+        "username": row.user,
         "submittedtime": iso(row.create_time),
         "endtime": iso(row.end_time) if row.end_time else "",
         "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
     }
-    application = application_object(row, executors, consumer)
     return shown | {key: value for key, value in application.items() if key not in shown}
 
 
@@ -188,19 +222,20 @@ def job_uid(row: ExecRow) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
-def parallel_job(row: ExecRow, consumer: str, reason: Reason | None) -> dict[str, Any]:
-    """An exec of a resource plan as a ParallelJob; `reason`: why it waits."""
+def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) -> dict[str, Any]:
+    """An exec of a resource plan that asks for this kind of slot as a ParallelJob; `reason`: why it waits."""
     status: dict[str, Any] = {
         "jobStatus": _JOB_STATUS[row.state],
         "creationTimestamp": iso(row.create_time),
     }
     if row.state in _WAITING and (text := pending(reason)[wire.MESSAGE] if reason else row.message):
         status["jobPendingReason"] = text
-    if row.start_time:
+    if row.start_time and row.state not in _WAITING:
         status["jobStartTime"] = iso(row.start_time)
-    groups = [_task_group("task12n", row.num_worker, row)]
+    cpus, gpus = _devices(row, kind)
+    groups = [_task_group("task12n", row.num_worker, row, cpus, gpus)]
     if row.elastic:
-        groups.insert(0, _task_group(DRIVER, 1, row))
+        groups.insert(0, _task_group(DRIVER, 1, row, 1, 0))
     return {
         "apiVersion": "ibm.com/v1alpha1",
         "kind": "ParallelJob",
@@ -212,8 +247,8 @@ def parallel_job(row: ExecRow, consumer: str, reason: Reason | None) -> dict[str
             "labels": {"msd/job": row.id, "msd/job-type": "Training"},
             "annotations": {
                 "lsf.ibm.com/consumer": consumer,
-                "lsf.ibm.com/submissionUser": row.creator,
-                "lsf.ibm.com/gpu": _gpu(row),
+                "lsf.ibm.com/submissionUser": row.user,
+                "lsf.ibm.com/gpu": _gpu(gpus),
             },
         },
         "spec": {"name": row.id, "description": row.app_name, "taskGroups": groups},
@@ -221,23 +256,23 @@ def parallel_job(row: ExecRow, consumer: str, reason: Reason | None) -> dict[str
     }
 
 
-def _task_group(name: str, replica: int, row: ExecRow) -> dict[str, Any]:
+def _task_group(name: str, replica: int, row: ExecRow, cpus: int, gpus: int) -> dict[str, Any]:
     memory = row.job.memory
-    amount = {"memory": f"{memory / 2**20:.6f}Mi"} if memory else {}
+    limits = {"memory": f"{memory / 2**20:.6f}Mi"} if memory else {}
+    requests = {**limits, "cpu": str(cpus), "nvidia.com/gpu": str(gpus)}
     return {
-        "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": "" if name == DRIVER else _gpu(row)}},
+        "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": _gpu(gpus)}},
         "spec": {
             "replica": replica,
             "template": {
-                "spec": {"containers": [{"name": "msdtask", "resources": {"requests": amount, "limits": amount}}]}
+                "spec": {"containers": [{"name": "msdtask", "resources": {"requests": requests, "limits": limits}}]}
             },
         },
     }
 
 
-def _gpu(row: ExecRow) -> str:
-    spec = row.job
-    return f"num={spec.device_num}" if spec.device_type == "gpu" else ""
+def _gpu(count: int) -> str:
+    return f"num={count}" if count else ""
 
 
 def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:

@@ -11,9 +11,19 @@ from starlette.responses import JSONResponse, Response
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
-from local_backend.api.execs import request_stop, wanted_states, whole
+from local_backend.api.execs import request_stop, told, wanted_states, whole
 from local_backend.api.executors import executors, running
-from local_backend.api.objects import INSTANCE_ID, application_object, parallel_job, pods, spark_application
+from local_backend.api.objects import (
+    APPLICATION_FIELDS,
+    INSTANCE_ID,
+    SPARK_FIELDS,
+    application_object,
+    pack_id,
+    parallel_job,
+    pods,
+    spark_application,
+)
+from local_backend.api.packs import parents
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
 
@@ -33,18 +43,20 @@ def applications(
     sort: str = "submit_time",
     state: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Applications. `sort` is a field, with a leading `-` for descending; `state` is a list by commas."""
-    rows = _rows(backend, user, state)
-    found = _sorted([_application(backend, row) for row in rows], sort)
+    """Applications, and packs of them. `sort` is a field, with a leading `-` for descending; `state` is a list by
+    commas."""
+    found = [_application(backend, row) for row in _rows(backend, user, state)]
+    found = _sorted([*found, *parents(found)], sort, APPLICATION_FIELDS)
     first = whole(start, "start", 0)
     return found[first : first + whole(length, "length", 0)]
 
 
 @router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
 def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[str, Any]]:
-    """One application, as a list of one; of an unknown id, as an empty list."""
-    rows = [row for row in _rows(backend, user, None) if row.id == app_id]
-    return [_application(backend, row) for row in rows]
+    """One application or pack, as a list of one; of an unknown id, as an empty list."""
+    rows = [row for row in _rows(backend, user, None) if app_id in (row.id, pack_id(row))]
+    found = [_application(backend, row) for row in rows]
+    return [shown for shown in (*found, *parents(found)) if shown["id"] == app_id]
 
 
 @router.get(wire.APPLICATIONS)
@@ -58,10 +70,10 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
             rows = [row for row in rows if getattr(row, column) == query[name]]
     if query.get("search"):
         rows = [row for row in rows if query["search"] in f"{row.id} {row.app_name} {row.creator}"]
-    found = [spark_application(row, executors(row, backend.paths(row)), backend.consumer(row)) for row in rows]
+    found = [spark_application(_application(backend, row), row) for row in rows]
     if query.get("sort"):
         down = query.get("order", "").lower() == "desc"
-        found = _sorted(found, ("-" if down else "") + query["sort"])
+        found = _sorted(found, ("-" if down else "") + query["sort"], APPLICATION_FIELDS | SPARK_FIELDS)
     first = whole(query.get("start", "0"), "start", 0)
     if first > len(found):
         raise ApiError(416, f"start: there are {len(found)} applications")
@@ -70,10 +82,11 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
 
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")
 def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
-    """Stop an application."""
-    row = backend.exec_row(app_id, user)
-    request_stop(backend, row)
-    return JSONResponse({"id": row.id, "message": "stop requested"})
+    """Stop an application, or all jobs of a pack."""
+    packed = [row for row in _rows(backend, user, None) if pack_id(row) == app_id and not row.terminal]
+    for row in packed or [backend.exec_row(app_id, user)]:
+        request_stop(backend, row)
+    return JSONResponse({"id": app_id, "message": "stop requested"})
 
 
 @router.get(wire.KUBERNETES_OBJECTS)
@@ -81,7 +94,7 @@ def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name:
     """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
     rows = _rows(backend, user, None)
     if type == "paralleljob":
-        objects = [parallel_job(row, backend.consumer(row), backend.reason(row)) for row in rows]
+        objects = [_parallel_job(backend, row) for row in rows]
     elif type == "pod":
         node = socket.gethostname()
         objects = [pod for row in rows for pod in pods(row, running(row, backend.paths(row)), node)]
@@ -112,7 +125,12 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
 
 
 def _application(backend: Backend, row: ExecRow) -> dict[str, Any]:
-    return application_object(row, executors(row, backend.paths(row)), backend.consumer(row))
+    there = executors(row, backend.paths(row))
+    return application_object(row, there, backend.consumer(row), backend.kind(row), told(backend, row))
+
+
+def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
+    return parallel_job(row, backend.consumer(row), backend.kind(row), backend.reason(row))
 
 
 def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
@@ -121,9 +139,17 @@ def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
     return [row for row in rows if wanted is None or row.state in wanted]
 
 
-def _sorted(objects: list[dict[str, Any]], sort: str) -> list[dict[str, Any]]:
-    """By a field of the objects, `-` before it for descending; rows of the same value stay in their order."""
+def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) -> list[dict[str, Any]]:
+    """By one of these fields, `-` before it for descending; rows of the same value stay in their order, those without
+    one count as least, lists and objects by their length."""
     field = sort.removeprefix("-")
-    if objects and not isinstance(objects[0].get(field), str | int | float):
+    if field not in fields:
         raise ApiError(400, f"sort: there is no field {field[:40]!r} to sort by")
-    return sorted(objects, key=lambda item: item[field], reverse=sort.startswith("-"))
+
+    def key(shown: dict[str, Any]) -> tuple[bool, Any]:
+        value = shown.get(field)
+        if value is None:
+            return False, 0
+        return True, len(value) if isinstance(value, list | dict) else value
+
+    return sorted(objects, key=key, reverse=sort.startswith("-"))

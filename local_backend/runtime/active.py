@@ -45,6 +45,8 @@ class Active:
     reclaimed_for: str | None = None
     #: It may be given other slots while it runs.
     elastic: bool = False
+    #: Of each of its slots, for each worker that is on it.
+    share: float = 1.0
     #: When it got its first slots, and when it was last given others (monotonic).
     began: float = field(default_factory=time.monotonic)
     changed: float = field(default_factory=time.monotonic)

@@ -31,7 +31,7 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
-from local_backend.runtime.resizing import Resized, ResizeError, Shares, held_by
+from local_backend.runtime.resizing import Resized, ResizeError, Shares
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import WHOLE, Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
@@ -57,17 +57,15 @@ class Control:
         self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...], health: Health
     ) -> None:
         self.total = total
-        #: Ids of the slots in use, as of the last turn; replaced as a whole.
-        self.held: frozenset[str] = frozenset()
         self._health = health
         self._settings = settings
         self._database = database
         self._starter = starter
-        self._records = Records(database)
-        self._shares = Shares(self._records, total)
-        self._demand = Demand(total)
         self._plans = Plans(database)
-        self._machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
+        self._demand = Demand(total)
+        self._records = Records(database, self._plans, self._demand.share)
+        self._shares = Shares(self._records, total)
+        self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()
         self._remover = Remover(database)
@@ -77,6 +75,11 @@ class Control:
     # --- what the loop needs to know
 
     @property
+    def everyone(self) -> list[Active]:
+        """The attempts that start or run; also from other threads."""
+        return list(self._active.values())
+
+    @property
     def queued(self) -> int:
         return len(self._decision.waiting)
 
@@ -84,10 +87,6 @@ class Control:
     def reasons(self) -> Mapping[str, Reason]:
         """Why execs wait, as decided last."""
         return self._decision.waiting
-
-    @property
-    def running(self) -> int:
-        return len(self._active)
 
     @property
     def descriptors(self) -> list[int]:
@@ -159,7 +158,7 @@ class Control:
         tree = self._plans.tree
         self._drain(self._health.drained)
         jobs = self._demand.jobs(unfinished, self._active, tree)
-        decision = self._decision = decide(self._machine, tree, jobs, time.monotonic())
+        decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():
@@ -173,17 +172,16 @@ class Control:
             self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             self._start(rows[exec_id], slots)
-        self.held = frozenset(held_by(self._active.values()))
 
     def _drain(self, drained: Mapping[str, str]) -> None:
         """Take note of slots that must not be used any more; their jobs are told why they are moved, or should be."""
-        if drained == self._machine.drained:
+        if drained == self.machine.drained:
             return
-        for slot, why in drained.items() - self._machine.drained.items():
+        for slot, why in drained.items() - self.machine.drained.items():
             for active in self._active.values():
                 if slot in {held.id for held in active.slots}:
                     launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
-        self._machine = replace(self._machine, drained=drained)
+        self.machine = replace(self.machine, drained=drained)
 
     # --- the beginning of an attempt
 
@@ -202,20 +200,22 @@ class Control:
             tries = self._failed_starts.get(row.id, 0)
             ready = self._starter.start(launch, warm=tries == 0)
         except OSError as problem:
-            self._later(row.id, f"cannot be started now, trying again: {problem}")
+            self._later(paths, f"cannot be started now, trying again: {problem}")
             return
         allocation = Allocation(launch.attempt, 0, slots)
-        self._active[row.id] = Active(paths, launch.attempt, allocation, slots, ready=ready, elastic=row.elastic)
+        self._active[row.id] = Active(
+            paths, launch.attempt, allocation, slots, ready=ready, elastic=row.elastic, share=launch.share
+        )
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
         """Count the attempt and write down what its runner needs; the last write is what allows it to run."""
         spec, before = row.job, read_identity(paths)
         again = before is not None and before.attempt == row.attempt
-        attempt = self._database.write(lambda c: execs.begin_attempt(c, row.id, [slot.id for slot in slots]))
+        attempt = self._records.attempt(paths, slots)
         settings = self._settings
         launch = Launch(
             spec=spec, attempt=attempt, home=settings.paths, slots=slots,
-            machine_slots=self._machine.count(slots[0].kind), environment=environment.inherited(os.environ),
+            machine_slots=self.machine.count(slots[0].kind), environment=environment.inherited(os.environ),
             stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=self._demand.share(spec) / WHOLE,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
             requeues=requeues(paths) + again,
@@ -235,19 +235,20 @@ class Control:
             active.recorded = True
             self._failed_starts.pop(active.exec_id, None)
         elif active.said is not None:
-            self._later(active.exec_id, str(active.said.get("error")))
+            self._later(active.paths, str(active.said.get("error")))
             del self._active[active.exec_id]
         else:
             failures = self._failed_starts.get(active.exec_id, 0) + 1
+            self._records.not_begun(active.paths)
             if failures >= _START_TRIES:
                 self._records.error(active.paths, wire.LOST, f"its runner could not be started, {failures} times; "
                                                              "the log of the backend may say why")
             self._failed_starts[active.exec_id] = failures
             del self._active[active.exec_id]
 
-    def _later(self, exec_id: str, message: str) -> None:
-        self._demand.put_off(exec_id, _PUT_OFF)
-        self._database.write(lambda c: execs.note(c, exec_id, message=launcher_log.one_line(message)))
+    def _later(self, paths: ExecPaths, message: str) -> None:
+        self._demand.put_off(paths.exec_id, _PUT_OFF)
+        self._records.not_begun(paths, message)
 
     # --- slots of a running attempt
 
@@ -358,6 +359,8 @@ class Control:
         except OSError as problem:
             self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
             return
+        if row.slots is None:
+            return  # it waits again: the end of its last attempt is in the row already
         match fate:
             case adoption.Ended(outcome):
                 self._records.running(paths, row.attempt)
@@ -367,6 +370,7 @@ class Control:
             case adoption.Lost(_, rebooted):
                 self._lost(row, paths, rebooted)
             case adoption.NeverBegan():
+                self._records.not_begun(paths)
                 self._records.pending(paths)
 
     def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> None:
@@ -375,9 +379,10 @@ class Control:
         if row.state != RECOVERING:
             self._records.running(paths, row.attempt)
         slots = self._slots(row.slots)
+        self._records.adopted(paths, slots)
         allocation = read_allocation(paths, row.attempt) or Allocation(row.attempt, 0, slots)
         active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
-                        elastic=row.elastic)
+                        elastic=row.elastic, share=self._demand.share(row.job) / WHOLE)
         if row.start_time is not None:
             active.began -= max(0.0, time.time() - row.start_time)
         active.begin(runner)

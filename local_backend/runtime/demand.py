@@ -3,7 +3,6 @@ its own."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,14 +10,12 @@ from typing import Any
 
 from dlicmd.contract import wire
 from local_backend.files import read_json
-from local_backend.jobspec import ANY_SLICE, JobSpec
+from local_backend.jobspec import JobSpec
+from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
-from local_backend.scheduler.model import CPU, GPU, ROOT, WHOLE, Job, Plan, Slot
+from local_backend.scheduler.model import ROOT, Job, Plan, Slot
 from local_backend.store.execs import ExecRow
-
-#: Part of a slot that a worker in a pack takes which names no limit.
-PACKED = 0.5
 
 
 class Demand:
@@ -58,45 +55,27 @@ class Demand:
 
     def _job(self, row: ExecRow) -> Job:
         spec = row.job
-        waited = max(0.0, time.time() - row.create_time)
-        elastic = spec.elastic and not spec.shares
-        # An elastic job has one worker on each slot; one that shares its slot has that one.
-        least = spec.min_workers if elastic else 1 if spec.elastic else spec.num_worker
+        age = max(0.0, time.time() - row.create_time)
+        per_worker, least, most = needs.slots(spec)
         return Job(
             exec_id=row.id, user=spec.counts_for, kind=self.kind(spec), plan=self._plan(spec)[0],
-            since=time.monotonic() - waited, per_worker=1 if spec.elastic else max(1, spec.device_num), least=least,
-            most=spec.engines if elastic else least, elastic=elastic, share=self.share(spec),
+            since=time.monotonic() - age, per_worker=per_worker, least=least, most=most,
+            elastic=spec.elastic and not spec.shares, share=self.share(spec),
             pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
         )
 
     def kind(self, spec: JobSpec) -> str:
-        """Kind of slot that a job runs on: what it asks for where there is such a thing; else GPUs, slices of them,
-        or the CPU, the first that there is."""
-        if spec.device_type == CPU:
-            return CPU
-        slices = sorted(self._kinds - {CPU, GPU}, key=_slice_size)
-        if spec.mig_profile and slices:
-            return slices[0] if spec.mig_profile == ANY_SLICE else spec.mig_profile
-        return GPU if GPU in self._kinds else slices[0] if slices else CPU
+        """Kind of slot that a job runs on."""
+        return needs.kind(spec, self._kinds)
 
     def share(self, spec: JobSpec) -> int:
         """Parts of a slot that a worker takes."""
-        share = spec.device_share
-        if spec.pack:
-            limit = spec.cpu_limit if self.kind(spec) == CPU else spec.gpu_limit
-            share = limit if limit is not None else share if share < 1 else PACKED
-        return max(1, min(WHOLE, int(share * WHOLE + 0.5)))
+        return needs.share(spec, self.kind(spec))
 
     def remarks(self, spec: JobSpec) -> list[str]:
         """What the launcher log says about what the job does not get as it was asked for."""
-        found, kind = [], self.kind(spec)
-        if spec.device_type == GPU and kind == CPU:
-            found.append("asked for GPUs; this machine has none, so it runs on CPU slots")
-        if spec.mig_profile and kind in (CPU, GPU):
-            found.append(f"asked for a MIG slice; this machine has none, so it runs on {kind.upper()} slots")
-        if spec.elastic and spec.shares:
-            found.append("shares its slot with others, so it trains with one worker")
+        found = needs.remarks(spec, self._kinds)
         path, understood = self._plan(spec)
         if not understood:
             found.append(f"there is no resource plan {spec.consumer} (--consumer); it counts for /{'/'.join(path)}")
@@ -104,11 +83,6 @@ class Demand:
 
     def _plan(self, spec: JobSpec) -> tuple[plans.Path, bool]:
         return plans.resolve(self._plans, spec.consumer, spec.counts_for)
-
-
-def _slice_size(profile: str) -> list[int]:
-    """Orders MIG profiles, `1g.10gb` before `2g.20gb`."""
-    return [int(digits) for digits in re.findall("[0-9]+", profile)]
 
 
 def _pinned(job: Job, slots: int | None) -> Job:

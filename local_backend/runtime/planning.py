@@ -1,16 +1,18 @@
-"""The tree of resource plans as it is in the database."""
+"""The tree of resource plans as it is in the database, and what counts for which of them."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from sqlalchemy import Connection
 
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import ROOT, Plan
-from local_backend.store import documents
+from local_backend.store import documents, execs, holdings
 from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
 
 _log = logging.getLogger(__name__)
 
@@ -33,14 +35,25 @@ class Plans:
         return self._tree
 
     def change(self, edit: Callable[[Plan], Plan]) -> Plan:
-        """Make the tree what `edit` makes of it, in one transaction. Raises what `edit` and the database raise."""
+        """Make the tree what `edit` makes of it, in one transaction; what execs hold counts for its plans from then on.
+        Raises what `edit` and the database raise."""
 
         def work(connection: Connection) -> Plan:
             changed = edit(_stored(connection))
             documents.write(connection, documents.PLANS, plans.dump(changed))
+            holders = [execs.get(connection, name, deleted=True) for name in holdings.holders(connection)]
+            consumers = {row.id: consumer(changed, row) for row in holders if row is not None}
+            holdings.recount(connection, consumers, time.time())
             return changed
 
         return self._database.write(work)
+
+    def consumer(self, connection: Connection, row: ExecRow) -> str:
+        """Path of the plan that an exec counts for, by the tree that this transaction sees."""
+        try:
+            return consumer(_stored(connection), row)
+        except ValueError:
+            return consumer(self._tree, row)
 
     def _read(self) -> Plan:
         try:
@@ -49,6 +62,12 @@ class Plans:
             _log.error("the resource plans in %s cannot be used: %s", self._database.path, problem)
             return self._tree
         return self._tree if found == self._tree else found
+
+
+def consumer(root: Plan, row: ExecRow) -> str:
+    """Path of the plan that an exec counts for: `/local/training`."""
+    path, _ = plans.resolve(root, row.job.consumer, row.user)
+    return "/" + "/".join(path)
 
 
 def _stored(connection: Connection) -> Plan:

@@ -1,30 +1,57 @@
-"""What the supervisor writes down about an exec: its state in the database, and a line in its launcher log."""
+"""What the supervisor writes down about an exec: its state and its slots in the database, and a line in its launcher
+log."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
+from local_backend.jobspec import JobSpec
 from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import Outcome
 from local_backend.runtime.paths import ExecPaths
-from local_backend.scheduler.model import Slot
-from local_backend.store import execs
+from local_backend.runtime.planning import Plans
+from local_backend.scheduler.model import WHOLE, Slot
+from local_backend.store import execs, holdings
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.holdings import Part
 
 
 class Records:
     """Moves execs from state to state. Every method may raise what the database raises; nothing is changed then."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, plans: Plans, share: Callable[[JobSpec], int]) -> None:
+        """`share` tells which parts of a slot, of WHOLE, a worker of a job takes."""
         self._database = database
+        self._plans = plans
+        self._share = share
 
     def pending(self, paths: ExecPaths, message: str | None = None) -> bool:
         """It waits for slots, for the first time or again."""
         return self._move(paths, PENDING, message=message)
+
+    def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
+        """A new attempt on these slots; its number."""
+
+        def write(connection: execs.Connection) -> int:
+            row = _row(connection, paths)
+            consumer = self._plans.consumer(connection, row)
+            return execs.begin_attempt(connection, row.id, self._parts(row, slots), consumer)
+
+        return self._database.write(write)
+
+    def not_begun(self, paths: ExecPaths, message: str | None = None) -> None:
+        """Its attempt did not begin, or there was none: it holds nothing, and goes on waiting."""
+
+        def write(connection: execs.Connection) -> None:
+            execs.release(connection, paths.exec_id)
+            if message is not None:
+                execs.note(connection, paths.exec_id, message=launcher_log.one_line(message))
+
+        self._database.write(write)
 
     def running(self, paths: ExecPaths, attempt: int) -> bool:
         """Its runner has begun, or its driver has recovered."""
@@ -36,8 +63,23 @@ class Records:
 
     def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
         """It holds these slots."""
-        ids = json.dumps([slot.id for slot in slots])
-        self._database.write(lambda c: execs.note(c, paths.exec_id, slots=ids))
+
+        def write(connection: execs.Connection) -> None:
+            row = _row(connection, paths)
+            execs.hold(connection, row.id, self._parts(row, slots), self._plans.consumer(connection, row))
+
+        self._database.write(write)
+
+    def adopted(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
+        """It runs on these slots since before this server. An earlier version may have kept no history of that."""
+
+        def write(connection: execs.Connection) -> None:
+            row = execs.get(connection, paths.exec_id, deleted=True)
+            if row is not None:
+                consumer = self._plans.consumer(connection, row)
+                holdings.hold(connection, row.id, row.user, consumer, self._parts(row, slots), time.time())
+
+        self._database.write(write)
 
     def error(self, paths: ExecPaths, reason: str, message: str) -> bool:
         """It ended for a reason that is not in an outcome of a runner."""
@@ -66,6 +108,10 @@ class Records:
 
         self._database.write(write)
 
+    def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[Part]:
+        share = self._share(row.job) / WHOLE
+        return [Part(slot.id, slot.kind, share) for slot in slots]
+
     def _move(self, paths: ExecPaths, to: str, *, attempt: int | None = None, **values: object) -> bool:
         moved = self._database.write(lambda c: execs.transition(c, paths.exec_id, to, attempt=attempt, **values))
         if moved:
@@ -73,3 +119,9 @@ class Records:
             launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,
                               "ERROR" if to == ERROR else "INFO")
         return moved
+
+
+def _row(connection: execs.Connection, paths: ExecPaths) -> ExecRow:
+    row = execs.get(connection, paths.exec_id, deleted=True)
+    assert row is not None
+    return row

@@ -24,7 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
 from local_backend.runtime.health import Health
-from local_backend.runtime.resizing import Resized
+from local_backend.runtime.occupancy import Place, places
+from local_backend.runtime.resizing import Resized, held_by
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import discover
@@ -48,7 +49,7 @@ class Supervisor:
             os.set_blocking(end, False)
         self._starter = Starter(settings.paths, settings.nursery_idle)
         total = discover(settings.slots)
-        self._health = Health(total, lambda: self._control.held, self.wake, settings.health_every)
+        self._health = Health(total, lambda: held_by(self._control.everyone), self.wake, settings.health_every)
         self._control = Control(settings, database, self._starter, total, self._health)
         self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
         self._closing = False
@@ -120,14 +121,20 @@ class Supervisor:
 
     def status(self) -> dict[str, object]:
         """Slots, execs that wait and run, and the nursery, for GET /status."""
-        total, held = self._control.total, self._control.held
+        total, everyone = self._control.total, self._control.everyone
         kinds = Counter(slot.kind for slot in total)
         return {
-            "slots": {"total": len(total), "held": len(held), "drained": dict(self._health.drained), **kinds},
+            "slots": {
+                "total": len(total), "held": len(held_by(everyone)), "drained": dict(self._health.drained), **kinds,
+            },
             "queued": self._control.queued,
-            "running": self._control.running,
+            "running": len(everyone),
             "nursery": self._starter.state,
         }
+
+    def places(self) -> list[Place]:
+        """The slots of the machine as they are now, and who holds them."""
+        return places(self._control.machine, self._control.everyone)
 
     def _loop(self) -> None:
         while not self._closing:

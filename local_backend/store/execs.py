@@ -11,8 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, select, update
 
-from dlicmd.contract.states import RECOVERING, RUNNING, SUBMITTED, TERMINAL
+from dlicmd.contract.states import PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
+from local_backend.store import holdings
+from local_backend.store.holdings import Part
 from local_backend.store.schema import events, execs, sequences
 from local_backend.store.states import MOVES, sources
 
@@ -51,6 +53,11 @@ class ExecRow:
     def job(self) -> JobSpec:
         """The submission."""
         return JobSpec.from_json(self.spec)
+
+    @property
+    def user(self) -> str:
+        """In whose name it gets slots: its creator, or who it was submitted for."""
+        return self.job.counts_for
 
     @property
     def terminal(self) -> bool:
@@ -154,8 +161,9 @@ def transition(
 
     False, with nothing changed, when the move is not legal from its present state or when `attempt` is not the
     current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING (but not from
-    RECOVERING: it has run all the time) and a terminal state.
+    RECOVERING: it has run all the time) and a terminal state. In PENDING and terminal states it holds no slots.
     """
+    assert "slots" not in values
     now = time.time()
     if to in TERMINAL:
         values.setdefault("end_time", now)
@@ -166,30 +174,51 @@ def transition(
         change = change.where(execs.c.attempt == attempt)
     if connection.execute(change).rowcount != 1:
         return False
+    if to == PENDING or to in TERMINAL:
+        release(connection, exec_id, min(now, values.get("end_time") or now))
     connection.execute(insert(events).values(exec_id=exec_id, time=now, state=to, message=values.get("message")))
     return True
 
 
-def begin_attempt(connection: Connection, exec_id: str, slots: Iterable[str]) -> int:
-    """Count a new attempt of an exec that is not over, on these slots; its number fences all earlier ones."""
+def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> int:
+    """Count a new attempt of an exec that is not over, on these slots; its number fences all earlier ones. What it
+    holds counts for the resource plan with the path `consumer`."""
     active = [state for state in MOVES if state not in TERMINAL]
     change = (
         update(execs)
         .where(execs.c.id == exec_id, execs.c.state.in_(active))
-        .values(attempt=execs.c.attempt + 1, slots=json.dumps(list(slots)))
+        .values(attempt=execs.c.attempt + 1)
         .returning(execs.c.attempt)
     )
-    return int(connection.execute(change).scalar_one())
+    attempt = int(connection.execute(change).scalar_one())
+    hold(connection, exec_id, parts, consumer)
+    return attempt
+
+
+def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> None:
+    """An exec holds exactly these slots from now on; they count for the resource plan with the path `consumer`."""
+    parts = list(parts)
+    ids = json.dumps([part.slot for part in parts])
+    change = update(execs).where(execs.c.id == exec_id).values(slots=ids).returning(execs.c.spec)
+    user = JobSpec.from_json(connection.execute(change).scalar_one()).counts_for
+    holdings.hold(connection, exec_id, user, consumer, parts, time.time())
+
+
+def release(connection: Connection, exec_id: str, when: float | None = None) -> None:
+    """An exec holds no slots since `when` (epoch seconds), by default from now on."""
+    connection.execute(update(execs).where(execs.c.id == exec_id).values(slots=None))
+    holdings.release(connection, exec_id, time.time() if when is None else when)
 
 
 def note(connection: Connection, exec_id: str, **values: Any) -> None:
-    """Set columns that are not the state: `message`, `reason`, `stop_requested`, `deleted`, ..."""
-    assert "state" not in values
+    """Set columns that are neither the state nor the slots: `message`, `reason`, `stop_requested`, `deleted`, ..."""
+    assert not {"state", "slots"} & set(values)
     connection.execute(update(execs).where(execs.c.id == exec_id).values(**values))
 
 
 def remove(connection: Connection, exec_id: str) -> None:
-    """Forget a deleted exec whose files are gone."""
+    """Forget a deleted exec whose files are gone; not what it held."""
+    release(connection, exec_id)
     connection.execute(delete(execs).where(execs.c.id == exec_id))
     connection.execute(delete(events).where(events.c.exec_id == exec_id))
 

@@ -71,3 +71,19 @@ documents = Table(
     Column("name", String(40), primary_key=True),
     Column("text", Text, nullable=False),
 )
+
+#: Who held which slot, and when; see holdings.py. Says all that it says without the row of the exec, which may be gone.
+holdings = Table(
+    "holdings",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("exec_id", String(40), nullable=False),
+    Column("user", String(200), nullable=False),
+    Column("consumer", Text, nullable=False),  # path of the resource plan that it counted for
+    Column("slot", String(100), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("share", Float, nullable=False),  # of the slot
+    Column("since", Float, nullable=False),  # epoch seconds
+    Column("until", Float),  # NULL while it is held
+    Index("holdings_by_until", "until"),
+)

@@ -19,6 +19,7 @@ from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING, SUBMITTED
 from local_backend.runtime import adoption
 from local_backend.runtime.launch import read_attempt, try_lock, write_attempt
 from local_backend.store import execs
+from local_backend.store.holdings import Part
 
 COUNTED = "open('starts', 'a').write('x')\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
@@ -70,7 +71,7 @@ def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) ->
     host.kill()
     job = one.submit(COUNTED)
     one.database.write(lambda c: execs.transition(c, job, PENDING))
-    one.database.write(lambda c: execs.begin_attempt(c, job, ["cpu-0"]))
+    one.database.write(lambda c: execs.begin_attempt(c, job, [Part("cpu-0", "cpu")], "/local/training"))
     write_attempt(one.paths(job), 1)
     host.start()
     one.wait_for_file(job, "starts")

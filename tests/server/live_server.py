@@ -19,15 +19,19 @@ from typing import Any
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.api.app import create_app
+from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
+from local_backend.scheduler.slots import cpu_slots
 from local_backend.server import Server, make_home, make_server, open_database
 from local_backend.settings import Limits, Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.holdings import Part
 from local_backend.submit.accept import discard
 
 TOKEN = "t0ken-of-this-test"
@@ -42,6 +46,7 @@ class QuietSupervisor:
     resized: Resized | Exception | None = None
     asked: list[tuple[str, int | None]] = field(default_factory=list)
     reasons: dict[str, Reason] = field(default_factory=dict)
+    machine: list[Place] = field(default_factory=lambda: [Place(slot) for slot in cpu_slots(2)])
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
         self.asked.append((exec_id, count))
@@ -55,6 +60,9 @@ class QuietSupervisor:
 
     def reason(self, exec_id: str) -> Reason | None:
         return self.reasons.get(exec_id)
+
+    def places(self) -> list[Place]:
+        return self.machine
 
     def status(self) -> dict[str, object]:
         return {"slots": {"total": 2, "held": 0}, "nursery": "idle"}
@@ -158,6 +166,13 @@ class Live:
         for state in states:
             more = values if state == states[-1] else {}
             assert self.database.write(lambda c, s=state, m=more: execs.transition(c, exec_id, s, **m))
+
+    def run_on(self, exec_id: str, *slots: str, consumer: str = "/local/training") -> None:
+        """Have an exec RUNNING that was just submitted, on these slots."""
+        parts = [Part(slot, slot.partition("-")[0]) for slot in slots]
+        self.move(exec_id, PENDING)
+        self.database.write(lambda c: execs.begin_attempt(c, exec_id, parts, consumer))
+        self.move(exec_id, RUNNING)
 
     def forget(self, exec_id: str) -> None:
         """Remove every trace of an exec."""

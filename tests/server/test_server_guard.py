@@ -42,7 +42,7 @@ def route_table(live: Live) -> list[str]:
 def test_the_route_table_is_seen_whole(live: Live) -> None:
     described = live.call("GET", "/openapi.json", base="").json()["paths"]
     assert len(route_table(live)) >= len(described) + 2  # /docs and /openapi.json themselves
-    assert f"{wire.EXECS}/local-1/follow" in route_table(live)
+    assert {f"{wire.EXECS}/local-1/follow", wire.SLOTS_VIEW, wire.HOLDINGS} <= set(route_table(live))
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1]])

@@ -9,9 +9,7 @@ import pytest
 from live_server import Answer, Live
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.scheduler.model import Reason
-from local_backend.store import execs
 
 TREE = "/resplans/resplantree"
 WRITTEN = {"plans": [{"name": "research", "weight": 2, "plans": [{"name": "vision", "max": 3}]}, {"name": "training"}]}
@@ -91,9 +89,7 @@ def test_paths_are_those_of_the_contract() -> None:
 def test_a_waiting_exec_says_why_and_who_has_what_it_lacks(live: Live) -> None:
     words = "--exec-start PyTorch --model-main main.py"
     holder, waiting = live.submitted(f"{words} --msd-priority 6000"), live.submitted(words)
-    live.database.write(lambda c: execs.transition(c, holder, PENDING))
-    live.database.write(lambda c: execs.begin_attempt(c, holder, ["cpu-0", "cpu-1"]))
-    live.database.write(lambda c: execs.transition(c, holder, RUNNING))
+    live.run_on(holder, "cpu-0", "cpu-1")
     live.supervisor.reasons[waiting] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots can be had", 1, 7200.0)
     text = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had; place 1 in the queue, not before 1970-01-01T02:00:00Z"
     told = {"message": text, "reason": "SLOTS", "queuePosition": 1, "expectedStart": "1970-01-01T02:00:00Z"}

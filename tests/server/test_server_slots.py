@@ -80,7 +80,7 @@ def test_an_exec_shows_its_slots_and_what_its_program_says(live: Live) -> None:
         return dict(live.call("GET", f"/execs/{exec_id}").json())
 
     assert "slots" not in shown() and "message" not in shown()
-    live.move(exec_id, states.PENDING, states.RUNNING, slots='["cpu-0", "cpu-3"]')
+    live.run_on(exec_id, "cpu-0", "cpu-3")
     expected = {"slots": 2, "generation": 7, "resizes": 2, "deaths": 1, "message": "parked [2J at step 812"}
     assert expected.items() <= shown().items()
     live.move(exec_id, states.RECOVERING)

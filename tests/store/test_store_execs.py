@@ -15,6 +15,7 @@ from dlicmd.contract import states
 from local_backend.jobspec import JobSpec
 from local_backend.store import execs, tokens
 from local_backend.store.database import Database, wal_is_safe
+from local_backend.store.holdings import Part
 from local_backend.store.states import MOVES
 
 
@@ -108,8 +109,8 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -
 def test_news_of_a_stale_attempt_change_nothing(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.transition(c, exec_id, states.PENDING))
-    assert database.write(lambda c: execs.begin_attempt(c, exec_id, ["cpu-0"])) == 1
-    assert database.write(lambda c: execs.begin_attempt(c, exec_id, ["cpu-1"])) == 2
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [Part("cpu-0", "cpu")], "/local")) == 1
+    assert database.write(lambda c: execs.begin_attempt(c, exec_id, [Part("cpu-1", "cpu")], "/local")) == 2
     assert not database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=1))
     assert database.write(lambda c: execs.transition(c, exec_id, states.RUNNING, attempt=2))
 

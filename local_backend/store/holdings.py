@@ -1,0 +1,118 @@
+"""Who held which slot, and when: the history of `execs.slots`, which also outlives the exec.
+
+A row is an interval; it is open (`until` is NULL) while the slot is held. The rows are written by execs.py, in the
+transaction that changes what an exec holds, so that the two cannot disagree. Each function takes the connection of a
+transaction (see database.py). Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
+
+from local_backend.store.schema import holdings
+
+#: Intervals that ended longer ago than this many seconds are forgotten: more than a year, for yearly accounts.
+KEPT = 400 * 86400.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A slot that is held, or a fraction of one."""
+
+    slot: str
+    kind: str
+    share: float = 1.0
+
+
+def hold(  # noqa: PLR0917
+    connection: Connection, exec_id: str, user: str, consumer: str, parts: Iterable[Part], now: float
+) -> None:
+    """From `now` on an exec holds exactly these parts, and they count for this resource plan (its path)."""
+    shares: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for part in parts:  # several workers may be on one slot
+        shares[part.slot, part.kind] += part.share
+    wanted = {(slot, kind, round(share, 6), user, consumer) for (slot, kind), share in shares.items()}
+    columns = [holdings.c[name] for name in ("slot", "kind", "share", "user", "consumer", "number")]
+    rows = connection.execute(select(*columns).where(_open(exec_id))).all()
+    kept = {tuple(row[:-1]) for row in rows}
+    _close(connection, [row.number for row in rows if tuple(row[:-1]) not in wanted], now)
+    for slot, kind, share, _, _ in sorted(wanted - kept):
+        connection.execute(insert(holdings).values(
+            exec_id=exec_id, user=user, consumer=consumer, slot=slot, kind=kind, share=share, since=now,
+        ))
+
+
+def release(connection: Connection, exec_id: str, when: float) -> None:
+    """An exec holds nothing since `when`."""
+    numbers = connection.execute(select(holdings.c.number).where(_open(exec_id))).scalars().all()
+    _close(connection, numbers, when)
+
+
+def recount(connection: Connection, consumers: Mapping[str, str], now: float) -> None:
+    """From `now` on what execs hold counts for these resource plans: exec id → path."""
+    for exec_id, consumer in consumers.items():
+        rows = connection.execute(select(holdings).where(_open(exec_id), holdings.c.consumer != consumer)).all()
+        _close(connection, [row.number for row in rows], now)
+        for row in rows:
+            again = {**row._mapping, "number": None, "consumer": consumer, "since": max(now, row.since)}
+            connection.execute(insert(holdings).values(again))
+
+
+def holders(connection: Connection) -> list[str]:
+    """Ids of the execs that hold something."""
+    query = select(holdings.c.exec_id).where(holdings.c.until.is_(None)).distinct()
+    return list(connection.execute(query).scalars())
+
+
+def held(connection: Connection, exec_id: str) -> list[str]:
+    """Ids of the slots that an exec holds, in their order."""
+    return list(connection.execute(select(holdings.c.slot).where(_open(exec_id)).order_by(holdings.c.slot)).scalars())
+
+
+def intervals(
+    connection: Connection, begin: float, end: float, kind: str | None, most: int
+) -> list[Mapping[str, Any]]:
+    """The first `most` intervals in which a slot (of this kind) was held at some time between two moments, oldest
+    first, whole as they are in the table."""
+    names = ("exec_id", "user", "consumer", "slot", "kind", "share", "since", "until")
+    query = _within(select(*(holdings.c[name] for name in names)), begin, end, kind)
+    query = query.order_by(holdings.c.since, holdings.c.number).limit(most)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def totals(  # noqa: PLR0917
+    connection: Connection, begin: float, end: float, now: float, kind: str | None, by: str
+) -> list[tuple[str, float]]:
+    """Slot-seconds between two moments, by a column (consumer, user, exec_id or slot), most first. What is still held
+    counts until `now`."""
+    since = func.max(holdings.c.since, begin)
+    until = func.min(func.coalesce(holdings.c.until, now), end)
+    amount = func.sum(holdings.c.share * func.max(0.0, until - since)).label("amount")
+    key = holdings.c[by]
+    query = _within(select(key, amount), begin, end, kind).group_by(key).order_by(amount.desc(), key)
+    return [(str(name), float(seconds)) for name, seconds in connection.execute(query) if seconds > 0]
+
+
+def prune(connection: Connection, now: float) -> int:
+    """Forget what ended too long ago; how many intervals those were."""
+    return connection.execute(delete(holdings).where(holdings.c.until < now - KEPT)).rowcount
+
+
+def _open(exec_id: str) -> Any:
+    return holdings.c.until.is_(None) & (holdings.c.exec_id == exec_id)
+
+
+def _close(connection: Connection, numbers: Iterable[int], when: float) -> None:
+    """The clock of a machine may be set back: no interval ends before it began."""
+    change = update(holdings).where(holdings.c.number.in_(list(numbers)))
+    connection.execute(change.values(until=func.max(when, holdings.c.since)))
+
+
+def _within(query: Select[Any], begin: float, end: float, kind: str | None) -> Select[Any]:
+    query = query.where(holdings.c.since < end, or_(holdings.c.until.is_(None), holdings.c.until > begin))
+    return query if kind is None else query.where(holdings.c.kind == kind)

@@ -1,0 +1,159 @@
+"""Who had which slots, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from live_server import Live, settings_for
+
+from dlicmd.contract.states import ERROR, FINISHED
+from local_backend.store import holdings
+from local_backend.store.holdings import Part
+
+PATH = "/scheduler/holdings"
+TRAINING, NIGHT = "/local/training", "/local/night"
+#: 2026-01-01T00:00:00Z
+NOON = 1767225600.0
+
+
+def fill(live: Live) -> None:
+    """Ten minutes of ann on two GPUs and five of bob on one core, once upon a time."""
+    lives = [
+        ("local-1", "ann", TRAINING, [Part("gpu-0", "gpu"), Part("gpu-1", "gpu")], 0.0, 600.0),
+        ("local-2", "bob", NIGHT, [Part("cpu-0", "cpu")], 300.0, 600.0),
+    ]
+    for exec_id, user, consumer, parts, begin, end in lives:
+        live.database.write(lambda c, a=(exec_id, user, consumer, parts, NOON + begin): holdings.hold(c, *a))
+        live.database.write(lambda c, a=(exec_id, NOON + end): holdings.release(c, *a))
+
+
+def ask(live: Live, **query: object) -> Any:
+    words = "&".join(f"{name.rstrip('_')}={quote(str(value))}" for name, value in query.items())
+    answer = live.call("GET", f"{PATH}?{words}")
+    assert answer.status == 200, answer.text
+    return answer.json()
+
+
+def test_a_share_is_proved_by_consumer_user_exec_and_slot(live: Live) -> None:
+    fill(live)
+    found = ask(live, from_=NOON, to=NOON + 600)
+    assert found == {
+        "from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:10:00Z", "by": "consumer", "slotSeconds": 1500.0,
+        "rows": [
+            {"key": TRAINING, "slotSeconds": 1200.0, "share": 0.8}, {"key": NIGHT, "slotSeconds": 300.0, "share": 0.2},
+        ],
+    }
+    for by, keys in (
+        ("user", ["ann", "bob"]), ("exec", ["local-1", "local-2"]), ("slot", ["gpu-0", "gpu-1", "cpu-0"]),
+    ):
+        assert [row["key"] for row in ask(live, from_=NOON, to=NOON + 600, by=by)["rows"]] == keys
+    gpus = ask(live, from_=NOON, to=NOON + 600, by="user", kind="gpu")
+    assert gpus["rows"] == [{"key": "ann", "slotSeconds": 1200.0, "share": 1.0}] and gpus["slotSeconds"] == 1200.0
+
+
+@pytest.mark.parametrize(("begin", "end"), [
+    ("2026-01-01T00:05:00Z", "2026-01-01T00:06:00Z"), ("2026-01-01T01:05:00+01:00", "2026-01-01 00:06:00"),
+    (str(NOON + 300), "2026-01-01T00:06:00.000+00:00"), (int(NOON + 300), NOON + 360),
+])
+def test_times_are_iso_or_epoch_and_intervals_are_clipped(live: Live, begin: object, end: object) -> None:
+    fill(live)
+    assert ask(live, from_=begin, to=end)["slotSeconds"] == 180.0
+
+
+def test_a_plus_sign_that_nobody_escaped_is_understood(live: Live) -> None:
+    fill(live)
+    found = live.call("GET", f"{PATH}?from=2026-01-01T01:05:00+01:00&to=2026-01-01T01:06:00+01:00").json()
+    assert (found["from"], found["slotSeconds"]) == ("2026-01-01T00:05:00Z", 180.0)
+
+
+def test_the_single_holdings(live: Live) -> None:
+    fill(live)
+    exec_id = live.submitted()
+    live.run_on(exec_id, "cpu-0")
+    closed = ask(live, from_=NOON + 300, to=NOON + 360, by="holding")
+    assert closed["by"] == "holding" and closed["slotSeconds"] == 180.0
+    assert closed["rows"][2] == {
+        "execId": "local-2", "user": "bob", "consumer": NIGHT, "slot": "cpu-0", "kind": "cpu", "share": 1.0,
+        "from": "2026-01-01T00:05:00Z", "to": "2026-01-01T00:10:00Z",
+    }
+    (held,) = ask(live, by="holding")["rows"]
+    assert (held["execId"], held["user"], "to" in held) == (exec_id, "alice", False)
+
+
+def test_what_is_still_held_counts_until_now_and_what_was_deleted_stays(live: Live) -> None:
+    exec_id = live.submitted()
+    began = time.time()
+    live.run_on(exec_id, "cpu-0", "cpu-1")
+    found = ask(live, to=began + 3600)
+    assert [row["key"] for row in found["rows"]] == [TRAINING]
+    assert 0 <= found["slotSeconds"] <= 2 * (time.time() - began) + 0.01, "no future counts"
+    live.move(exec_id, FINISHED)
+    live.forget(exec_id)
+    after = [ask(live, by="exec", to=began + 3600) for _ in range(2)]
+    assert after[0]["slotSeconds"] == after[1]["slotSeconds"] and after[0]["rows"][0]["key"] == exec_id
+
+
+def test_an_exec_that_ended_before_anybody_looked_is_counted_to_its_end(live: Live) -> None:
+    exec_id = live.submitted()
+    began = time.time()
+    live.run_on(exec_id, "cpu-0")
+    live.move(exec_id, ERROR, end_time=began - 5)
+    assert ask(live, by="exec")["rows"] == []
+
+
+def test_a_change_of_the_plans_counts_from_then_on(live: Live) -> None:
+    exec_id = live.submitted("--exec-start PyTorch --model-main main.py --consumer night")
+    live.run_on(exec_id, "cpu-0")
+    document = json.dumps({"plans": [{"name": "training"}, {"name": "night"}]}).encode()
+    assert live.call("PUT", "/resplans/resplantree", document, {"Content-Type": "application/json"}).status == 200
+    first, second = ask(live, by="holding")["rows"]
+    assert (first["consumer"], second["consumer"]) == (TRAINING, NIGHT)
+    assert "to" in first and "to" not in second
+
+
+def test_nothing_was_held(live: Live) -> None:
+    found = ask(live)
+    assert (found["slotSeconds"], found["rows"], found["by"]) == (0, [], "consumer")
+
+
+@pytest.mark.parametrize(("query", "sentence"), [
+    ("from=x", "from: 'x' is neither an ISO-8601 time nor epoch seconds"),
+    ("to=2026-13-01", "to: '2026-13-01' is neither an ISO-8601 time nor epoch seconds"),
+    ("from=", "from: '' is neither an ISO-8601 time nor epoch seconds"),
+    ("from=nan", "from: 'nan' is neither an ISO-8601 time nor epoch seconds"),
+    ("from=-5", "from: '-5' is neither an ISO-8601 time nor epoch seconds"),
+    ("from=%EF%BC%91", "from: '１' is neither an ISO-8601 time nor epoch seconds"),
+    ("to=99999999999999999999", "to: '99999999999999999999' is not between 1970 and 9999"),
+    ("to=1969-12-31T00:00:00Z", "to: '1969-12-31T00:00:00Z' is not between 1970 and 9999"),
+    ("from=0001-01-01T00:00:00%2B14:00", "from: '0001-01-01T00:00:00+14:00' is not between 1970 and 9999"),
+    ("from=200&to=100", "from: 1970-01-01T00:03:20Z is after to, 1970-01-01T00:01:40Z"),
+    ("by=plan", "by: 'plan' is none of consumer, user, exec, slot and holding"),
+    ("kind=tpu", "kind: 'tpu' is neither gpu nor cpu"),
+])
+def test_what_is_wrong_is_a_sentence(shared: Live, query: str, sentence: str) -> None:
+    answer = shared.call("GET", f"{PATH}?{query}")
+    assert (answer.status, answer.text) == (400, f"Error 400: {sentence}.\n")
+
+
+def test_a_list_that_is_too_long_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(live)
+    monkeypatch.setattr("local_backend.api.holdings._MOST", 2)
+    answer = live.call("GET", f"{PATH}?from=0&by=holding")
+    assert answer.text == "Error 400: There are more than 2 intervals in that time; ask for a shorter one.\n"
+
+
+def test_a_server_that_starts_forgets_what_is_too_old(tmp_path) -> None:
+    live = Live(settings_for(tmp_path / "home"))
+    limit = time.time() - holdings.KEPT
+    for exec_id, end in (("local-1", limit - 3600), ("local-2", limit + 3600)):
+        held = (exec_id, "ann", TRAINING, [Part("cpu-0", "cpu")], end - 9)
+        live.database.write(lambda c, a=held: holdings.hold(c, *a))
+        live.database.write(lambda c, a=(exec_id, end): holdings.release(c, *a))
+    live.close()
+    live = Live(settings_for(tmp_path / "home"))
+    assert [row["execId"] for row in ask(live, from_=0, by="holding")["rows"]] == ["local-2"]
+    live.close()
