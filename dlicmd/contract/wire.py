@@ -16,6 +16,8 @@ APPLICATIONS = BASE + "/scheduler/applications"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 PLAN_TREE = BASE + "/resplans/resplantree"
 PLAN = BASE + "/resplans/resplan"
+SLOTS_VIEW = BASE + "/scheduler/slots"
+HOLDINGS = BASE + "/scheduler/holdings"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -26,6 +28,16 @@ def exec_path(exec_id: str, action: str = "") -> str:
 def task_log_path(app_id: str, task: str, log: str) -> str:
     """Path of a scheduler log: `task` is `driver` or `executor/<n>` (1-based), `log` stdout, stderr or launcherlog."""
     return f"{APPLICATIONS}/{quote(app_id, safe='')}/{task}/logs/{log}"
+
+
+def application_path(app_id: str) -> str:
+    """Path of one application of the scheduler's engine."""
+    return f"{ENGINE_APPLICATIONS}/{quote(app_id, safe='')}"
+
+
+def application_stop_path(app_id: str) -> str:
+    """Where an application is stopped."""
+    return f"{APPLICATIONS}/{quote(app_id, safe='')}/stop"
 
 
 def plan_path(name: str) -> str:
@@ -45,6 +57,10 @@ EXT_FOLLOW = "follow"
 EXT_SLOTS = "slots"
 #: GET /execs/{id}/why says what a waiting exec lacks, who has it, and what can be done.
 EXT_WHY = "why"
+#: GET /scheduler/slots shows the slots, who holds them, who trains and who waits, in one go.
+EXT_SLOT_VIEW = "slot-view"
+#: GET /scheduler/holdings sums up who had which slots for how long, `by` consumer, user, exec or slot.
+EXT_HOLDINGS = "holdings"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
@@ -129,6 +145,31 @@ TEXT = "text"
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
 HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
+
+#: Value of `sort` of GET /scheduler/engine/applications.
+NEWEST_FIRST = "-submit_time"
+
+# Keys of GET /scheduler/slots, beside those of an exec: `slots` is a list there, of {id, kind, profile, state, reason,
+# utilisation, holders}, and its holders are {id, user, consumer, share}
+KIND = "kind"  # gpu or cpu
+PROFILE = "profile"  # of a part of a GPU; "" for a whole one
+UTILISATION = "utilisation"  # 0 to 1, absent when unknown
+USER = "user"
+CONSUMER = "consumer"
+SHARE = "share"  # 0 to 1
+QUEUE = "queue"  # list of the execs that wait
+RUNNING = "running"  # list of the execs that run
+
+# Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
+FROM = "from"
+TO = "to"
+BY = "by"
+ROWS = "rows"
+KEY = "key"
+SLOT_SECONDS = "slotSeconds"
+SLOT = "slot"
+EXEC_ID = "execId"
+HOLDING = "holding"
 
 #: Of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
 DIGEST_HEADER = "Repr-Digest"
