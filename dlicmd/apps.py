@@ -30,13 +30,13 @@ _AMOUNTS = ("cpu", "gpu", "mem")
 def active(client: Client, start: int = 0, length: int = MOST_APPLICATIONS) -> list[dict[str, Any]]:
     """The applications that wait or run, oldest first; `start` and `length` count from the newest."""
     found = client.engine_applications(application.ACTIVE_STATES, start, length)
-    return [app for app in reversed(found) if application.is_active(app)]
+    return sorted(filter(application.is_active, found), key=_age)
 
 
 def ended(client: Client, start: int = 0, length: int = MOST_APPLICATIONS) -> list[dict[str, Any]]:
     """The applications that have ended, oldest first; `start` and `length` count from the newest."""
     found = client.engine_applications(application.ENDED_STATES, start, length)
-    return [app for app in reversed(found) if not application.is_active(app)]
+    return sorted((app for app in found if not application.is_active(app)), key=_age)
 
 
 def show_applications(
@@ -148,7 +148,7 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
         return
     emit(f"From {full(first)} To {full(last)}")
     show_rows(rows, output, ("tag", "type", *(f"{when}_{name}" for when in ("curr", "hist") for name in _AMOUNTS),
-                             *application.BUCKETS), lambda row, column: scalar(row.get(column)))
+                             *application.BUCKETS), _summary_cell)
 
 
 def _summary(tag: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -159,9 +159,20 @@ def _summary(tag: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]
         elif not application.is_active(app):
             before += application.requested(app)
     buckets = [application.bucket(app) for app in found]
-    sums = {f"{when}_{name}": amount(name, total) for when, total in (("curr", now), ("hist", before))
+    sums = {f"{when}_{name}": getattr(total, name) for when, total in (("curr", now), ("hist", before))
             for name in _AMOUNTS}
     return {"tag": tag, "type": kind, **sums, **{name: buckets.count(name) for name in application.BUCKETS}}
+
+
+def _age(app: Mapping[str, Any]) -> tuple[float, int, str]:
+    """By what the oldest comes first; within a second, as scripts submit, the number in the id tells."""
+    name = application.identity(app)
+    return epoch(application.submitted(app)) or 0.0, len(name), name
+
+
+def _summary_cell(row: Mapping[str, Any], column: str) -> str:
+    name = column.partition("_")[2]
+    return amount(name, Resources(**{name: row[column]})) if name in _AMOUNTS else scalar(row.get(column))
 
 
 def _in_hand(app: Mapping[str, Any], first: float) -> bool:

@@ -209,7 +209,10 @@ class Client:
         answer = self._send("PUT", wire.application_stop_path(_checked_id(app_id)), {"Content-Length": "0"})
         if answer.status in _UNKNOWN:
             answer.hold()
-            self.application(app_id)
+            try:
+                self.application(app_id)
+            except NoSuchApplication:
+                raise NoSuchApplication(app_id, answer.status) from None
         return _checked(answer, f"to stop {app_id}")
 
     def applications(self, app_id: str) -> list[dict[str, Any]]:

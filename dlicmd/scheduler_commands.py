@@ -103,7 +103,7 @@ def _top(session: Session) -> int:
 def _need(session: Session, extension: str, lack: str) -> None:
     """Raises DlicmdError on a server without an extension."""
     if extension not in session.client.extensions():
-        raise DlicmdError(f"this server {lack} (it has no extension '{extension}', as the local backend has)")
+        raise DlicmdError(f"this server {lack} (it lacks the extension '{extension}')")
 
 
 def _rp_get_all(session: Session) -> int:
