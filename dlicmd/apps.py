@@ -1,4 +1,4 @@
-"""What is shown of applications, as the scheduler calls jobs: tables, a summary of the last hours, and waiting."""
+"""What is shown of applications, as the scheduler calls jobs: tables, and the last hours; and stopping them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dlicmd.contract import application, states, wire
 from dlicmd.contract.application import Resources
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import ServerError
-from dlicmd.follow import Clock, is_over, patiently
 from dlicmd.render import MISSING, Output, emit, emit_value, scalar, show_rows
 from dlicmd.times import epoch, full, short, since
 
@@ -21,8 +20,6 @@ COLUMNS = ("id", "consumer", "submit_user", "name", "pri", "type", "state", "num
            "start_time", "age")
 HISTORY = (*COLUMNS[:-1], "duration")
 NODES = "nodes"
-#: Seconds between two questions about an application that is waited for: first, and at most.
-POLL_FIRST, POLL_LAST = 0.5, 10.0
 _HOURS = 2
 _AMOUNTS = ("cpu", "gpu", "mem")
 
@@ -99,22 +96,6 @@ def amount(name: str, found: Resources) -> str:
     if name != "mem" or not value:
         return f"{value:g}"
     return f"{value / 1024:.4g}G" if value >= 1024 else f"{value:.4g}M"
-
-
-def wait(client: Client, app_id: str, clock: Clock, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Wait until an application has ended; returns it. Every time that it is asked for, a line is told.
-
-    Raises WaitTimeout, NoSuchApplication, Unreachable; a server that goes away later is waited for.
-    """
-    found = client.application(app_id)
-    pause = POLL_FIRST
-    while True:
-        tell("    ".join((inert(app_id), *(inert(cell(found, column)) for column in ("state", "age")))))
-        if is_over(found):
-            return found
-        clock.sleep(pause)
-        pause = min(POLL_LAST, pause * 2)
-        found = patiently(clock, lambda: client.application(app_id))
 
 
 def stop(client: Client, ids: Iterable[str]) -> int:

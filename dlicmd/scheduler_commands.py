@@ -46,12 +46,12 @@ def _app_get(session: Session) -> int:
 
 
 def _app_wait(session: Session) -> int:
-    from dlicmd import apps, follow
+    from dlicmd import app_wait, follow
     from dlicmd.console import aside
 
     app_id, output = session.operand, session.output
     clock = follow.Clock(app_id, session.line.number("--wait-timeout"), "--app-wait")
-    found = apps.wait(session.client, app_id, clock, aside if output.is_data else emit)
+    found = app_wait.wait(session.client, app_id, clock, aside if output.is_data else emit)
     if output.is_data:
         emit_value(found, output)
     code = follow.exit_code(found, session.line.flag("--pass-exit-code"))

@@ -19,6 +19,8 @@ from dlicmd.top import BUSY, STATE, Section, headline, sections
 EVERY = 2.0
 _STYLES = {"free": "dim", "used": "green", "leaving": "yellow", "drained": "red"}
 _FIRST_COLUMN = "bold"
+#: Columns that get several lines where the terminal is narrow.
+_LONG = frozenset({STATE, "user", "job", "consumer", "name", "progress", "why"})
 
 
 def watch(client: Client, view: dict[str, Any]) -> None:
@@ -56,7 +58,7 @@ def picture(view: dict[str, Any], trouble: str) -> Group:
 def _table(section: Section) -> Table:
     found = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in section.columns:
-        found.add_column(name, no_wrap=True, overflow="ellipsis")
+        found.add_column(name, no_wrap=name not in _LONG, overflow="fold" if name in _LONG else "ellipsis")
     for row in section.rows:
         found.add_row(*(_cell(name, one_line(row[name]), name == section.columns[0]) for name in section.columns))
     return found

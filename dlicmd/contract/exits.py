@@ -22,7 +22,7 @@ class Exit(IntEnum):
 
 
 MEANING: dict[Exit, str] = {
-    Exit.DONE: "done; with `--wait` or `--follow`: the job ended FINISHED",
+    Exit.DONE: "done; with `--wait`, `--follow` or `--app-wait`: the job ended FINISHED",
     Exit.FAILED: "dlicmd or the server failed; the message says how",
     Exit.USAGE: "the command line is wrong; for a submission, the server may be the one to say so",
     Exit.JOB_ERROR: "the job ended ERROR (its own exit code is in the JSON; `--pass-exit-code` returns that instead)",
