@@ -67,14 +67,19 @@ def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
     state = application.state(job)
     shown = paint(one_line(states.SHORT.get(state, state)), _COLOURS.get(application.bucket(job), "dim"))
     name = one_line(str(job.get(application.FIELDS["name"]) or MISSING))
-    text = f"{one_line(application.identity(job)) or MISSING}  {name}  {shown}"
+    text = "  ".join((one_line(application.identity(job)) or MISSING, name, shown, _workers(job)))
     if application.is_running(job):
         held = application.held(job)
         amounts = [f"{key}={amount(key, held)}" for key in ("gpu", "cpu", "mem") if getattr(held, key)]
-        text += "  ".join(["", f"{application.executors(job)}/{application.workers(job)} workers", *amounts])
-        return text + (f"  on {one_line(nodes_of_it)}" if nodes_of_it else "")
+        return "  ".join((text, *amounts, *([f"on {one_line(nodes_of_it)}"] if nodes_of_it else ())))
     why = job.get(wire.MESSAGE)
-    return f"{text}  0/{application.workers(job)} workers" + (f"  ({one_line(str(why))})" if why else "")
+    return text + (f"  ({one_line(str(why))})" if why else "")
+
+
+def _workers(job: Mapping[str, Any]) -> str:
+    """`2/4 workers`: those that it has of those that it asked for, where the server tells both."""
+    asked, now = application.workers(job), application.executors(job)
+    return ("" if now is None else f"{now}/") + f"{asked} worker" + ("s" if asked != 1 or now is not None else "")
 
 
 def _short(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dlicmd.contract import states, wire
-from dlicmd.contract.reading import items, number, objects, words
+from dlicmd.contract.reading import number, objects, words
 
 ACTIVE_STATES = tuple(sorted(states.ACTIVE))
 ENDED_STATES = tuple(sorted(states.TERMINAL))
@@ -108,9 +108,10 @@ def workers(found: Mapping[str, Any]) -> int:
     return int(number(found.get("task12n_num")) or 1)
 
 
-def executors(found: Mapping[str, Any]) -> int:
-    """Executors that it has now."""
-    return len(items(found.get("task12n")))
+def executors(found: Mapping[str, Any]) -> int | None:
+    """Executors that it has now, or None."""
+    listed = found.get("task12n")
+    return len(listed) if isinstance(listed, list) else None
 
 
 def is_pack(found: Mapping[str, Any]) -> bool:

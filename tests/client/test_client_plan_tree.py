@@ -24,7 +24,7 @@ JOBS = [
     {"id": "j-1", "name": "digits", "state": "RUNNING", "tag": "/cpd/training/alice", "consumer": "/cpd/training",
      "submit_user": "alice", "task12n_num": 4, "task12n": [{}, {}], "used_gpu": 2, "kernels": [{"ip": "10.0.0.1"}]},
     {"id": "j-2", "name": "resnet", "state": "PENDING_CRD_SCHEDULER", "consumer": "/cpd/training",
-     "submit_user": "bob", "message": "lacks 2 slots"},
+     "submit_user": "bob", "message": "lacks 2 slots", "task12n": [], "task12n_num": "3"},
     {"id": "j-3", "name": "direct", "state": "SUBMITTED", "consumer": "/cpd/inference"},
     {"id": "j-4", "name": "astray", "state": "RUNNING", "tag": "/elsewhere", "consumer": "/cpd/training",
      "submit_user": "carol"},
@@ -65,16 +65,16 @@ cpd  weight=1
       j-1  digits  RUNNING  2/4 workers  gpu=2  on node-1
     carol
     bob
-      j-2  resnet  PENDING_PJ  0/1 workers  (lacks 2 slots)
+      j-2  resnet  PENDING_PJ  0/3 workers  (lacks 2 slots)
   inference
-    j-3  direct  SUBMITTED  0/1 workers
+    j-3  direct  SUBMITTED  1 worker
 Unknown
   n/a
-    j-5  nobody  UNKNOWN  0/1 workers
+    j-5  nobody  UNKNOWN  1 worker
   /elsewhere
-    j-4  astray  RUNNING  0/1 workers
+    j-4  astray  RUNNING  1 worker
   dora
-    j-6  n/a  RUNNING  0/1 workers
+    j-6  n/a  RUNNING  1 worker
 """
 
 
