@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,7 +19,16 @@ from urllib.parse import quote, urlencode
 from dlicmd import auth, hints
 from dlicmd.body import Multipart
 from dlicmd.contract import wire
-from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError, SubmissionRefused, UsageProblem
+from dlicmd.contract.reading import objects
+from dlicmd.errors import (
+    Denied,
+    DlicmdError,
+    NoSuchApplication,
+    NoSuchExec,
+    ServerError,
+    SubmissionRefused,
+    UsageProblem,
+)
 from dlicmd.transport import Answer, PlainTransport, Request, Transport
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
@@ -27,6 +37,8 @@ SUBMIT_TIMEOUT = 900.0
 RESULT_TIMEOUT = 300.0
 #: Lines of a scheduler log that are asked for; without a number servers give a few.
 ALL_LINES = 1_000_000
+#: Applications that are asked for at most.
+MOST_APPLICATIONS = 10_000
 JSON, TEXT = "application/json", "text/plain"
 #: How servers answer about an exec that they do not know.
 BAD_REQUEST, NOT_FOUND = 400, 404
@@ -111,10 +123,7 @@ class Client:
 
     def execs(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
-        target = f"{wire.EXECS}/"
-        if query:
-            target += "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]")
-        return _a_list(self._call("GET", target))
+        return _a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
@@ -175,6 +184,37 @@ class Client:
 
     # Scheduler
 
+    def engine_applications(
+        self, states: Sequence[str] = (), start: int = 0, length: int = MOST_APPLICATIONS,
+    ) -> list[dict[str, Any]]:
+        """What the scheduler has in hand, in one of `states` (in any, without), newest first: from number `start` on
+        `length` of them."""
+        query = {"start": start, "length": length, "sort": wire.NEWEST_FIRST} | (
+            {wire.STATE: ",".join(states)} if states else {})
+        return _a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
+
+    def application(self, app_id: str) -> dict[str, Any]:
+        """One application as the scheduler's engine sees it. Raises NoSuchApplication."""
+        answer = self._send("GET", wire.application_path(_checked_id(app_id)))
+        if answer.status in _UNKNOWN:
+            raise NoSuchApplication(app_id, answer.status)
+        found = _checked(answer, f"to show {app_id}").json()
+        one = next(iter(objects(found)), None) if isinstance(found, list) else found
+        if not isinstance(one, dict) or not one:
+            raise NoSuchApplication(app_id)
+        return one
+
+    def stop_application(self, app_id: str) -> Answer:
+        """Ask that an application be stopped; the answer is a success. Raises NoSuchApplication."""
+        answer = self._send("PUT", wire.application_stop_path(_checked_id(app_id)), {"Content-Length": "0"})
+        if answer.status in _UNKNOWN:
+            answer.hold()
+            try:
+                self.application(app_id)
+            except NoSuchApplication:
+                raise NoSuchApplication(app_id, answer.status) from None
+        return _checked(answer, f"to stop {app_id}")
+
     def applications(self, app_id: str) -> list[dict[str, Any]]:
         """The scheduler's detail of an application: a list of none or one."""
         return _a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
@@ -187,6 +227,18 @@ class Client:
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
         """One object of the cluster, such as the `paralleljob` of an application."""
         return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+
+    def kubernetes_objects(self, kind: str) -> dict[str, Any]:
+        """All objects of a type, under `items`."""
+        return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
+
+    def slot_view(self) -> dict[str, Any]:
+        """The slots, who holds them, who trains and who waits (extension `slot-view`)."""
+        return _an_object(self._call("GET", wire.SLOTS_VIEW))
+
+    def holdings(self, query: str | None = None) -> dict[str, Any]:
+        """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
+        return _an_object(self._call("GET", wire.HOLDINGS + _as_given(query)))
 
     def plans(self) -> dict[str, Any]:
         """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
@@ -308,6 +360,18 @@ def explanation(answer: Answer) -> str:
         text = next((value for value in said if isinstance(value, str) and value), text)
     line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
     return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
+
+
+def _as_given(query: str | None) -> str:
+    """A query as its user wrote it, made fit for a URL."""
+    return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""
+
+
+def _checked_id(app_id: str) -> str:
+    """The id, unless it would name another path ("." and ".."). Raises NoSuchApplication."""
+    if not app_id.strip(". ") or not app_id.isprintable():
+        raise NoSuchApplication(app_id)
+    return app_id
 
 
 def _an_object(answer: Answer) -> dict[str, Any]:

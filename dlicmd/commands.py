@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dlicmd import hints
+from dlicmd import hints, scheduler_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
@@ -54,12 +54,12 @@ def _logoff(session: Session) -> int:
         client.use_token(token)
         text = client.logoff().strip()
         if text:
-            emit(text)
+            emit(inert(text))
     return Exit.DONE
 
 
 def _status(session: Session) -> int:
-    emit(session.client.status().rstrip("\n"))
+    emit(inert(session.client.status()).rstrip("\n"))
     return Exit.DONE
 
 
@@ -155,32 +155,6 @@ def _exec_trainresult(session: Session) -> int:
     return Exit.DONE
 
 
-def _rp_get_all(session: Session) -> int:
-    from dlicmd.plans import show_plans
-
-    show_plans(session.client.plans(), session.output)
-    return Exit.DONE
-
-
-def _rp_get(session: Session) -> int:
-    emit_value(session.client.plan(session.operand), session.output)
-    return Exit.DONE
-
-
-def _rp_apply(session: Session) -> int:
-    from dlicmd.plans import read_plans, show_plans
-
-    show_plans(session.client.replace_plans(read_plans(session.operand)), session.output)
-    return Exit.DONE
-
-
-def _rp_delete(session: Session) -> int:
-    text = session.client.delete_plan(session.operand).strip()
-    if text:
-        emit(text)
-    return Exit.DONE
-
-
 def _exec_start(session: Session) -> int:
     from dlicmd.submit import submit
 
@@ -262,10 +236,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-trainoutlogs": _train_logs("outlog"),
     "--exec-trainerrlogs": _train_logs("errlog"),
     "--exec-trainresult": _exec_trainresult,
-    "--rp-get-all": _rp_get_all,
-    "--rp-get": _rp_get,
-    "--rp-apply": _rp_apply,
-    "--rp-delete": _rp_delete,
+    **scheduler_commands.COMMANDS,
     "--demo": _demo,
     "--follow": _watch_command,
     "--wait": _watch_command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 
@@ -14,6 +15,8 @@ _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u
 _ESCAPE = (
     r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
 )
+#: Style → SGR parameters of a terminal.
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def set_level(level: str) -> None:
@@ -52,9 +55,23 @@ def aside(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def paint(text: str, style: str) -> str:
+    """`text` in one of the styles bold, dim, red, green, yellow, cyan, where people see that; `text` elsewhere.
+
+    That is on a terminal, unless it is a dumb one or NO_COLOR is set. `text` is inert already.
+    """
+    seen = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if seen and text else text
+
+
 def _say(level: str, text: str) -> None:
     if LEVELS.index(level) >= LEVELS.index(_level):
         aside(inert(text).replace("\n", " "))
+
+
+def one_line(text: str) -> str:
+    """`text` as `inert` leaves it, in one line."""
+    return inert(text).replace("\n", " ").replace("\t", " ")
 
 
 def inert(text: str) -> str:

@@ -7,7 +7,8 @@ DlicmdError
 ├── ServerError            the server answered with an error
 │   ├── Denied             not logged on, or not allowed
 │   ├── SubmissionRefused  the server finds the submission wrong
-│   └── NoSuchExec         no exec with this id
+│   ├── NoSuchExec         no exec with this id
+│   └── NoSuchApplication  no application with this id
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
 │   ├── ConnectionLost     it may have been sent
@@ -73,6 +74,16 @@ class NoSuchExec(ServerError):
 
     def __init__(self, exec_id: str, status: int = 404) -> None:
         super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists yours", status)
+
+
+class NoSuchApplication(ServerError):
+    """The scheduler knows no application with this id."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self, app_id: str, status: int = 404) -> None:
+        listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
+        super().__init__(f"there is no application '{app_id}'; {listed}", status)
 
 
 class Unreachable(DlicmdError):

@@ -9,7 +9,7 @@ from dlicmd.client import Client
 from dlicmd.console import debug, inert
 from dlicmd.contract import paralleljob, states, wire
 from dlicmd.errors import Denied, ServerError
-from dlicmd.render import Output, emit, emit_value, scalar, show_columns
+from dlicmd.render import Output, emit, emit_value, scalar, show_rows
 from dlicmd.times import short, since
 
 COLUMNS = ("id", "submit_user", "name", "framework", "type", "state", "num", "submit_time", "age")
@@ -18,12 +18,7 @@ _TYPES = {"True": "ELASTIC", "False": "PARALLEL"}
 
 def show_execs(found: list[dict[str, Any]], output: Output) -> None:
     """Print a list of execs."""
-    if output.is_data:
-        emit_value(found, output)
-    elif not found:
-        emit("No result found")
-    else:
-        show_columns(found, output.columns or COLUMNS, cell, asked_for=bool(output.columns))
+    show_rows(found, output, COLUMNS, cell)
 
 
 def show_exec(client: Client, exec_id: str, output: Output) -> None:

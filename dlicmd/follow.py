@@ -43,10 +43,10 @@ class News:
 
 
 class Clock:
-    """Until when to wait. Raises WaitTimeout when that is over."""
+    """Until when to wait. Raises WaitTimeout when that is over, and names the command to come back with."""
 
-    def __init__(self, exec_id: str, seconds: int | None) -> None:
-        self._exec_id, self._seconds = exec_id, seconds
+    def __init__(self, exec_id: str, seconds: int | None, again: str = "--follow") -> None:
+        self._exec_id, self._seconds, self._again = exec_id, seconds, again
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self, most: float) -> float:
@@ -57,7 +57,7 @@ class Clock:
         if left <= 0:
             raise WaitTimeout(
                 f"{self._exec_id} has not ended within {self._seconds} s and goes on; "
-                f"come back with: {hints.command('--follow', self._exec_id)}"
+                f"come back with: {hints.command(self._again, self._exec_id)}"
             )
         return min(most, left)
 
@@ -120,7 +120,7 @@ def _long_poll(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
     """News from a server with the follow call; ends when the exec has ended and all its output was delivered."""
     cursor = ""
     while True:
-        answer = _patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(LONG_POLL))))  # noqa: B023
+        answer = patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(LONG_POLL))))  # noqa: B023
         found, lines = answer.get(wire.EXEC), answer.get(wire.LINES)
         if not isinstance(found, dict) or not isinstance(lines, list):
             raise ServerError("the server's answer to the follow call is not one", 200)
@@ -141,10 +141,10 @@ def _poll(client: Client, exec_id: str, clock: Clock, with_output: bool) -> Iter
     pause = POLL_FIRST
     seen = ""
     while True:
-        found = _patiently(clock, lambda: client.exec(exec_id))
+        found = patiently(clock, lambda: client.exec(exec_id))
         lines: list[Line] = []
         if with_output:
-            text = _patiently(clock, lambda: _log(client, exec_id))
+            text = patiently(clock, lambda: _log(client, exec_id))
             if not is_over(found):
                 text = text[: text.rfind("\n") + 1]
             lines = [Line(line) for line in added_lines(seen, text)]
@@ -180,7 +180,7 @@ def added_lines(before: str, after: str) -> list[str]:
     return added
 
 
-def _patiently(clock: Clock, call: Callable[[], T]) -> T:
+def patiently(clock: Clock, call: Callable[[], T]) -> T:
     """`call()`, again and again while the server cannot be reached, as when it is restarted."""
     end = time.monotonic() + PATIENCE
     pause = 0.5

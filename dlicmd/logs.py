@@ -8,7 +8,7 @@ from typing import Any
 from dlicmd.client import Client
 from dlicmd.console import error, info
 from dlicmd.contract.exits import Exit
-from dlicmd.errors import DlicmdError, ServerError
+from dlicmd.errors import DlicmdError, NoSuchApplication, ServerError
 from dlicmd.execs import application_id
 from dlicmd.render import emit, emit_chunks
 
@@ -22,9 +22,14 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
     app_id = application_id(found)
     if app_id is None:
         raise DlicmdError(f"{exec_id} has no application yet, so no logs; try again in a moment")
+    return show_application_logs(client, app_id, log)
+
+
+def show_application_logs(client: Client, app_id: str, log: str) -> int:
+    """The same of an application. Raises NoSuchApplication."""
     applications = client.applications(app_id)
     if not applications:
-        raise DlicmdError(f"the scheduler does not know the application {app_id}")
+        raise NoSuchApplication(app_id)
     processes = tasks(applications[0])
     if (first := _first_executor(processes)) > 1:
         info(f"executors before {first} are not shown")

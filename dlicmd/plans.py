@@ -1,17 +1,19 @@
-"""Resource plans: read from a YAML file, shown as a tree."""
+"""Resource plans: read from a YAML file, shown as a tree with the jobs that count for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dlicmd.console import inert
-from dlicmd.errors import UsageProblem
+from dlicmd.apps import active
+from dlicmd.client import Client
+from dlicmd.cluster import node_finder, pods
+from dlicmd.console import warn
+from dlicmd.contract import application
+from dlicmd.errors import Denied, ServerError, UsageProblem
+from dlicmd.plan_tree import drawn
 from dlicmd.render import Output, emit, emit_value
 
-#: Keys of a node that are not limits.
-_STRUCTURE = frozenset({"id", "pid", "childTreeDto"})
 _LARGEST = 1 << 20
 
 
@@ -35,21 +37,30 @@ def read_plans(name: str) -> Any:
 
 
 def show_plans(tree: dict[str, Any], output: Output) -> None:
-    """Print the tree."""
+    """Print the tree without jobs."""
     if output.is_data:
         emit_value(tree, output)
     else:
-        emit(inert("\n".join(_lines(tree))))
+        emit("\n".join(drawn(tree)))
 
 
-def _lines(node: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    limits = [f"{key}={_short(value)}" for key, value in node.items() if key not in _STRUCTURE]
-    yield indent + "  ".join([str(node.get("id", "")), *limits])
-    children = node.get("childTreeDto")
-    for child in children if isinstance(children, list) else ():
-        if isinstance(child, Mapping):
-            yield from _lines(child, indent + "  ")
+def show_plans_with_jobs(client: Client, output: Output) -> None:
+    """Print the tree with the jobs that wait or run; as data, the tree as the server gives it."""
+    tree = client.plans()
+    if output.is_data:
+        emit_value(tree, output)
+        return
+    jobs = _jobs(client)
+    nodes = node_finder(pods(client) if any(application.addresses(job) for job in jobs) else ())
+    emit("\n".join(drawn(tree, jobs, nodes)))
 
 
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _jobs(client: Client) -> list[dict[str, Any]]:
+    """The jobs; without them, and with a word about it, where only they cannot be had."""
+    try:
+        return active(client)
+    except Denied:
+        raise
+    except ServerError as problem:
+        warn(f"the jobs are not shown: {problem}")
+        return []

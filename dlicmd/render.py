@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dlicmd.console import inert, info
+from dlicmd.console import inert, info, one_line
 from dlicmd.errors import UsageProblem
 
 _CUSTOM = "custom-columns="
@@ -76,11 +76,24 @@ def emit_chunks(chunks: Iterable[bytes]) -> None:
 
 def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     """Rows in aligned columns under their names; every cell is one line and harmless to a terminal."""
-    lines = [list(columns), *([_cell(row.get(name, MISSING)) for name in columns] for row in rows)]
+    lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def show_rows(
+    items: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str],
+    cell: Callable[[Mapping[str, Any], str], str],
+) -> None:
+    """Print a list of items as `output` asks for: as they are, or in a table of `columns` or of those asked for."""
+    if output.is_data:
+        emit_value(items, output)
+    elif not items:
+        emit("No result found")
+    else:
+        show_columns(items, output.columns or columns, cell, asked_for=bool(output.columns))
 
 
 def show_columns(
@@ -93,10 +106,6 @@ def show_columns(
     unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
     if unknown:
         info(f"nothing here has the column {', '.join(unknown)}")
-
-
-def _cell(text: str) -> str:
-    return inert(text).replace("\n", " ").replace("\t", " ")
 
 
 def scalar(value: Any) -> str:

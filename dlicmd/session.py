@@ -30,6 +30,11 @@ class Session:
         return self.line.operand or ""
 
     @property
+    def operands(self) -> list[str]:
+        """All values of the command."""
+        return self.line.operands
+
+    @property
     def client(self) -> Client:
         """The client for the server that the command line names, with its token; for the local backend without one."""
         if self._client is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
+#: Epoch seconds from which on a time cannot be written.
+_YEAR_10000 = 253_402_300_800
+
 
 def epoch(text: Any) -> float | None:
     """Seconds since 1970 of an ISO time (UTC when it names no offset) or of a number; None for anything else."""
     from datetime import datetime, timezone
 
     if isinstance(text, int | float) and not isinstance(text, bool):
-        return float(text)
+        return float(text) if 0 <= text < _YEAR_10000 else None
     if not isinstance(text, str):
         return None
     head, dot, fraction = text.strip().replace("Z", "+00:00").partition(".")
@@ -39,6 +42,11 @@ def duration(seconds: float) -> str:
             rest = whole % size // part
             return f"{whole // size}{unit}" + (f"{rest}{smaller}" if rest else "")
     return f"{whole}s"
+
+
+def full(seconds: float) -> str:
+    """A moment of epoch seconds, in UTC: `2023-10-27 16:27:29`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
 def short(text: Any) -> str:

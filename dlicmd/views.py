@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 from dlicmd import hints
 from dlicmd.console import aside, inert
 from dlicmd.contract import states, wire
+from dlicmd.contract.reading import number
 from dlicmd.times import duration, since
 
 #: Seconds between two progress lines on a screen that only scrolls.
@@ -187,5 +188,4 @@ def _count(found: dict[str, Any], name: str, key: str, total_key: str, rank: int
 
 
 def _number(found: dict[str, Any], key: str) -> float | None:
-    value = found.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number(found.get(key))

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Kind, Option, Travel
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel
 from dlicmd.contract.sizes import parse_size
 
 #: Commands whose unknown words are the program's; for the others an unknown word is a mistake.
@@ -21,6 +21,8 @@ _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
 #: business of the program. What else the client keeps to itself no server knows: there such words are the program's.
 _SLIPPED = frozenset({"--rest-host", "--rest-port", "--username", "--password", "--jwt-token", "--query-args"})
 MAX_NUMBER = 10**9
+#: Fewest and most operands.
+_OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
 
 
 class ArgvError(ValueError):
@@ -33,12 +35,13 @@ class CommandLine:
     `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int or float
     for numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not
     ours, then those after it; `after_dashes` are the latter alone, None when there was no `--`.
-    `sent` are the words that travel to the server in `args`.
+    `operands` are the words that the command takes, `operand` is the first of them. `sent` are the words that travel to
+    the server in `args`.
     """
 
     def __init__(self, command: str | None = None, operand: str | None = None) -> None:
         self.command = command
-        self.operand = operand
+        self.operands = [] if operand is None else [operand]
         self.values: dict[str, object] = {}
         self.program: list[str] = []
         self.after_dashes: list[str] | None = None
@@ -46,6 +49,11 @@ class CommandLine:
 
     def __repr__(self) -> str:
         return f"CommandLine({vars(self)})"
+
+    @property
+    def operand(self) -> str | None:
+        """The first operand of the command, or None."""
+        return self.operands[0] if self.operands else None
 
     def text(self, name: str) -> str | None:
         """Value of a text option, or None."""
@@ -107,25 +115,35 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
         return 1
     following = words[at + 1] if at + 1 < len(words) else None
     if option.name in _FLAG_COMMANDS and line.command is None and not equals and _is_operand(following):
-        line.command, line.operand = option.name, following
+        line.command, line.operands = option.name, words[at + 1 : at + 2]
         return 2
-    if option.kind is Kind.FLAG:
-        if equals:
-            raise ArgvError(f"{name} takes no value")
-        value, used = None, 1
-    elif equals:
-        value, used = glued, 1
-    else:
-        if following is None or following in BY_NAME:
-            raise ArgvError(f"{name} needs a value: {name} {option.metavar or 'VALUE'}")
-        value, used = following, 2
+    taken = _values(option, name, [glued] if equals else [], words, at + 1)
+    used = len(taken) + (0 if equals else 1)
     if option.name in COMMAND_NAMES:
-        _set_command(line, option.name, value)
+        _set_command(line, option, taken)
     else:
-        _set_value(line, option, value)
+        _set_value(line, option, taken[0] if taken else None)
     if option.travel is Travel.ARGS and (option.name not in COMMAND_NAMES or option.name == "--exec-start"):
         line.sent.extend(words[at : at + used])
     return used
+
+
+def _values(option: Option, name: str, given: list[str], words: list[str], at: int) -> list[str]:
+    """What an option or command takes: `given` by its own word, and what it may have of the words from `at` on."""
+    if option.kind is Kind.FLAG:
+        if given:
+            raise ArgvError(f"{name} takes no value")
+        return []
+    least, most = _OPERANDS[option.arity]
+    taken = list(given)
+    for word in words[at : at + most - len(given)]:
+        if word in BY_NAME or (len(taken) >= min(least, 1) and not _is_operand(word)):
+            break
+        taken.append(word)
+    if len(taken) < least:
+        count = "a value" if least == 1 else "two values"
+        raise ArgvError(f"{name} needs {count}: {name} {option.metavar or 'VALUE'}")
+    return taken
 
 
 def _is_the_programs(option: Option, line: CommandLine, sent: bool) -> bool:
@@ -139,7 +157,8 @@ def _is_operand(word: str | None) -> bool:
     return word is not None and not word.startswith("-")
 
 
-def _set_command(line: CommandLine, name: str, operand: str | None) -> None:
+def _set_command(line: CommandLine, option: Option, operands: list[str]) -> None:
+    name = option.name
     if name == "--help":
         line.command = name
         return
@@ -147,9 +166,11 @@ def _set_command(line: CommandLine, name: str, operand: str | None) -> None:
         return
     if line.command is not None:
         raise ArgvError(f"one command at a time: {line.command} and {name} were both given")
-    if operand is not None and not operand.strip():
-        raise ArgvError(f"{name} needs a value, not an empty word")
-    line.command, line.operand = name, operand
+    for operand in operands:
+        if not operand.strip():
+            raise ArgvError(f"{name} needs a value, not an empty word")
+        _convert(option, operand)
+    line.command, line.operands = name, operands
 
 
 def _set_value(line: CommandLine, option: Option, text: str | None) -> None:

@@ -29,6 +29,15 @@ class Travel(Enum):
     DATA = "in the data part"
 
 
+class Arity(Enum):
+    """How many operands a command with a metavar takes."""
+
+    ONE = "one"
+    MANY = "one or more"
+    TWO = "two"
+    OPTIONAL = "one or none"
+
+
 class Local(Enum):
     """What the local backend does with a submission option."""
 
@@ -62,11 +71,14 @@ class Option(NamedTuple):
     hidden: bool = False
     travel: Travel = Travel.ARGS
     local: Local = Local.ACTS
+    arity: Arity = Arity.ONE
 
 
-def _command(name: str, text: str, metavar: str = "", hidden: bool = False) -> Option:
-    kind = Kind.TEXT if metavar else Kind.FLAG
-    return Option(name, kind, Group.COMMAND, text, metavar, hidden=hidden, local=Local.CLIENT)
+def _command(
+    name: str, text: str, metavar: str = "", *, hidden: bool = False, arity: Arity = Arity.ONE, kind: Kind = Kind.TEXT,
+) -> Option:
+    taken = kind if metavar else Kind.FLAG
+    return Option(name, taken, Group.COMMAND, text, metavar, hidden=hidden, local=Local.CLIENT, arity=arity)
 
 
 def _client(name: str, kind: Kind, group: Group, text: str, metavar: str = "", **more: object) -> Option:
@@ -102,10 +114,26 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-trainoutlogs", "show what the program wrote to standard output", "ID"),
     _command("--exec-trainerrlogs", "show what the program wrote to standard error", "ID"),
     _command("--exec-trainresult", "fetch the trained model as a zip", "ID"),
-    _command("--rp-get-all", "show the resource plans", hidden=True),
-    _command("--rp-get", "show one resource plan", "NAME", hidden=True),
-    _command("--rp-apply", "replace the resource plans by those of a YAML file", "FILE", hidden=True),
-    _command("--rp-delete", "delete a resource plan", "NAME", hidden=True),
+    _command("--app-get-all", "list the jobs that wait or run, with what they hold and why they wait"),
+    _command("--app-history-get-all", "list the jobs that have ended", hidden=True),
+    _command("--app-get", "show one job as the scheduler sees it", "ID", hidden=True),
+    _command("--app-wait", "print the state of a job again and again until it ends", "ID"),
+    _command("--app-stop", "stop jobs", "ID...", arity=Arity.MANY),
+    _command("--app-stop-all", "stop all jobs that --app-get-all lists", hidden=True),
+    _command("--app-analyze", "count the jobs of the last hours (2 when not given) and what they held", "[HOURS]",
+             hidden=True, arity=Arity.OPTIONAL, kind=Kind.POSITIVE),
+    _command("--app-launcherlogs", "show the platform's log of a job", "ID", hidden=True),
+    _command("--app-outlogs", "show the standard output of every process of a job", "ID", hidden=True),
+    _command("--app-errlogs", "show the standard error of every process of a job", "ID", hidden=True),
+    _command("--top", "watch the slots: who holds them, how busy they are, who waits"),
+    _command("--rp-get-all", "show the resource plans with their jobs"),
+    _command("--rp-get", "show one resource plan", "NAME"),
+    _command("--rp-apply", "replace the resource plans by those of a YAML file", "FILE"),
+    _command("--rp-delete", "delete a resource plan", "NAME"),
+    _command("--rp-usage", "show who had how many slot-hours (see --query-args)"),
+    _command("--pj-get-all", "list the scheduler's parallel jobs and the nodes that they run on", hidden=True),
+    _command("--k8s-obj-get-all", "show all objects of a type, such as pod", "TYPE", hidden=True),
+    _command("--k8s-obj-get", "show one object", "TYPE NAME", hidden=True, arity=Arity.TWO),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
@@ -194,8 +222,12 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
     _client("--output", Kind.TEXT, _O, "table, json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
-    _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc",
-            "QUERY"),
+    _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
+            "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
+    _client("--app-search-start", Kind.COUNT, _O, "leave out this many jobs of a list, the newest first", "N",
+            hidden=True),
+    _client("--app-search-length", Kind.COUNT, _O, "list at most this many jobs; 10000 when not given", "N",
+            hidden=True),
     FOLLOW,
     WAIT,
     _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),

@@ -2,61 +2,114 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from dlicmd.contract.reading import at, items, objects, words
+
 KIND = "paralleljob"
+POD = "pod"
 PENDING_DURATION = "pendingDuration"
 RUNNING_DURATION = "runningDuration"
 PARALLEL_JOB_INFO = "parallelJobInfo"
 _GPU = "lsf.ibm.com/gpu"
+_ITEMS = "items"
 
 
 def summary(job: Any) -> dict[str, Any]:
     """What `--exec-get` shows of a job: its status, and name, GPU request, replica and memory of each task group."""
-    status = {"jobStatus": _at(job, "status", "jobStatus")}
-    if is_pending(job) and _at(job, "status", "jobPendingReason"):
-        status["jobPendingReason"] = _at(job, "status", "jobPendingReason")
-    groups = _at(job, "spec", "taskGroups")
-    return {"status": status, "spec": [{"taskGroups": _group(group)} for group in _items(groups)]}
+    status = {"jobStatus": at(job, "status", "jobStatus")}
+    if is_pending(job) and at(job, "status", "jobPendingReason"):
+        status["jobPendingReason"] = at(job, "status", "jobPendingReason")
+    groups = at(job, "spec", "taskGroups")
+    return {"status": status, "spec": [{"taskGroups": _group(group)} for group in items(groups)]}
 
 
 def is_pending(job: Any) -> bool:
     """Whether the job waits."""
-    return _at(job, "status", "jobStatus") == "Pending"
+    return at(job, "status", "jobStatus") == "Pending"
 
 
 def created(job: Any) -> Any:
     """ISO time since which the job waits, or None."""
-    return _at(job, "status", "creationTimestamp")
+    return at(job, "status", "creationTimestamp")
 
 
 def started(job: Any) -> Any:
     """ISO time since which the job runs, or None."""
-    return _at(job, "status", "jobStartTime")
+    return at(job, "status", "jobStartTime")
 
 
 def _group(group: Any) -> dict[str, Any]:
-    containers = _items(_at(group, "spec", "template", "spec", "containers"))
-    resources = _at(containers[0] if containers else None, "resources")
-    memory = {kind: {"memory": _at(resources, kind, "memory")} for kind in ("requests", "limits")}
+    containers = items(at(group, "spec", "template", "spec", "containers"))
+    resources = at(containers[0] if containers else None, "resources")
+    memory = {kind: {"memory": at(resources, kind, "memory")} for kind in ("requests", "limits")}
     return {
         "metadata": {
-            "name": _at(group, "metadata", "name"),
-            "annotations": {_GPU: _at(group, "metadata", "annotations", _GPU)},
+            "name": at(group, "metadata", "name"),
+            "annotations": {_GPU: at(group, "metadata", "annotations", _GPU)},
         },
         "spec": {
-            "replica": _at(group, "spec", "replica"),
+            "replica": at(group, "spec", "replica"),
             "template": {"spec": {"containers": {"resources": memory}}},
         },
     }
 
 
-def _at(value: Any, *path: str) -> Any:
-    """What is at a path of keys, or None where there is no such path."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+def listed(answer: Any) -> list[dict[str, Any]]:
+    """The objects of a list of the cluster."""
+    return objects(at(answer, _ITEMS))
 
 
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def row(job: Any) -> dict[str, Any]:
+    """A job by the columns of its table; None for what the server does not say. `created` is an ISO time."""
+    labels, notes = at(job, "metadata", "labels"), at(job, "metadata", "annotations")
+    return {
+        "id": at(labels, "msd/job") or at(job, "metadata", "name"),
+        "namespace": at(job, "metadata", "namespace"),
+        "consumer": at(notes, "lsf.ibm.com/consumer"),
+        "submit_user": at(notes, "lsf.ibm.com/submissionUser"),
+        "type": at(labels, "msd/job-type"),
+        "state": words(at(job, "status", "jobStatus")).upper() or None,
+        "res_req": ",".join(_wanted(group) for group in items(at(job, "spec", "taskGroups"))) or None,
+        "created": at(job, "metadata", "creationTimestamp"),
+    }
+
+
+def owner(job: Any) -> str:
+    """By which pods know their job; "" for one that has none, whose pods cannot be told from those of others."""
+    return words(at(job, "metadata", "uid"))
+
+
+def pod_owners(pod: Any) -> set[str]:
+    """The `owner` of every job that a pod belongs to."""
+    references = objects(at(pod, "metadata", "ownerReferences"))
+    named = [at(pod, "metadata", "labels", "controller-uid"), *(reference.get("uid") for reference in references)]
+    return {words(uid) for uid in named} - {""}
+
+
+def pod_node(pod: Any) -> str:
+    """The node that a pod runs on, "" while it has none."""
+    return words(at(pod, "spec", "nodeName"))
+
+
+def pod_addresses(pod: Any) -> set[str]:
+    """IP addresses of a pod."""
+    several = objects(at(pod, "status", "podIPs"))
+    return {words(ip) for ip in [at(pod, "status", "podIP"), *(each.get("ip") for each in several)]} - {""}
+
+
+def _wanted(group: Any) -> str:
+    """What a task group asks for: `6*task12n(mem=8192Mi,cpu=1,gpu=num=1)`."""
+    containers = items(at(group, "spec", "template", "spec", "containers"))
+    asked = at(containers[0] if containers else None, "resources", "requests")
+    memory = words(at(asked, "memory"))
+    whole = re.fullmatch(r"([0-9]+)\.0+(\D.*)", memory)
+    amounts = {
+        "mem": whole[1] + whole[2] if whole else memory,
+        "cpu": words(at(asked, "cpu")),
+        "gpu": words(at(asked, "nvidia.com/gpu")) or words(at(group, "metadata", "annotations", _GPU)),
+    }
+    told = ",".join(f"{name}={value}" for name, value in amounts.items() if value)
+    count = words(at(group, "spec", "replica")) or "1"
+    return f"{count}*{words(at(group, 'metadata', 'name')) or 'task'}" + (f"({told})" if told else "")

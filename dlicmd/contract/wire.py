@@ -30,6 +30,16 @@ def task_log_path(app_id: str, task: str, log: str) -> str:
     return f"{APPLICATIONS}/{quote(app_id, safe='')}/{task}/logs/{log}"
 
 
+def application_path(app_id: str) -> str:
+    """Path of one application of the scheduler's engine."""
+    return f"{ENGINE_APPLICATIONS}/{quote(app_id, safe='')}"
+
+
+def application_stop_path(app_id: str) -> str:
+    """Where an application is stopped."""
+    return f"{APPLICATIONS}/{quote(app_id, safe='')}/stop"
+
+
 def plan_path(name: str) -> str:
     """Path of one resource plan, which is named by its own path."""
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
@@ -135,6 +145,9 @@ TEXT = "text"
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
 HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
+
+#: Value of `sort` of GET /scheduler/engine/applications.
+NEWEST_FIRST = "-submit_time"
 
 # Keys of GET /scheduler/slots, beside those of an exec: `slots` is a list there, of {id, kind, profile, state, reason,
 # utilisation, holders}, and its holders are {id, user, consumer, share}

@@ -256,10 +256,10 @@ def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) 
     }
 
 
-def _task_group(name: str, replica: int, row: ExecRow, cpus: int, gpus: int) -> dict[str, Any]:
+def _task_group(name: str, replica: int, row: ExecRow, cpus: float, gpus: float) -> dict[str, Any]:
     memory = row.job.memory
     limits = {"memory": f"{memory / 2**20:.6f}Mi"} if memory else {}
-    requests = {**limits, "cpu": str(cpus), "nvidia.com/gpu": str(gpus)}
+    requests = {**limits, "cpu": f"{cpus:g}", "nvidia.com/gpu": f"{gpus:g}"}
     return {
         "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": _gpu(gpus)}},
         "spec": {
@@ -271,8 +271,8 @@ def _task_group(name: str, replica: int, row: ExecRow, cpus: int, gpus: int) -> 
     }
 
 
-def _gpu(count: int) -> str:
-    return f"num={count}" if count else ""
+def _gpu(count: float) -> str:
+    return f"num={count:g}" if count else ""
 
 
 def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, replace_value, split_args
-from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Kind, Travel
+from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Arity, Kind, Travel
 from dlicmd.contract.sizes import parse_size
 
 WORDS = st.one_of(
@@ -64,12 +65,59 @@ def test_every_option_is_parsed_in_both_spellings_and_travels_where_it_says(opti
         forms = [[spelling]] if value is None else [[spelling, value], [f"{spelling}={value}"]]
         for form in forms:
             if option in COMMANDS:
-                line = parse_argv(form)
+                more = ["z"] if option.arity is Arity.TWO else []
+                line = parse_argv([*form, *more])
                 assert line.command == option.name and line.operand == (value if option.metavar else None)
+                assert line.operands == [value, *more] if option.metavar else not line.operands
                 continue
             line = parse_argv(["--exec-start", "PyTorch", *form])
             assert line.program == [] and option.name in line.values
             assert line.sent[2:] == (form if option.travel is Travel.ARGS else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "operands"),
+    [
+        (["--app-stop", "a"], ["a"]),
+        (["--app-stop", "a", "b", "c"], ["a", "b", "c"]),
+        (["--app-stop", "a", "b", "-o", "json"], ["a", "b"]),
+        (["--app-stop=a", "b"], ["a", "b"]),
+        (["--app-analyze"], []),
+        (["--app-analyze", "3"], ["3"]),
+        (["--app-analyze", "-ojson"], []),
+        (["--app-analyze", "--output", "json"], []),
+        (["--k8s-obj-get", "pod", "p-1"], ["pod", "p-1"]),
+        (["--k8s-obj-get=pod", "p-1", "--debug-level", "error"], ["pod", "p-1"]),
+    ],
+)
+def test_commands_with_other_than_one_operand(words: list[str], operands: list[str]) -> None:
+    line = parse_argv(words)
+    assert line.operands == operands and line.operand == (operands[0] if operands else None) and not line.program
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--app-stop"], "--app-stop ID..."),
+        (["--app-stop", "-o", "json"], "--app-stop ID..."),
+        (["--app-stop", "a", " "], "empty word"),
+        (["--app-stop", "a", "-b"], "unknown option '-b'"),
+        (["--app-analyze", "soon"], "--app-analyze: 'soon' is not a whole number"),
+        (["--app-analyze", "0"], "--app-analyze: 0 is not between"),
+        (["--app-analyze", "1", "2"], "unexpected word '2'"),
+        (["--k8s-obj-get", "pod"], "two values: --k8s-obj-get TYPE NAME"),
+        (["--k8s-obj-get", "pod", "-o", "json"], "two values"),
+        (["--k8s-obj-get", "pod", "a", "b"], "unexpected word 'b'"),
+    ],
+)
+def test_operands_that_are_wrong(words: list[str], said: str) -> None:
+    with pytest.raises(ArgvError, match=re.escape(said)):
+        parse_argv(words)
+
+
+def test_in_args_the_schedulers_commands_are_the_programs_words() -> None:
+    line = parse_argv(["--exec-start", "PyTorch", "--app-stop", "a", "b", "--k8s-obj-get"], sent=True)
+    assert line.command == "--exec-start" and line.program == ["--app-stop", "a", "b", "--k8s-obj-get"]
 
 
 @pytest.mark.parametrize(

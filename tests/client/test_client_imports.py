@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from client_desk import Desk
-from fake_server import FakeServer, exec_object
+from fake_server import BASE, FakeServer, Reply, exec_object
 
 import dlicmd
 
@@ -30,13 +30,13 @@ sys.exit(code)
 """
 
 
-def modules(desk: Desk, *words: str, windows: bool = False) -> set[str]:
-    """Modules that a command imports."""
+def modules(desk: Desk, *words: str, windows: bool = False, empty: bool = False) -> set[str]:
+    """Modules that a command imports; with `empty` it may have nothing to show."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(windows=windows), *words], env=desk.environment, cwd=desk.folder,
         capture_output=True, text=True, timeout=90, check=True,
     )
-    assert json.loads(done.stdout)
+    assert json.loads(done.stdout) or empty
     return set(done.stderr.split())
 
 
@@ -46,6 +46,20 @@ def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
     assert "dlicmd.transport" in found
     assert not {name.split(".")[0] for name in found} & FORBIDDEN
     assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+
+
+@pytest.mark.parametrize(
+    "words", [["--app-get-all"], ["--app-history-get-all"], ["--app-get", "a-1"], ["--app-analyze"], ["--rp-get-all"],
+              ["--pj-get-all"], ["--k8s-obj-get", "pod", "p-1"], ["--top"], ["--rp-usage"]], ids=lambda words: words[0])
+def test_the_schedulers_commands_import_little(desk: Desk, local: FakeServer, words: list[str]) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",slot-view,holdings"
+    engine = "/scheduler/engine/applications"
+    answers = {engine: "[]", f"{engine}/a-1": '[{"id": "a-1"}]', "/resplans/resplantree": '{"id": "cpd"}',
+               "/scheduler/slots": '{"slots": []}', "/scheduler/holdings": '{"rows": []}'}
+    local.replies |= {("GET", BASE + path): Reply(200, text.encode()) for path, text in answers.items()}
+    found = modules(desk, *words, "-o", "json", empty=True)
+    assert not {name.split(".")[0] for name in found} & FORBIDDEN
+    assert not found & {"dlicmd.follow", "dlicmd.tls", "dlicmd.top_live", "dlicmd.submit"}
 
 
 def test_nothing_of_unix_is_needed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:

@@ -1,0 +1,31 @@
+"""The tree of resource plans, as servers describe it: nodes with an id, and others below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dlicmd.contract.reading import objects, words
+
+_ID, _PARENT, _CHILDREN = "id", "pid", "childTreeDto"
+
+
+class Node(NamedTuple):
+    """A plan: how deep it stands, its name, its tag (`/` and the names from the outermost plan down), its limits."""
+
+    depth: int
+    name: str
+    tag: str
+    limits: dict[str, Any]
+
+
+def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
+    """All plans, each before those below it. However deep the tree is, nothing here calls itself."""
+    waiting: list[tuple[int, str, Mapping[str, Any]]] = [(0, "", tree)]
+    while waiting:
+        depth, above, found = waiting.pop()
+        name = words(found.get(_ID))
+        limits = {key: value for key, value in found.items() if key not in (_ID, _PARENT, _CHILDREN)}
+        node = Node(depth, name, f"{above}/{name}", limits)
+        yield node
+        waiting += [(depth + 1, node.tag, child) for child in reversed(objects(found.get(_CHILDREN)))]

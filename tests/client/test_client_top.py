@@ -1,0 +1,173 @@
+"""The slots at a glance, and who had them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+from typing import Any
+
+import pytest
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlicmd.top import headline, sections
+
+SLOTS = f"{BASE}/scheduler/slots"
+HOLDINGS = f"{BASE}/scheduler/holdings"
+ANN = {"id": "local-1", "user": "ann", "consumer": "/local/training", "share": 1.0}
+VIEW: dict[str, Any] = {
+    "slots": [
+        {"id": "gpu-0", "kind": "gpu", "profile": "", "state": "used", "utilisation": 0.93, "holders": [ANN]},
+        {"id": "gpu-1", "kind": "gpu", "profile": "1g.10gb", "state": "drained", "reason": "too \x1b[5mhot",
+         "utilisation": 0.07},
+        {"id": "gpu-2", "kind": "gpu", "state": "used", "utilisation": 0.5, "holders": [
+            ANN | {"share": 0.5}, {"id": "local-2", "user": "bob", "consumer": "/local/x", "share": 0.25}]},
+        *({"id": f"cpu-{n}", "kind": "cpu", "state": "free", "holders": []} for n in range(4)),
+    ],
+    "queue": [{"id": "local-7", "user": "bob", "consumer": "/local/training", "priority": 5000, "slots": 2,
+               "queuePosition": 1, "reason": "SLOTS", "message": "lacks 2 slots",
+               "expectedStart": "2023-10-27T16:27:29Z"},
+              {"id": "local-8", "reason": "SLOTS"}],
+    "running": [{"id": "local-1", "user": "ann", "appName": "digits", "slots": 2, "workers": 2, "epoch": 3,
+                 "epochs": 10, "step": 40, "steps": 120, "loss": "0.1234", "secondsLeft": 61}],
+}
+
+
+def value(found: Any) -> Reply:
+    """A JSON answer."""
+    return Reply(200, json.dumps(found).encode())
+
+
+@pytest.fixture
+def busy(local: FakeServer) -> FakeServer:
+    local.conf["DLICMD_EXTENSIONS"] += ",slot-view,holdings"
+    local.replies["GET", SLOTS] = value(VIEW)
+    return local
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a table."""
+    return [re.split(r"  +", line) for line in text.splitlines()]
+
+
+def test_the_slots_once_where_nobody_looks_on(desk: Desk, busy: FakeServer) -> None:
+    done = desk.run("--top")
+    assert done.code == 0 and done.err == "" and "\x1b" not in done.out
+    first, slots, running, queue = done.out.rstrip("\n").split("\n\n")
+    assert first == "7 slots: 4 free, 2 used, 1 drained; 50% busy; 1 job runs, 2 wait"
+    assert rows(slots) == [
+        ["slot", "kind", "state", "busy", "user", "job", "consumer"],
+        ["gpu-0", "gpu", "used", "93%", "ann", "local-1", "/local/training"],
+        ["gpu-1", "gpu 1g.10gb", "drained: too hot", "7%"],
+        ["gpu-2", "gpu", "used", "50%", "ann, bob", "local-1 (50%), local-2 (25%)", "/local/training, /local/x"],
+        ["cpu-0 .. cpu-3", "cpu", "free"],
+    ]
+    assert rows(running)[1] == ["local-1", "ann", "digits", "2", "RUNNING", "2 workers", "epoch 3/10", "step 40/120",
+                                "1m1s left", "train loss 0.1234"]
+    assert rows(queue)[1] == ["local-7", "1", "bob", "/local/training", "5000", "2", "10-27 16:27", "lacks 2 slots"]
+    assert rows(queue)[2] == ["local-8", "SLOTS"]
+    assert len(busy.requests("GET", "/slots")) == 1
+
+
+def test_the_slots_as_data(desk: Desk, busy: FakeServer) -> None:
+    assert json.loads(desk.run("--top", "-o", "json").out) == VIEW
+    chosen = desk.run("--top", "-o", "custom-columns=id,state,nothing")
+    assert rows(chosen.out)[1] == ["gpu-0", "used", "n/a"] and "nothing" in chosen.err
+    assert desk.run("--top", "-o", "table").out == desk.run("--top").out
+
+
+@pytest.mark.parametrize(("command", "said"), [("--top", "does not tell about its slots"),
+                                              ("--rp-usage", "does not keep a record")])
+def test_a_server_that_cannot_tell(desk: Desk, local: FakeServer, command: str, said: str) -> None:
+    done = desk.run(command)
+    assert done.code == 1 and done.out == "" and said in done.err and len(done.err.splitlines()) == 1
+    assert [seen.path for seen in local.seen] == [f"{BASE}/conf"]
+
+
+@pytest.mark.parametrize("found", [{}, {"slots": None, "queue": 3, "running": [None, 4]}, {"slots": [{}, None]},
+                                   {"running": [{"step": 1e308, "secondsLeft": float("inf"), "state": 5}]},
+                                   {"slots": [{"utilisation": 7, "holders": [{"share": "x"}, 1], "state": ["used"]}]}])
+def test_answers_that_lack_everything(desk: Desk, busy: FakeServer, found: dict[str, Any]) -> None:
+    busy.replies["GET", SLOTS] = value(found)
+    done = desk.run("--top")
+    assert done.code == 0 and done.err == "" and re.match(r"\d slots?", done.out), done
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8), lambda inner:
+    st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "share", "user"]), inner), max_leaves=6)
+ITEMS = st.lists(st.dictionaries(st.sampled_from(sorted({key for name in VIEW for item in VIEW[name] for key in item})),
+                                 JSON_VALUES), max_size=4)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(VIEW, ITEMS)))
+def test_whatever_a_server_says_there_is_a_picture(view: dict[str, Any]) -> None:
+    assert headline(view).isprintable()
+    for section in sections(view):
+        assert all(isinstance(row[name], str) for row in section.rows for name in section.columns)
+
+
+def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy: FakeServer) -> None:
+    desk.environment |= {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    answers = iter([value(VIEW), Reply(503, b"restarting"), value(VIEW | {"slots": VIEW["slots"][:1]})])
+    last = value(VIEW | {"slots": VIEW["slots"][:2]})
+    busy.replies["GET", SLOTS] = lambda _: next(answers, last)
+    ours, theirs = pty.openpty()
+    with desk.start("--top", stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        for awaited in (b"7 slots", b"trying again", b"1 slot:"):
+            while awaited not in shown:
+                shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        while chunk := _read(ours):
+            shown += chunk
+        assert process.wait() == 0, "it is a viewer: Ctrl-C is how it ends"
+    os.close(ours)
+    text = shown.decode()
+    assert "\x1b[?1049h" in text and text.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back, with its cursor"
+    assert "\x1b[5m" not in text and "█" in text and "Traceback" not in text
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the last program has closed it
+        return b""
+
+
+USAGE = {"from": "2023-10-01T00:00:00Z", "to": "2023-10-02T00:00:00Z", "by": "consumer", "slotSeconds": 7200, "rows": [
+    {"key": "/local/training", "slotSeconds": 5400.0, "share": 0.75},
+    {"key": "/local/\x1b[1mx", "slotSeconds": "1800", "share": 0.25}, {}, None]}
+
+
+def test_who_had_how_many_slot_hours(desk: Desk, busy: FakeServer) -> None:
+    busy.replies["GET", HOLDINGS] = value(USAGE)
+    done = desk.run("--rp-usage")
+    assert done.code == 0 and done.err == ""
+    assert done.out.splitlines()[0] == "From 2023-10-01T00:00:00Z To 2023-10-02T00:00:00Z: 2.00 slot-hours"
+    assert rows(done.out)[1:] == [["consumer", "slot-hours", "share"], ["/local/training", "1.50", "75.0%"],
+                                  ["/local/x", "0.50", "25.0%"], ["n/a", "n/a", "n/a"]]
+    assert busy.seen[-1].target == HOLDINGS
+    assert json.loads(desk.run("--rp-usage", "-o", "json").out) == USAGE
+    assert desk.run("--rp-usage", "-o", "custom-columns=key").out.splitlines()[1:] == [
+        "key", "/local/training", "/local/x", "n/a"]
+
+
+def test_what_to_sum_up_is_said_to_the_server(desk: Desk, busy: FakeServer) -> None:
+    holding = {"execId": "local-1", "user": "ann", "consumer": "/local/training", "slot": "gpu-0", "kind": "gpu",
+               "share": 1.0, "from": "2023-10-01T00:00:00Z"}
+    busy.replies["GET", HOLDINGS] = value({"by": "holding", "rows": [holding]})
+    done = desk.run("--rp-usage", "--query-args", "from=2023-10-01T00:00:00+02:00&to=1696200000&by=holding#x")
+    assert busy.seen[-1].target == f"{HOLDINGS}?from=2023-10-01T00:00:00+02:00&to=1696200000&by=holding%23x"
+    assert rows(done.out)[1:] == [
+        ["execId", "user", "consumer", "slot", "kind", "share", "from", "to"],
+        ["local-1", "ann", "/local/training", "gpu-0", "gpu", "1.0", "2023-10-01T00:00:00Z", "n/a"]]
+    busy.replies["GET", HOLDINGS] = Reply(400, b"Error 400: by: there is no such sum\n")
+    refused = desk.run("--rp-usage", "--query-args", "by=moon")
+    assert refused.code == 1 and "there is no such sum" in refused.err
