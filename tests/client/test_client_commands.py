@@ -179,7 +179,8 @@ def test_help_and_version(desk: Desk) -> None:
     assert len(nothing.err.splitlines()) == 5 and "dlicmd --help" in nothing.err
     shown = desk.run("--help").out
     assert "Examples:\n  dlicmd --demo  #" in shown and "--user-cmd " in shown and "  130  interrupted" in shown
-    assert "--msd-pack-id ID *" in shown and "--numWorker N " in shown and "Options marked *" in " ".join(shown.split())
+    assert "--msd-pack-id ID " in shown and "--lsf-gpu-syntax TEXT *" in shown and "--numWorker N " in shown
+    assert "Options marked *" in " ".join(shown.split())
     assert desk.run("--version").out.startswith("dlicmd ")
 
 

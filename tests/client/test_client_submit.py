@@ -167,9 +167,9 @@ def test_secrets_of_the_client_do_not_travel_in_args(desk: Desk, fake: FakeServe
 
 
 def test_what_the_local_backend_ignores_is_said_once(desk: Desk, local: FakeServer) -> None:
-    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--msd-pack-id", "5", "--lsf-gpu-syntax=a", "--", "x")
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--msd-label", "5", "--lsf-gpu-syntax=a", "--", "x")
     assert done.code == 0
-    assert done.err == "dlicmd: the local backend ignores --lsf-gpu-syntax, --msd-pack-id\n"
+    assert done.err == "dlicmd: the local backend ignores --msd-label, --lsf-gpu-syntax\n"
 
 
 def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote: list[str]) -> None:

@@ -120,7 +120,8 @@ def test_those_that_run_show_their_progress(live: Live) -> None:
 
 
 def test_everybodys_execs_are_shown_without_what_they_were_given(live: Live) -> None:
-    words = "--exec-start PyTorch --model-main main.py --msd-env WHERE=hidden-place -- --rate hidden-rate"
+    words = "--exec-start PyTorch --model-main main.py --submit-user bob --msd-env WHERE=hidden-place"
+    words += " -- --rate hidden-rate"
     waiting, running, deleted = live.submitted(words), live.submitted(words), live.submitted(words)
     live.run_on(running, "cpu-0")
     for exec_id in (waiting, running):
