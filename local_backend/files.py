@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
 #: Bytes without which a file system counts as full: a record and a journal of the database.
 _ROOM = 64 * 1024
+#: No JSON file of ours has as many bytes.
+_LARGEST = 64 * 2**20
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600, durable: bool = True) -> None:
@@ -40,11 +44,28 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`, or None when there is no such file or it is not JSON."""
+    """The JSON value in `path`, or None when there is no such file or it is not JSON. Raises OSError.
+
+    A job can put anything in the place of its files: what is no regular file, or larger than any of ours, is not read.
+    """
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
+    except OSError as problem:
+        if problem.errno in (errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            return json.loads(file.read())
+    except (ValueError, RecursionError):
+        return None
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: Path) -> None:

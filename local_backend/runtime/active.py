@@ -50,6 +50,8 @@ class Active:
     #: When it got its first slots, and when it was last given others (monotonic).
     began: float = field(default_factory=time.monotonic)
     changed: float = field(default_factory=time.monotonic)
+    #: Seconds for which it was parked, until `changed`.
+    parked: float = 0.0
     #: Slot-seconds that it has had, until that moment.
     _served: float = 0.0
     _counted: float = field(default_factory=time.monotonic)
@@ -61,8 +63,17 @@ class Active:
     @property
     def resizable(self) -> bool:
         """Whether its runner can be told of other slots now."""
-        settled = self.recorded and not self.gone and self.kill_at is None
-        return self.elastic and settled and self.runner is not None and self.report is not None
+        return self.elastic and self.movable and self.report is not None
+
+    @property
+    def movable(self) -> bool:
+        """Whether it runs, and is not on its way out."""
+        return self.recorded and not self.leaving and self.runner is not None
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is being stopped, or is over."""
+        return self.gone or self.kill_at is not None
 
     def service(self, now: float) -> float:
         """Slot-seconds that it has had since this server knows it."""

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dlicmd.contract import wire
+from dlicmd.contract.states import RECOVERING
+from local_backend.runtime import launcher_log, leftovers, processes
+from local_backend.runtime.active import Active
+from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report
+from local_backend.runtime.demand import Demand
 from local_backend.runtime.launch import (
     Outcome,
+    ProcessId,
     RunnerIdentity,
     read_attempt,
     read_identity,
     read_outcome,
+    requeues,
     try_lock,
     write_attempt,
 )
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.processes import boot_id
+from local_backend.runtime.records import Records
+from local_backend.scheduler.model import WHOLE, Slot
+from local_backend.store.execs import ExecRow
 
 _PATIENCE = 10.0
+_MOST_REQUEUES = 1
 
 
 @dataclass(frozen=True)
@@ -83,3 +98,78 @@ def _without_runner(paths: ExecPaths, attempt: int) -> Fate:
     if runner is None or runner.attempt != attempt:
         return NeverBegan()
     return Lost(runner, rebooted=runner.boot_id != boot_id())
+
+
+class Adopter:
+    """Records what became of execs, and takes over those that go on."""
+
+    def __init__(self, records: Records, demand: Demand, total: Iterable[Slot]) -> None:
+        """`total`: the slots of the machine."""
+        self._records = records
+        self._demand = demand
+        self._known = {slot.id: slot for slot in total}
+
+    def adopt(self, row: ExecRow, paths: ExecPaths) -> Active | None:
+        """The attempt of an exec whose runner lives; None when there is none, and what is to be recorded is."""
+        try:
+            fate = examine(paths, row.attempt)
+        except OSError as problem:
+            self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
+            return None
+        if row.slots is None:
+            return None  # it waits again: the end of its last attempt is in the row already
+        match fate:
+            case Ended(outcome):
+                self._records.running(paths, row.attempt)
+                self._records.outcome(paths, outcome)
+            case Alive(runner):
+                return self._take_over(row, paths, runner.process)
+            case Lost(_, rebooted):
+                self._lost(row, paths, rebooted)
+            case NeverBegan():
+                self._records.not_begun(paths)
+                self._records.pending(paths)
+        return None
+
+    def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> Active:
+        """Watch a runner that lives. Its row names every slot that it may hold; an allocation that was written and
+        perhaps not passed on is passed on now."""
+        if row.state != RECOVERING:
+            self._records.running(paths, row.attempt)
+        slots = tuple(self._known[name] for name in json.loads(row.slots or "[]") if name in self._known)
+        self._records.adopted(paths, slots)
+        report = read_report(paths, row.attempt)
+        allocation = _allocation(paths, row.attempt, slots, report)
+        active = Active(
+            paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
+            elastic=row.elastic, share=self._demand.share(row.job) / WHOLE,
+        )
+        if row.start_time is not None:
+            active.began -= max(0.0, time.time() - row.start_time)
+        active.begin(runner)
+        launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
+        if report is not None and report.sequence < allocation.sequence:
+            processes.send_signal(runner, signal.SIGUSR1)
+        return active
+
+    def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
+        """An attempt that had begun is gone without an end."""
+        leftovers.kill(paths)
+        self._records.running(paths, row.attempt)
+        if row.stop_requested or row.deleted:
+            self._records.killed(paths)
+        elif rebooted and requeues(paths) < _MOST_REQUEUES:
+            self._records.pending(paths, "queued again: the machine was restarted while it ran")
+        else:
+            why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"
+            self._records.error(paths, wire.LOST, f"{why}; nothing of the job is left")
+
+
+def _allocation(paths: ExecPaths, attempt: int, slots: tuple[Slot, ...], report: Report | None) -> Allocation:
+    """What the job may use: never more than its row says. The next allocation has to be newer than the one that the
+    runner acts on, even when the file is lost."""
+    found = read_allocation(paths, attempt)
+    acted = 0 if report is None else report.sequence
+    if found is None:
+        return Allocation(attempt, acted, slots)
+    return Allocation(attempt, max(found.sequence, acted), tuple(slot for slot in found.slots if slot in slots))

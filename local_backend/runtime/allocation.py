@@ -56,9 +56,11 @@ def read_allocation(paths: ExecPaths, attempt: int) -> Allocation | None:
     match _read(paths.allocation):
         case {"attempt": int(found), "sequence": int(sequence), "slots": list(slots)} if found == attempt:
             try:
-                return Allocation(found, sequence, tuple(Slot(**slot) for slot in slots))
+                read = tuple(Slot(**slot) for slot in slots)
             except TypeError:
                 return None
+            if all(isinstance(value, str) for slot in read for value in (slot.id, slot.kind, slot.device)):
+                return Allocation(found, sequence, read)
     return None
 
 

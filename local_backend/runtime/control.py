@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import psutil
+from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
-from dlicmd.contract.states import KILLED, PENDING, RECOVERING, SUBMITTED
-from local_backend.runtime import adoption, environment, launcher_log, processes, tree
+from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
+from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
-from local_backend.runtime.allocation import Allocation, read_allocation, read_report, write_allocation
+from local_backend.runtime.adoption import Adopter
+from local_backend.runtime.allocation import Allocation, write_allocation
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.health import Health
-from local_backend.runtime.launch import (
-    Launch,
-    ProcessId,
-    read_identity,
-    read_outcome,
-    requeues,
-    try_lock,
-    write_attempt,
-)
+from local_backend.runtime.launch import Launch, read_identity, read_outcome, requeues, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
@@ -47,7 +42,9 @@ _PUT_OFF = 5.0
 #: The same, when somebody else just holds its lock.
 _PUT_OFF_SHORT = 0.1
 _START_TRIES = 3
-_MOST_REQUEUES = 1
+#: What went wrong with one exec is tried again after this many seconds.
+_RETRY = 1.0
+_log = logging.getLogger(__name__)
 
 
 class Control:
@@ -71,6 +68,8 @@ class Control:
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
         self._failed_starts: dict[str, int] = {}
+        #: When something is tried again that went wrong.
+        self._retry_at: float | None = None
 
     # --- what the loop needs to know
 
@@ -97,7 +96,7 @@ class Control:
     def timers(self) -> list[float]:
         """Moments on the monotonic clock at which a turn is due."""
         kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
-        again = [] if self._decision.again is None else [self._decision.again]
+        again = [at for at in (self._decision.again, self._retry_at) if at is not None]
         return [*self._demand.timers, *again, *kills]
 
     def close(self) -> None:
@@ -109,25 +108,49 @@ class Control:
     # --- a turn
 
     def turn(self) -> None:
-        """Do everything that is due. Raises what database and disk raise; a later turn does the rest."""
+        """Do everything that is due. Raises what the database raises; a later turn does the rest."""
+        self._retry_at = None
         for active in list(self._active.values()):
-            if active.ready is None and not active.recorded:
-                self._begun(active)
-            if active.gone:
-                self._conclude(active)
-                continue
-            if active.recorded:
-                self._shares.heed(active)
-            if active.kill_at is not None and time.monotonic() >= active.kill_at:
-                self._kill(active)
+            with self._apart(active.exec_id):
+                self._watch_over(active)
         rows = self._database.read(execs.unfinished)
         for row in rows:
-            self._attend(row)
-        self._schedule([
+            with self._apart(row.id):
+                self._attend(row)
+        self._schedule(self._competing(rows))
+
+    @contextmanager
+    def _apart(self, exec_id: str) -> Iterator[None]:
+        """What goes wrong with one exec (a job can do anything to its files) keeps no other waiting: it is tried again
+        in a while. Not so what the database raises."""
+        try:
+            yield
+        except SQLAlchemyError:
+            raise
+        except Exception as problem:
+            fault = not isinstance(problem, OSError)
+            _log.error("%s: %s; trying again in %g s", exec_id, problem, _RETRY, exc_info=fault)
+            self._retry_at = time.monotonic() + _RETRY
+
+    def _watch_over(self, active: Active) -> None:
+        """Move on an attempt that starts or runs."""
+        if active.ready is None and not active.recorded:
+            self._begun(active)
+        if active.gone:
+            self._conclude(active)
+            return
+        if active.recorded:
+            self._shares.heed(active)
+        if active.kill_at is not None and time.monotonic() >= active.kill_at:
+            self._kill(active)
+
+    def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:
+        """The execs that have slots, or wait for some."""
+        return [
             row for row in rows
             if row.id in self._active
             or (row.state in (SUBMITTED, PENDING) and not (row.stop_requested or row.deleted))
-        ])
+        ]
 
     def on_ready(self, ready: set[int]) -> None:
         """Take note of runners that have begun or ended; `ready` are readable descriptors."""
@@ -165,11 +188,13 @@ class Control:
             self._records.error(self._paths(rows[exec_id]), wire.PENDING_TIMEOUT, sentence)
         self._records.waiting(rows, {name: reason.sentence for name, reason in decision.waiting.items()})
         for exec_id, owner in decision.reclaim.items():
-            active = self._active[exec_id]
-            active.reclaimed_for = active.reclaimed_for or owner
-            self._stop(active)
+            with self._apart(exec_id):
+                active = self._active[exec_id]
+                active.reclaimed_for = active.reclaimed_for or owner
+                self._stop(active)
         for exec_id, slots in decision.resize.items():
-            self._shares.allot(self._active[exec_id], slots)
+            with self._apart(exec_id):
+                self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             self._start(rows[exec_id], slots)
 
@@ -275,11 +300,26 @@ class Control:
         has = slots = active.allocation.slots
         if count is not None:
             slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())
+            self._check_allowed(exec_id, count, len(has))
         # First, so that no scheduler undoes it, whatever happens in between.
         self._database.write(lambda c: execs.note(c, exec_id, pinned=count))
         if slots != has:
             self._shares.allot(active, slots)
         return Resized(len(has), len(slots))
+
+    def _check_allowed(self, exec_id: str, count: int, has: int) -> None:
+        """Raises ResizeError when the scheduler would take some of these slots away again at once."""
+        rows = self._competing(self._database.read(execs.unfinished))
+        rows = [replace(row, pinned=count) if row.id == exec_id else row for row in rows]
+        tree = self._plans.tree
+        jobs = self._demand.jobs(rows, self._active, tree)
+        # Even one that has not answered yet to what it was told last can be told something else.
+        jobs = [replace(job, movable=True) if job.exec_id == exec_id else job for job in jobs]
+        decision = decide(self.machine, tree, jobs, time.monotonic())
+        allowed = len(decision.resize[exec_id]) if exec_id in decision.resize else has
+        if allowed < count:
+            raise ResizeError(f"Exec {exec_id} cannot have {count} slots: the limits of its plan, the memory of the "
+                              f"machine and more urgent execs leave it {allowed}")
 
     # --- the end of an attempt
 
@@ -319,7 +359,7 @@ class Control:
         """Record the end of an attempt whose runner is gone, and give its slots back."""
         outcome = read_outcome(active.paths, active.attempt)
         if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
-            self._sweep(active.paths)
+            leftovers.kill(active.paths)
             self._records.pending(active.paths, f"queued again: its slots were lent, and {active.reclaimed_for} "
                                                 "needed them")
         elif outcome is not None:
@@ -327,7 +367,7 @@ class Control:
                 self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
             self._records.outcome(active.paths, outcome)
         else:
-            self._sweep(active.paths)
+            leftovers.kill(active.paths)
             if active.killed:
                 self._records.killed(active.paths)
             else:
@@ -340,75 +380,16 @@ class Control:
         row = self._database.read(lambda c: execs.get(c, active.exec_id))
         return row is not None and not row.stop_requested
 
-    def _sweep(self, paths: ExecPaths) -> None:
-        count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
-        if count:
-            launcher_log.note(paths.launcher_log, "supervisor", f"{count} leftover processes killed")
-
     # --- what an earlier server left
 
     def adopt(self) -> None:
         """Find out what became of every exec that was handed to a runner. Raises what database and disk raise."""
+        adopter = Adopter(self._records, self._demand, self.total)
         for row in self._database.read(execs.unfinished):
             if not row.terminal and row.attempt > 0:
-                self._adopt(row, self._paths(row))
-
-    def _adopt(self, row: ExecRow, paths: ExecPaths) -> None:
-        try:
-            fate = adoption.examine(paths, row.attempt)
-        except OSError as problem:
-            self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
-            return
-        if row.slots is None:
-            return  # it waits again: the end of its last attempt is in the row already
-        match fate:
-            case adoption.Ended(outcome):
-                self._records.running(paths, row.attempt)
-                self._records.outcome(paths, outcome)
-            case adoption.Alive(runner):
-                self._take_over(row, paths, runner.process)
-            case adoption.Lost(_, rebooted):
-                self._lost(row, paths, rebooted)
-            case adoption.NeverBegan():
-                self._records.not_begun(paths)
-                self._records.pending(paths)
-
-    def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> None:
-        """Watch a runner that lives. Its row names every slot that it may hold; an allocation that was written and
-        perhaps not passed on is passed on now."""
-        if row.state != RECOVERING:
-            self._records.running(paths, row.attempt)
-        slots = self._slots(row.slots)
-        self._records.adopted(paths, slots)
-        allocation = read_allocation(paths, row.attempt) or Allocation(row.attempt, 0, slots)
-        active = Active(paths, row.attempt, allocation, slots, recorded=True, recovering=row.state == RECOVERING,
-                        elastic=row.elastic, share=self._demand.share(row.job) / WHOLE)
-        if row.start_time is not None:
-            active.began -= max(0.0, time.time() - row.start_time)
-        active.begin(runner)
-        self._active[row.id] = active
-        launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
-        report = read_report(paths, row.attempt)
-        if report is not None and report.sequence < allocation.sequence:
-            processes.send_signal(runner, signal.SIGUSR1)
-
-    def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
-        """An attempt that had begun is gone without an end."""
-        self._sweep(paths)
-        self._records.running(paths, row.attempt)
-        if row.stop_requested or row.deleted:
-            self._records.killed(paths)
-        elif rebooted and requeues(paths) < _MOST_REQUEUES:
-            self._records.pending(paths, "queued again: the machine was restarted while it ran")
-        else:
-            why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"
-            self._records.error(paths, wire.LOST, f"{why}; nothing of the job is left")
-
-    def _slots(self, ids: str | None) -> tuple[Slot, ...]:
-        """The slots of a row, as far as the machine still has them."""
-        wanted: Iterable[str] = json.loads(ids) if ids else ()
-        known = {slot.id: slot for slot in self.total}
-        return tuple(known[name] for name in wanted if name in known)
+                active = adopter.adopt(row, self._paths(row))
+                if active is not None:
+                    self._active[row.id] = active
 
     def _paths(self, row: ExecRow) -> ExecPaths:
         return self._settings.paths.job(row.id, row.creator)

@@ -26,23 +26,37 @@ class Demand:
         self._known: dict[str, Job] = {}
         self._plans = ROOT
         self._not_before: dict[str, float] = {}
+        #: When execs that run had begun.
+        self._began: dict[str, float] = {}
 
     def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: Plan) -> list[Job]:
         """The jobs of these rows, without those that are put off; all others are forgotten."""
-        if tree is not self._plans:
-            self._plans, self._known = tree, {}
+        replan, self._plans = tree is not self._plans, tree
         known, self._known = self._known, {}
         now = time.monotonic()
         found = []
         for row in rows:
-            job = self._known[row.id] = known.get(row.id) or self._job(row)
+            job = known.get(row.id) or self._job(row)
+            if replan:
+                job = replace(job, plan=self._plan(row.job)[0])
+            job = self._known[row.id] = self._waiting(job, row.id in active, now)
             if row.id in active:
+                if active[row.id].recorded:
+                    self._began[row.id] = active[row.id].began
                 found.append(_running(_pinned(job, row.pinned), active[row.id], now))
             elif self._not_before.get(row.id, 0) <= now:
                 self._not_before.pop(row.id, None)
                 found.append(_pinned(job, row.pinned or None))
         self._not_before = {name: at for name, at in self._not_before.items() if name in self._known}
+        self._began = {name: at for name, at in self._began.items() if name in self._known}
         return found
+
+    def _waiting(self, job: Job, active: bool, now: float) -> Job:
+        """The job; when it has run and waits again, its patience begins anew, and what it has waited before counts."""
+        began = None if active else self._began.pop(job.exec_id, None)
+        if began is None:
+            return job
+        return replace(job, requeued=now, waited=job.waited + max(0.0, began - job.entered))
 
     def put_off(self, exec_id: str, seconds: float) -> None:
         """Do not try this exec again before `seconds` have passed."""
@@ -63,6 +77,7 @@ class Demand:
             elastic=spec.elastic and not spec.shares, share=self.share(spec),
             pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
+            requeued=time.monotonic() if row.attempt and row.slots is None else None,
         )
 
     def kind(self, spec: JobSpec) -> str:
@@ -90,7 +105,7 @@ def _pinned(job: Job, slots: int | None) -> Job:
     if slots is None:
         return job
     workers = slots // job.per_worker
-    return replace(job, least=workers, most=workers)
+    return replace(job, least=workers, most=workers, pinned=True)
 
 
 def _running(job: Job, active: Active, now: float) -> Job:
@@ -101,11 +116,11 @@ def _running(job: Job, active: Active, now: float) -> Job:
         most = max(job.least, min(most, active.report.usable))
     left = measured.get(wire.SECONDS_LEFT)
     return replace(
-        job, running=True, elastic=active.resizable and job.elastic, most=most, started=active.began,
-        changed=active.changed, slots=tuple(slot.id for slot in active.allocation.slots),
-        held=tuple(slot.id for slot in active.slots),
-        service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0, step=measured.get(wire.STEP_SECONDS) or 0.0,
-        ends=now + left if left is not None else None,
+        job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving,
+        most=most, slots=tuple(slot.id for slot in active.allocation.slots),
+        held=tuple(slot.id for slot in active.slots), started=active.began, changed=active.changed,
+        waited=job.waited + active.parked, service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0,
+        step=measured.get(wire.STEP_SECONDS) or 0.0, ends=now + left if left is not None else None,
     )
 
 

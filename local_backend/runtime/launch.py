@@ -10,13 +10,15 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from dlicmd.contract.states import TERMINAL
 from local_backend.files import read_json, write_atomic, write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.scheduler.model import Slot
+
+#: Above all numbers of processes and exit codes.
+_HIGHEST = 2**31
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,25 @@ class Outcome:
 
 
 def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
-    """runner.json, None when no runner has ever begun."""
-    return _read(RunnerIdentity, paths.runner)
+    """runner.json, None when no runner has ever begun, or somebody else has written there."""
+    match read_json(paths.runner):
+        case {"pid": int(pid), "start_time": int() | float() as began, "boot_id": str(boot), "attempt": int(attempt)}:
+            if 0 < pid < _HIGHEST and "\0" not in boot:
+                return RunnerIdentity(pid, began, boot, attempt)
+    return None
 
 
 def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
     """exit.json of this attempt; None when it has not ended, or not in order."""
-    outcome = _read(Outcome, paths.exit)
-    return outcome if outcome is not None and outcome.attempt == attempt and outcome.state in TERMINAL else None
+    match read_json(paths.exit):
+        case {
+            "attempt": int(found), "state": str(state), "end_time": int() | float() as ended,
+            "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
+            "reason": str() | None as reason,
+        } if found == attempt and state in TERMINAL:
+            if 0 <= ended < _HIGHEST**2 and -_HIGHEST < (code or 0) < _HIGHEST:
+                return Outcome(found, state, ended, code, _storable(signal), _storable(message), _storable(reason))
+    return None
 
 
 def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
@@ -123,12 +136,8 @@ def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
     write_json(path, asdict(record))
 
 
-def _read(kind: type[Any], path: Path) -> Any:
-    value = read_json(path)
-    try:
-        return kind(**value) if isinstance(value, dict) else None
-    except TypeError:
-        return None
+def _storable(text: str | None) -> str | None:
+    return text and text.encode(errors="replace").decode()
 
 
 def read_attempt(paths: ExecPaths) -> int:

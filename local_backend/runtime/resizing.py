@@ -56,6 +56,8 @@ class Shares:
         union = tuple(dict.fromkeys([*active.slots, *slots]))
         self._records.slots(active.paths, union)
         # Whatever becomes of the rest, the next turn looks again at what is really held.
+        if not active.allocation.slots:
+            active.parked += now - active.changed
         active.slots, active.report, active.changed = union, None, now
         allocation = Allocation(active.attempt, active.allocation.sequence + 1, slots)
         write_allocation(active.paths, allocation)

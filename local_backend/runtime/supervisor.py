@@ -142,8 +142,9 @@ class Supervisor:
                 self._control.turn()
                 self._retry_at = None
                 self._resize()
-            except (SQLAlchemyError, OSError, psutil.Error) as problem:
-                _log.error("trying again in %g s: %s", _RETRY, problem)
+            except Exception as problem:  # the thread that moves all execs must not end by a fault in one turn
+                known = isinstance(problem, SQLAlchemyError | OSError | psutil.Error)
+                _log.error("trying again in %g s: %s", _RETRY, problem, exc_info=not known)
                 self._retry_at = time.monotonic() + _RETRY
             try:
                 self._wait()

@@ -176,9 +176,10 @@ def test_what_ran_before_there_was_a_history_is_counted_from_its_adoption(tmp_pa
 def test_a_slot_that_a_job_is_just_getting_is_not_leaving_and_a_drained_one_says_so() -> None:
     """Read between two writes of the supervisor: the job holds 0 and 1, and its newest allocation is 1 and 2."""
     slots = cpu_slots(4)
-    active = SimpleNamespace(exec_id="local-1", slots=slots[:2], allocation=SimpleNamespace(slots=slots[1:3]))
-    found = places(Machine(slots, drained=frozenset({"cpu-3"})), [active])  # type: ignore[list-item]
+    allocation = SimpleNamespace(slots=slots[1:3])
+    active = SimpleNamespace(exec_id="local-1", slots=slots[:2], allocation=allocation, share=1.0)
+    found = places(Machine(slots, drained={"cpu-3": "lost"}), [active])  # type: ignore[list-item]
     assert [place.holders for place in found] == [
         (Holder("local-1", leaving=True),), (Holder("local-1"),), (Holder("local-1"),), (),
     ]
-    assert [place.drained is not None for place in found] == [False, False, False, True]
+    assert [place.drained for place in found] == [None, None, None, "lost"]

@@ -234,7 +234,7 @@ def test_the_number_of_workers_is_known_while_it_runs(backend: Bench) -> None:
     progress = backend.paths(one).progress
     eventually(lambda: progress.exists() and json.loads(progress.read_text())[wire.WORKERS] == 2, "two workers")
     status = backend.supervisor.status()  # type: ignore[attr-defined]
-    assert status["slots"] == {"total": 2, "held": 2, "cpu": 2}
+    assert status["slots"] == {"total": 2, "held": 2, "drained": {}, "cpu": 2}
     assert (status["running"], status["queued"], status["nursery"]) == (1, 0, {"state": "off"})
     backend.stop(one)
     backend.wait(one)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from puppets import strings
 from runtime_support import Bench, bench, host_bench
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.runtime.planning import Plans
+from local_backend.runtime.resizing import ResizeError
 from local_backend.scheduler import plans
 
 #: Ends well when there is a file `go` beside it.
@@ -123,3 +125,48 @@ def test_an_elastic_job_with_two_devices_per_worker_has_a_worker_on_each(tmp_pat
         assert len(driver.hello()) == 2
         driver.close()
         one.wait(job)
+
+
+def test_slots_that_the_limits_of_the_plan_forbid_cannot_be_fixed(tmp_path: Path) -> None:
+    with strings() as held, bench(tmp_path, slots=4) as one:
+        Plans(one.database).change(lambda _: plans.parse({"plans": [{"name": "training", "max": 2}]}))
+        job = held.submit(one)
+        driver = held.driver()
+        assert len(driver.hello()) == 2
+        one.wait_running(job)
+        with pytest.raises(ResizeError, match=r"the limits of its plan, .* leave it 2"):
+            one.supervisor.resize(job, 4)
+        assert one.row(job).pinned is None
+        driver.close()
+        one.wait(job)
+
+
+def test_a_runner_whose_allocation_file_is_lost_is_told_of_the_next_one(tmp_path: Path) -> None:
+    with strings() as held, host_bench(tmp_path, slots=4) as (host, one):
+        job = held.submit(one)
+        driver = held.driver()
+        driver.hello()
+        one.wait_running(job)
+        for count in (3, 2, 3):
+            host.resize(job, count)
+            assert len(driver.allocation()) == count
+        host.kill()
+        one.paths(job).allocation.unlink()
+        host.start()
+        host.resize(job, 1)
+        while len(driver.allocation()) != 1:  # its row may have named a slot that it had just given up
+            pass
+        driver.close()
+        one.wait(job)
+
+
+def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backend: Bench) -> None:
+    """Its slots are lent, and their owner wants them at the same moment."""
+    Plans(backend.database).change(lambda _: plans.parse({"plans": [
+        {"name": "owner", "reserved": 2}, {"name": "borrower", "reclaim_grace": 0},
+    ]}))
+    jobs = [backend.submit(WAIT, consumer="borrower") for _ in range(2)]
+    owners = [backend.submit(WAIT, consumer="owner") for _ in range(2)]
+    for job in (*owners, *jobs):
+        go(backend, job)
+        assert backend.wait(job).state == FINISHED

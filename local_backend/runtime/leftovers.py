@@ -1,0 +1,14 @@
+"""Ends what an attempt that is over has left running."""
+
+from __future__ import annotations
+
+from local_backend.runtime import launcher_log, processes, tree
+from local_backend.runtime.launch import read_identity
+from local_backend.runtime.paths import ExecPaths
+
+
+def kill(paths: ExecPaths) -> None:
+    """Kill all processes of an exec."""
+    count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
+    if count:
+        launcher_log.note(paths.launcher_log, "supervisor", f"{count} leftover processes killed")

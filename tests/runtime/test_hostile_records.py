@@ -1,0 +1,96 @@
+"""A job can do anything to the files through which its runner and the server talk. That harms nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runtime_support import Bench, bench, host_bench
+
+from dlicmd.contract.states import ERROR, FINISHED, TERMINAL
+from local_backend.runtime.allocation import read_allocation, read_report
+from local_backend.runtime.launch import read_attempt, read_identity, read_outcome, requeues
+from local_backend.runtime.paths import HomePaths
+
+#: Does something to the files of its exec, and kills its runner.
+SABOTAGE = """
+import json, os, pathlib, signal
+state = pathlib.Path({home!r}) / "jobs" / os.environ["APP_ID"]
+{deed}
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+DEEDS = {
+    "a folder": "(state / 'exit.json').mkdir()",
+    "a pipe": "os.mkfifo(state / 'exit.json')",
+    "a link": "os.symlink('/dev/zero', state / 'exit.json')",
+    "a state that is none": "(state / 'exit.json').write_text(json.dumps({'attempt': 1, 'state': [], 'end_time': 0}))",
+    "numbers and texts that no database takes": (
+        "(state / 'exit.json').write_text(json.dumps({'attempt': 1, 'state': 'FINISHED', 'end_time': 1.0, 'exit_code': "
+        "2**80, 'signal': None, 'message': '\\ud800', 'reason': None}))"
+    ),
+    "a pid that is none": (
+        "found = json.loads((state / 'runner.json').read_text()); "
+        "(state / 'runner.json').write_text(json.dumps(found | {'pid': '\\0'}))"
+    ),
+}
+
+
+def submit(one: Bench, deed: str) -> str:
+    return one.submit(SABOTAGE.format(home=str(one.settings.home), deed=DEEDS[deed]))
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_others_go_on_and_the_culprit_ends(tmp_path: Path, deed: str) -> None:
+    with bench(tmp_path, slots=1) as one:
+        culprit, other = submit(one, deed), one.submit("print('done')")
+        assert one.wait(culprit).state == ERROR
+        assert one.row(culprit).reason == "LOST"
+        assert one.wait(other).state == FINISHED
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_the_next_server_starts_all_the_same(tmp_path: Path, deed: str) -> None:
+    with host_bench(tmp_path, slots=1) as (host, one):
+        culprit = one.submit("import os\n" + SABOTAGE.format(
+            home=str(one.settings.home), deed="open('ready', 'w').write('x')\nwhile not os.path.exists('go'): pass\n"
+            + DEEDS[deed]))
+        one.wait_for_file(culprit, "ready")
+        host.kill()
+        (one.paths(culprit).code(one.row(culprit).job) / "go").touch()
+        host.start()
+        assert one.wait(culprit).state == ERROR
+        assert one.wait(one.submit("print('done')")).state == FINISHED
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from([*TERMINAL]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=5,
+)
+KEYS = (
+    "pid", "start_time", "boot_id", "attempt", "state", "end_time", "exit_code", "signal", "message", "reason",
+    "sequence", "slots", "held", "recovering", "workers", "usable", "requeues",
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), values) | values, st.sampled_from([None, *KEYS]))
+def test_whatever_is_in_the_files_is_read_or_is_nothing(tmp_path_factory, value, good) -> None:
+    home = tmp_path_factory.getbasetemp()
+    paths = HomePaths(home, home, home).job("local-1", "ada")
+    paths.state.mkdir(parents=True, exist_ok=True)
+    if isinstance(value, dict):
+        value = {"attempt": 1, "pid": 1, "start_time": 1, "boot_id": "x", "state": FINISHED, "end_time": 1.0,
+                 "exit_code": 0, "signal": None, "message": None, "reason": None} | value
+    for path in (paths.runner, paths.exit, paths.allocation, paths.report, paths.attempt, paths.spec):
+        path.write_text(json.dumps(value))
+    outcome, runner = read_outcome(paths, 1), read_identity(paths)
+    assert outcome is None or (outcome.state in TERMINAL and (outcome.message or "").encode() is not None)
+    assert runner is None or os.path.basename(f"/proc/{runner.pid}").isdigit()
+    allocation = read_allocation(paths, 1)
+    assert allocation is None or all(isinstance(slot.id, str) for slot in allocation.slots)
+    assert isinstance(read_attempt(paths), int)
+    assert isinstance(requeues(paths), int)
+    read_report(paths, 1)
