@@ -59,7 +59,7 @@ class Control:
         self._database = database
         self._starter = starter
         self._plans = Plans(database)
-        self._demand = Demand(total)
+        self._demand = Demand(total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)))
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)

@@ -4,8 +4,9 @@ its own."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from dlicmd.contract import wire
@@ -17,11 +18,17 @@ from local_backend.scheduler import plans
 from local_backend.scheduler.model import ROOT, Job, Plan, Slot
 from local_backend.store.execs import ExecRow
 
+#: A job is taken to last as long as the last two like it did on average: Tsafrir, Etsion, Feitelson, "Backfilling using
+#: system-generated predictions rather than user runtime estimates", 2007.
+_PREDICTORS = 2
+
 
 class Demand:
     """The jobs that compete for slots. Times are on the monotonic clock, from when this server first saw each exec."""
 
-    def __init__(self, total: Iterable[Slot]) -> None:
+    def __init__(self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]]) -> None:
+        """`earlier` gives the seconds that the last execs like one ran, see `execs.earlier_runs`."""
+        self._earlier = earlier
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
         self._plans = ROOT
@@ -78,7 +85,13 @@ class Demand:
             pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
             requeued=time.monotonic() if row.attempt and row.slots is None else None,
+            lasts=None if spec.elastic else self._lasts(row),
         )
+
+    def _lasts(self, row: ExecRow) -> float | None:
+        """What a job of a fixed size will take, by the last ones like it."""
+        before = self._earlier(row, _PREDICTORS)
+        return fmean(before) if before else None
 
     def kind(self, spec: JobSpec) -> str:
         """Kind of slot that a job runs on."""
@@ -115,12 +128,15 @@ def _running(job: Job, active: Active, now: float) -> Job:
     if job.elastic and active.resizable and active.report is not None and active.report.usable is not None:
         most = max(job.least, min(most, active.report.usable))
     left = measured.get(wire.SECONDS_LEFT)
+    ends = now + left if left is not None else None
+    if ends is None and job.lasts is not None and active.began + job.lasts > now:
+        ends = active.began + job.lasts
     return replace(
         job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving,
         most=most, slots=tuple(slot.id for slot in active.allocation.slots),
         held=tuple(slot.id for slot in active.slots), started=active.began, changed=active.changed,
         waited=job.waited + active.parked, service=active.service(now), pause=measured.get(wire.PAUSE) or 0.0,
-        step=measured.get(wire.STEP_SECONDS) or 0.0, ends=now + left if left is not None else None,
+        step=measured.get(wire.STEP_SECONDS) or 0.0, ends=ends,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, insert, select, update
 
-from dlicmd.contract.states import PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
+from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
 from local_backend.store import holdings
 from local_backend.store.holdings import Part
@@ -137,6 +137,18 @@ def unfinished(connection: Connection) -> list[ExecRow]:
 def all_ids(connection: Connection) -> set[str]:
     """Ids of all rows, deleted ones included."""
     return set(connection.execute(select(execs.c.id)).scalars())
+
+
+def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]:
+    """Seconds that the last `most` execs ran that are like this one and ended well, the newest first: of the same
+    creator, framework, name and number of workers."""
+    like = [execs.c[name] == getattr(row, name) for name in ("creator", "framework", "app_name", "num_worker")]
+    query = (
+        select(execs.c.end_time - execs.c.start_time)
+        .where(*like, execs.c.state == FINISHED, execs.c.start_time.is_not(None))
+        .order_by(execs.c.number.desc()).limit(most)
+    )
+    return [float(seconds) for seconds in connection.execute(query).scalars()]
 
 
 def damaged(connection: Connection) -> str | None:

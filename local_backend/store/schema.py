@@ -34,6 +34,7 @@ execs = Table(
     Column("deleted", Boolean, nullable=False, default=False),  # hidden; files and row go once it has ended
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Index("execs_by_state", "state"),
+    Index("execs_by_name", "creator", "framework", "app_name"),
 )
 
 #: Every state that an exec entered, in order.

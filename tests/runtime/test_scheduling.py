@@ -14,6 +14,7 @@ from dlicmd.contract.states import FINISHED, PENDING, RUNNING
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.resizing import ResizeError
 from local_backend.scheduler import plans
+from local_backend.store import execs
 
 #: Ends well when there is a file `go` beside it.
 WAIT = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n"
@@ -170,3 +171,19 @@ def test_a_job_that_is_just_starting_is_not_taken_for_one_that_was_stopped(backe
     for job in (*owners, *jobs):
         go(backend, job)
         assert backend.wait(job).state == FINISHED
+
+
+def test_how_long_the_last_two_took_tells_when_the_next_may_begin(tmp_path: Path) -> None:
+    with bench(tmp_path, slots=1) as one:
+        for seconds in (9000.0, 1000.0, 3000.0):
+            before = one.submit("pass", app_name="nightly")
+            one.wait(before)
+            one.database.write(lambda c, i=before, s=seconds: execs.note(c, i, start_time=1e9, end_time=1e9 + s))
+        first = one.submit(WAIT, app_name="nightly")
+        one.wait_running(first)
+        second = one.submit(WAIT, app_name="hourly")
+        found = eventually(lambda: one.supervisor.reason(second), "it waits")
+        assert abs(found.estimate - (one.row(first).start_time + 2000)) < 60
+        for job in (first, second):
+            go(one, job)
+            one.wait(job)

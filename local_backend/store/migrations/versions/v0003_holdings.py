@@ -1,4 +1,4 @@
-"""Who held which slot, and when."""
+"""Who held which slot, and when; and runs of the same name are found fast."""
 
 from __future__ import annotations
 
@@ -24,3 +24,4 @@ def upgrade() -> None:
         sa.Column("until", sa.Float),
     )
     op.create_index("holdings_by_until", "holdings", ["until"])
+    op.create_index("execs_by_name", "execs", ["creator", "framework", "app_name"])
