@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +36,15 @@ class Running:
         self.left -= done
         self.since = max(self.since, now)
         return done
+
+    def change(self, slots: int, now: float) -> None:
+        """It has so many slots from now on; it stands still for a moment, unless it begins."""
+        if self.slots and slots:
+            self.resizes += 1
+            self.since = now + PAUSE
+        elif slots:
+            self.since = now
+        self.slots = slots
 
     @property
     def ends(self) -> float:
@@ -118,7 +126,7 @@ class Result:
 
     completion: list[float] = field(default_factory=list)
     resizes: int = 0
-    #: Slot-seconds in use, and there, while jobs waited.
+    #: Slot-seconds in use, and there, while jobs asked for more than there is.
     used: float = 0.0
     there: float = 0.0
     fairness: list[float] = field(default_factory=list)
@@ -134,27 +142,60 @@ class Result:
         }
 
 
+class Window:
+    """Who had how much of what was theirs, in a stretch of time."""
+
+    def __init__(self) -> None:
+        self._had: dict[str, float] = defaultdict(float)
+        self._due: dict[str, float] = defaultdict(float)
+        #: Jobs asked for more than there is, all the time.
+        self._backlog = True
+        #: Users who had jobs all the time; whose jobs came and went got and lost slots with the clock of the decisions.
+        self._there: set[str] | None = None
+
+    def count(self, jobs: Iterable[Running], slots: int, seconds: float) -> None:
+        """Add a stretch in which nothing changed."""
+        wanted: dict[str, int] = defaultdict(int)
+        for job in jobs:
+            wanted[job.what.user] += job.what.slots
+            self._had[job.what.user] += job.slots * seconds
+        self._backlog &= sum(wanted.values()) >= slots
+        self._there = set(wanted) if self._there is None else self._there & set(wanted)
+        for user, due in _entitled(wanted, slots).items():
+            self._due[user] += due * seconds
+
+    def fairness(self) -> list[float]:
+        """Jain's index of what users had, per what was due to them; nothing when there was enough for all (Jain, Chiu,
+        Hawe, "A quantitative measure of fairness and discrimination", 1984, with the fair part as the optimum)."""
+        values = [self._had[user] / due for user, due in self._due.items() if user in (self._there or ())]
+        squares = sum(value * value for value in values)
+        return [sum(values) ** 2 / (len(values) * squares)] if self._backlog and len(values) > 1 and squares else []
+
+
+def _entitled(wanted: dict[str, int], slots: int) -> dict[str, float]:
+    """Max-min fair parts, not in whole slots: who wants least is served first, and leaves the rest to the others."""
+    found, left = {}, float(slots)
+    for i, (user, most) in enumerate(sorted(wanted.items(), key=lambda pair: pair[1])):
+        found[user] = min(float(most), left / (len(wanted) - i))
+        left -= found[user]
+    return found
+
+
 def simulate(submissions: Sequence[Submission], slots: int, sharing: Sharing) -> Result:
     """Run all jobs to their ends."""
-    result, jobs = Result(), dict[int, Running]()
-    coming, now, window = list(reversed(submissions)), 0.0, WINDOW
-    ends: list[tuple[float, int]] = []
-    served: dict[str, float] = defaultdict(float)
-    #: Users who had jobs that could use more slots at every moment of the window.
-    hungry: set[str] | None = None
+    result, jobs, window = Result(), dict[int, Running](), Window()
+    coming, now, until_window = list(reversed(submissions)), 0.0, WINDOW
+    ends = float("inf")
     while coming or jobs:
-        event = min(coming[-1].at if coming else float("inf"), ends[0][0] if ends else float("inf"), window)
-        until = max(event, now) if event == window else max(event, now + QUANTUM)
-        waiting = [job for job in jobs.values() if job.slots < job.what.slots]
-        busy = sum(job.slots for job in jobs.values())
-        if waiting and sum(job.what.slots for job in jobs.values()) >= slots:
-            result.used += busy * (until - now)
-            result.there += slots * (until - now)
-        now_hungry = {job.what.user for job in waiting}
-        hungry = now_hungry if hungry is None else hungry & now_hungry
+        event = min(coming[-1].at if coming else float("inf"), ends)
+        until = min(max(event, now + QUANTUM), max(until_window, now))
+        _pass(jobs, slots, until - now, result, window)
         for job in jobs.values():
-            served[job.what.user] += job.go_on(until)
+            job.go_on(until)
         now = until
+        if now >= until_window:
+            result.fairness += window.fairness()
+            window, until_window = Window(), until_window + WINDOW
         for number in [number for number, job in jobs.items() if job.left <= 1e-6]:
             result.completion.append(now - jobs[number].what.at)
             result.resizes += jobs.pop(number).resizes
@@ -162,26 +203,14 @@ def simulate(submissions: Sequence[Submission], slots: int, sharing: Sharing) ->
         while coming and coming[-1].at <= now:
             one = coming.pop()
             jobs[one.number] = Running(one, one.work)
-        if now >= window:
-            result.fairness += _jain([served[user] for user in sorted(hungry)])
-            served.clear()
-            hungry = None
-            window += WINDOW
         for number, count in sharing.turn(now, jobs).items():
-            job = jobs[number]
-            if job.slots and count:
-                job.resizes += 1
-                job.since = now + PAUSE
-            elif count:
-                job.since = now
-            job.slots = count
-        ends = [(job.ends, number) for number, job in jobs.items() if job.slots]
-        heapq.heapify(ends)
+            jobs[number].change(count, now)
+        ends = min((job.ends for job in jobs.values() if job.slots), default=float("inf"))
     return result
 
 
-def _jain(services: Iterable[float]) -> list[float]:
-    """Jain's index of those who wanted more all the time; none for fewer than two (Jain, Chiu, Hawe, 1984)."""
-    values = list(services)
-    squares = sum(value * value for value in values)
-    return [sum(values) ** 2 / (len(values) * squares)] if len(values) > 1 and squares else []
+def _pass(jobs: dict[int, Running], slots: int, seconds: float, result: Result, window: Window) -> None:
+    if sum(job.what.slots for job in jobs.values()) >= slots:
+        result.used += sum(job.slots for job in jobs.values()) * seconds
+        result.there += slots * seconds
+    window.count(jobs.values(), slots, seconds)

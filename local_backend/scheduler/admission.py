@@ -24,7 +24,7 @@ class Refusal:
     """Why a job gets nothing now."""
 
     job: Job
-    #: "slots", "queue", "plan", "reserved", "memory" or "pack".
+    #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack".
     lacks: str
     #: The plan or user whose limit it is.
     limit: Node | None = None
@@ -62,37 +62,54 @@ class _Shadow:
     spare: float
 
 
-def admit(  # noqa: PLR0917
-    root: Node, capacity: int, total: int, memory: Memory, now: float, shared: Shared
-) -> Admission:
-    """Ask all jobs of a tree whose `queue` has begun.
-
-    `capacity`: of `total` slots that may be used, those that are not of fixed jobs that run.
-    """
-    asking = _Asking(root, Admission(left=capacity), total, memory, now, shared)
-    while (user := root.next) is not None:
-        asking.ask(user)
-        root.advance()
-    return asking.found
-
-
-class _Asking:
+class Asking:
     """One job after the other is let go, or is not."""
 
     def __init__(  # noqa: PLR0917
-        self, root: Node, found: Admission, total: int, memory: Memory, now: float, shared: Shared
+        self, root: Node, capacity: int, total: int, memory: Memory, now: float, shared: Shared
     ) -> None:
-        self.found = found
+        """`capacity`: of `total` slots that may be used, those that are not of fixed jobs that run."""
+        self.found = Admission(left=capacity)
         self._root = root
         self._total = total
         self._memory = memory
         self._now = now
         self._shared = shared
         self._shadow: _Shadow | None = None
+        self._modest: list[tuple[Node, Job]] = []
 
-    def ask(self, user: Node) -> None:
-        """Decide about the next job of a user."""
-        job, found = self._fitted(user.job, user), self.found
+    def ask_all(self, growing: float) -> None:
+        """Ask all jobs of a tree whose `queue` has begun.
+
+        Who has his part begins nothing more, unless it is more urgent than `growing`, the most urgent of the elastic
+        jobs that could grow instead.
+        """
+        while (user := self._root.next) is not None:
+            job = user.job
+            if not job.running and user.has_its_part and user.urgency <= growing:
+                self.found.refused.append(Refusal(job, "reserved" if user.owed_to_others() else "share"))
+                self._modest.append((user, job))
+            else:
+                self._ask(user, job)
+            self._root.advance()
+
+    def ask_again(self, left: int) -> list[Job]:
+        """Jobs of those who have their part, for slots that are left when nobody else could use them; those that begin
+        all the same."""
+        found, before = self.found, len(self.found.admitted)
+        found.left, refused, found.refused = left, found.refused, []
+        asked = set()
+        for user, job in self._modest:
+            if found.left <= 0:
+                break
+            asked.add(job.exec_id)
+            self._ask(user, job)
+        found.refused = [*(one for one in refused if one.job.exec_id not in asked), *found.refused]
+        return found.admitted[before:]
+
+    def _ask(self, user: Node, job: Job) -> None:
+        """Decide about a job of a user."""
+        job, found = self._fitted(job, user), self.found
         fit = self._shared.fit(job) if job.shares else Fit(new=job.floor)
         if fit is None:
             found.refused.append(Refusal(job, "pack"))

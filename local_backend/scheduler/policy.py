@@ -9,12 +9,13 @@ what somebody else still holds is given when it is free (`placement`). *Reasons*
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from local_backend.scheduler import reasons
-from local_backend.scheduler.admission import Memory, admit
+from local_backend.scheduler.admission import Asking, Memory
 from local_backend.scheduler.model import Decision, Job, Machine, Plan, Slot
 from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.placement import Free, place
@@ -87,11 +88,17 @@ class _Pass:
         # Fixed jobs may be on slots that nobody else gets any more.
         capacity = len(self._ids) - len(self._ids.intersection(slot for job in self._fixed for slot in job.slots))
         self._root.queue(self._keys)
-        self._admission = admit(self._root, capacity, len(self._ids), memory, self._now, self._shared)
+        self._root.divide(len(self._ids))
+        self._asking = Asking(self._root, capacity, len(self._ids), memory, self._now, self._shared)
+        growing = (-self._keys[job.exec_id][0] for job in self._jobs if job.elastic and job.ceiling > job.floor)
+        self._asking.ask_all(max(growing, default=-math.inf))
+        self._admission = self._asking.found
 
     def divide(self, memory: Memory) -> None:
         """How many slots they get."""
         self._surplus = Surplus(self._root, self._admission, self._keys, memory, self._now)
+        for job in self._asking.ask_again(self._surplus.rest):
+            self._surplus.targets[job.exec_id] = job.floor
 
     def finish(self, decision: Decision, free: Free) -> None:
         """Which slots, why others wait, and whose slots are taken back."""

@@ -22,6 +22,7 @@ CODES = {
     "USER_LIMIT": "wait",
     "MEMORY": "wait",
     "RESERVED": "wait",
+    "SHARE": "wait",
     "PACK": "wait",
     "DRAINED": "ask",
 }
@@ -111,7 +112,7 @@ class Queue:
                 continue
             self._position += 1
             estimate = None
-            if refusal.lacks in ("slots", "queue", "reserved"):
+            if refusal.lacks in ("slots", "queue", "reserved", "share"):
                 needed += job.size
                 while gone < len(self._ends) and freed < needed:
                     freed += self._ends[gone][1]
@@ -140,6 +141,8 @@ class Queue:
         job, free = refusal.job, max(0, self._free)
         if refusal.lacks == "reserved":
             return "RESERVED", "; those that are free are reserved for other plans"
+        if refusal.lacks == "share":
+            return "SHARE", f"; {job.user} or the plan has its part, and others want theirs"
         if refusal.lacks == "pack":
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if _least(job) > self._total - len(self._drained):

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.admission import Admission
 from local_backend.scheduler.model import Job
-from local_backend.scheduler.sharing import Claim, share
 from local_backend.scheduler.tree import Node
+
+_NEARLY = 1e-9
 
 
 class Reclaim:
@@ -45,21 +46,19 @@ class Reclaim:
         """
         if not self._wanting:
             return
-        due, held = self._due(), self._held()
+        held = self._held()
         coming = sum(self._gain(job) for job in self._fixed if job.leaving)
         for job, need in self._wanting:
             home = _home(self._root, job)
-            if not job.running and held.get(home, 0) + job.size > due.get(home, 0):
+            if not job.running and held.get(home, 0) + job.size > home.due + _NEARLY:
                 continue
             missing = need - coming - (0 if job.running else self._admission.left)
-            victims = self._victims(job, missing, due, dict(held), now)
+            victims = self._victims(job, missing, dict(held), now)
             gain = sum(self._gain(victim) for victim in victims)
             if victims and (gain >= missing or (job.running and gain >= job.per_worker)):
                 yield job, victims
 
-    def _victims(
-        self, job: Job, missing: float, due: Mapping[Node, float], held: dict[Node, float], now: float
-    ) -> list[Job]:
+    def _victims(self, job: Job, missing: float, held: dict[Node, float], now: float) -> list[Job]:
         found: list[Job] = []
         for victim in sorted(self._fixed, key=lambda one: (-one.started, -one.since)):
             if missing <= 0:
@@ -67,7 +66,7 @@ class Reclaim:
             grace, owner = self._graces[victim.exec_id], _home(self._root, victim)
             if victim.shares or victim.elastic or victim.leaving or not victim.movable or not self._gain(victim):
                 continue
-            if grace is None or now - job.entered < grace or held[owner] - victim.floor < due.get(owner, 0):
+            if grace is None or now - job.entered < grace or held[owner] - victim.floor < owner.due - _NEARLY:
                 continue
             found.append(victim)
             held[owner] -= victim.floor
@@ -110,26 +109,6 @@ class Reclaim:
             home = _home(self._root, job)
             held[home] = held.get(home, 0) + (job.weight if job.fixed else job.size)
         return held
-
-    def _due(self) -> dict[Node, float]:
-        """The slots that are each plan's own while all jobs want some: by weight, at least what is reserved."""
-        wanted: dict[Node, int] = {}
-        for job in [*self._fixed, *self._admission.admitted, *(job for job, _ in self._wanting if not job.running)]:
-            for node in _home(self._root, job).user(job.user).up():
-                wanted[node] = wanted.get(node, 0) + (math.ceil(job.size) if job.shares else job.ceiling)
-        found: dict[Node, float] = {}
-
-        def divide(node: Node, slots: int) -> None:
-            found[node] = slots
-            claims = []
-            for child in node.children:
-                most = min(wanted.get(child, 0), slots if child.plan.most is None else child.plan.most)
-                claims.append(Claim(min(child.reserved, most), most, child.plan.weight))
-            for child, got in zip(node.children, share(slots, claims), strict=True):
-                divide(child, got)
-
-        divide(self._root, len(self._usable))
-        return found
 
 
 def _home(root: Node, job: Job) -> Node:

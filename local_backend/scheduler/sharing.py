@@ -18,8 +18,8 @@ _NEARLY = 1e-9
 class Claim:
     """What somebody gets at least and can use at most, in slots, with least ≤ most."""
 
-    least: int
-    most: int
+    least: float
+    most: float
     weight: float = 1.0
     #: Of claims that differ in nothing else, the lowest gets the slot that cannot be shared; who `has` it already
     #: counts as lower by `edge`.
@@ -32,10 +32,7 @@ def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int
 
     What `least` promises is given even when that is more than the capacity.
     """
-    if sum(claim.most for claim in claims) <= capacity:
-        return [claim.most for claim in claims]
-    height = level(capacity, claims)
-    exact = [min(max(claim.weight * height, claim.least), claim.most) for claim in claims]
+    exact = parts(capacity, claims)
     shares = [math.floor(value + _NEARLY) for value in exact]
     rest = capacity - sum(shares)
     if rest <= 0:
@@ -51,6 +48,14 @@ def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int
     for number in hungry[:rest]:
         shares[number] += 1
     return shares
+
+
+def parts(capacity: float, claims: Sequence[Claim]) -> list[float]:
+    """The same, in fractions of slots, too."""
+    if sum(claim.most for claim in claims) <= capacity:
+        return [claim.most for claim in claims]
+    height = level(capacity, claims)
+    return [min(max(claim.weight * height, claim.least), claim.most) for claim in claims]
 
 
 def level(capacity: float, claims: Sequence[Claim]) -> float:

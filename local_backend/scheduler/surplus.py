@@ -46,8 +46,10 @@ class Surplus:
         self._sums: dict[int, tuple[int, int, float, int]] = {}
         #: Of users: slots of jobs that keep what they have, or get what they share with others.
         self._settled: dict[int, int] = {}
-        #: Slots of each job.
+        #: Slots of each job; and those that nobody can use.
         self.targets: dict[str, int] = {}
+        self.rest = 0
+        self._taken: dict[str, int] = {}
         #: When a job that keeps its slots for now may be given others.
         self.again: list[float] = []
         left = admission.left
@@ -56,6 +58,8 @@ class Surplus:
         capacity = self._sum(root)[0] + left
         self._share(root, capacity)
         self._spread(capacity)
+        for name, job in self._jobs.items():
+            self._owners[name].take(self.targets[name] - job.floor - self._taken.get(name, 0))
 
     def _bound(self, job: Job, left: int) -> int:
         """Note what a job gets at least and at most; how many of the slots that are left that takes."""
@@ -75,6 +79,7 @@ class Surplus:
         if job.memory:
             workers = max(0, min(workers, self._memory.left // job.memory))
             self._memory.left -= workers * job.memory
+        self._taken[job.exec_id] = workers * job.per_worker
         owner.take(workers * job.per_worker)
         return workers * job.per_worker
 
@@ -148,6 +153,7 @@ class Surplus:
                 if reserved:
                     more = min(more, max(0.0, *(at.reserved - at.used for at in _below(owner, node))))
                 more = max(0, int(more))
+                self._taken[name] = self._taken.get(name, 0) + more
                 owner.take(more)
                 slots -= more
                 got[name] += more
@@ -172,7 +178,7 @@ class Surplus:
             totals[id(self._owners[name])] += got
             if got < self._bounds[name][1]:
                 hungry.append((got, rank - (ROTATION if len(job.slots) > got else 0.0), name))
-        rest = capacity - sum(totals.values())
+        rest = self.rest = capacity - sum(totals.values())
         if rest <= 0 or not hungry:
             return
         for user in self._root.users():
@@ -192,6 +198,7 @@ class Surplus:
             for node in owner.up():
                 totals[id(node)] += more
             heapq.heappush(hungry, (got + more, rank, name))
+        self.rest = rest
 
 
 def _below(node: Node, top: Node) -> Iterable[Node]:

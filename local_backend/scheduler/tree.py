@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.model import Job, Plan
+from local_backend.scheduler.sharing import Claim, parts
 from local_backend.scheduler.urgency import Key
 
 _NEARLY = 1e-9
@@ -33,6 +34,8 @@ class Node:
         #: Slots that are in use or were promised, and that its jobs want at most.
         self.used = 0.0
         self.wanted = 0.0
+        #: The part of all slots that is its own when all want some, see `divide`.
+        self.due = math.inf
         #: Room below its limit that is kept for jobs which wait for it since long.
         self.kept = 0.0
         #: While jobs are asked: the user below this node whose job is the next, None when all have been.
@@ -139,6 +142,26 @@ class Node:
             node = node.parent
         return total
 
+    def divide(self, slots: float) -> None:
+        """Note the fair part of so many slots that is due to every node below, in fractions of a slot, too.
+
+        Max-min by weight, what is reserved first, not more than is wanted and allowed. Below a plan by priority all
+        may have all.
+        """
+        self.due = slots
+        claims = []
+        for child in self.children:
+            most = min(child.wanted, slots if child.plan.most is None else child.plan.most)
+            claims.append(Claim(min(child.reserved, most), most, child.plan.weight))
+        shares = [claim.most for claim in claims] if self.plan.by_priority else parts(slots, claims)
+        for child, part in zip(self.children, shares, strict=True):
+            child.divide(part)
+
+    @property
+    def has_its_part(self) -> bool:
+        """Whether jobs of this user, or of a plan above, need all that is due to them."""
+        return any(node.used >= node.due - _NEARLY for node in self.up())
+
     # --- whose turn it is
 
     def queue(self, keys: Mapping[str, Key]) -> None:
@@ -157,6 +180,11 @@ class Node:
     def job(self) -> Job:
         """Of a user who is `next`: the job."""
         return self._line[-1][1]
+
+    @property
+    def urgency(self) -> float:
+        """Of that job."""
+        return -self._line[-1][0][0]
 
     def advance(self) -> None:
         """That job has had its turn."""
@@ -177,7 +205,7 @@ class Node:
         assert child.next is not None
         urgent = child.next._line[-1][0]
         if not self._plans and not self.plan.by_priority:
-            return (urgent[0], urgent[1], child.used, urgent[2], urgent[3])
+            return (urgent[0], child.used, *urgent[1:])
         served = not child.reserved or child.owed <= 0
         if self.plan.by_priority:
             return (served, *urgent)
@@ -199,7 +227,7 @@ def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
             user.take(job.weight)
         else:
             user.jobs.append(job)
-        if root.reserved:
-            for node in user.up():
-                node.wanted += job.size if job.shares or job.fixed else job.ceiling
+        wanted = job.weight if job.fixed else job.size if job.shares else job.ceiling
+        for node in user.up():
+            node.wanted += wanted
     return root

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from local_backend.scheduler.model import Job
 
-#: A job that waits gets this much more urgent every so many seconds, and keeps that while it runs.
+#: A job that waits for more urgent ones gets this much more urgent every so many seconds, and keeps that while it runs.
 AGEING, AGEING_SECONDS = 1000, 3600.0
 
 Key = tuple[float, ...]
@@ -23,9 +23,14 @@ def waited(job: Job, now: float) -> float:
     return total
 
 
-def urgency(job: Job, now: float) -> int:
-    """Priority and what waiting has added to it."""
-    return job.priority + AGEING * int(waited(job, now) // AGEING_SECONDS)
+def urgency(job: Job, now: float, highest: int) -> int:
+    """Priority and what waiting has added to it, when the `highest` priority of all jobs is above its own. Who waits
+    for equals only has its turn when its user has least, or when it has waited longest."""
+    return job.priority + (AGEING * _hours(job, now) if job.priority < highest else 0)
+
+
+def _hours(job: Job, now: float) -> int:
+    return int(waited(job, now) // AGEING_SECONDS)
 
 
 def next_urgency(job: Job, now: float) -> float:
@@ -34,12 +39,13 @@ def next_urgency(job: Job, now: float) -> float:
 
 
 def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
-    """How urgent each job is: most urgent first, of equal ones those that have slots, then the oldest.
+    """How urgent each job is: its urgency, then the hours that it has waited, then whether it has slots, then its age.
 
-    A job that began on slots that one which waits longer could not use has no such precedence: it is the first to go
-    when that one can begin.
+    A job that began on slots that one which waits longer could not use has no precedence over that: it is the first to
+    go when that one can begin.
     """
-    levels = [urgency(job, now) for job in jobs]
+    highest_of_all = max((job.priority for job in jobs), default=0)
+    levels = [urgency(job, now, highest_of_all) for job in jobs]
     waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
     since = [at for at, _ in waiting]
     highest = list(itertools.accumulate((level for _, level in waiting), max))
@@ -49,7 +55,7 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
         if firm:
             before = bisect.bisect_left(since, job.started)
             firm = not (before and highest[before - 1] >= level)
-        keys[job.exec_id] = (-level, not firm, job.since, _number(job.exec_id))
+        keys[job.exec_id] = (-level, -_hours(job, now), not firm, job.since, _number(job.exec_id))
     return keys
 
 

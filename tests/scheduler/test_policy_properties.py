@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from world import World, cpu_slots, job
 
 from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
@@ -125,9 +125,11 @@ class Life(RuleBasedStateMachine):
         """Of two elastic jobs of one user, with the same bounds and urgency, none has more than one worker more."""
         world = self.world
         groups = {}
+        highest = max((one.priority for one in world.jobs.values()), default=0)
         for one in world.jobs.values():
             if one.running and one.elastic and one.slots and not one.memory:
-                key = (one.user, one.plan, one.kind, one.least, one.most, one.per_worker, urgency(one, world.now))
+                level = urgency(one, world.now, highest)
+                key = (one.user, one.plan, one.kind, one.least, one.most, one.per_worker, level)
                 groups.setdefault(key, []).append(len(one.slots) // one.per_worker)
         by_priority = world.plans is TREES[1]
         for workers in groups.values():
@@ -139,6 +141,7 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "world") or self.world.machine.memory is not None:
             return
         world = self.world
+        highest = max((one.priority for one in world.jobs.values()), default=0)
         for name, reason in world.decision.waiting.items():
             one = world.jobs[name]
             # One of a fixed size does not begin before the head of the queue; an elastic one does.
@@ -148,7 +151,7 @@ class Life(RuleBasedStateMachine):
                 other for other in world.jobs.values()
                 if other.running and other.elastic and other.slots and other.kind == one.kind
                 and (other.user, other.plan) == (one.user, one.plan)
-                and urgency(other, world.now) < urgency(one, world.now)
+                and urgency(other, world.now, highest) < urgency(one, world.now, highest)
             ]
             assert sum(other.floor for other in yielding) < one.size, f"{one} waits for {yielding}"
 
@@ -157,6 +160,16 @@ Life.TestCase.settings = settings(
     max_examples=2000, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLife = Life.TestCase
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_million_events():
+    """The same, for longer: 20,000 lives of 50 events."""
+    run_state_machine_as_test(Life, settings=settings(
+        max_examples=20_000, stateful_step_count=50, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    ))
 
 
 @pytest.mark.parametrize("small", [1, 2, 3])
@@ -193,8 +206,9 @@ def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
 
 
 def test_ageing_is_part_of_urgency_and_is_kept_by_who_runs():
-    waiting = job(1, 1, since=0.0)
-    assert urgency(waiting, AGEING_SECONDS - 1) == waiting.priority
-    assert urgency(waiting, 2 * AGEING_SECONDS) == waiting.priority + 2 * AGEING
+    waiting, highest = job(1, 1, since=0.0), 6000
+    assert urgency(waiting, AGEING_SECONDS - 1, highest) == waiting.priority
+    assert urgency(waiting, 2 * AGEING_SECONDS, highest) == waiting.priority + 2 * AGEING
     running = replace(waiting, running=True, slots=("cpu-0",), started=2 * AGEING_SECONDS)
-    assert urgency(running, 9 * AGEING_SECONDS) == waiting.priority + 2 * AGEING
+    assert urgency(running, 9 * AGEING_SECONDS, highest) == waiting.priority + 2 * AGEING
+    assert urgency(waiting, 9 * AGEING_SECONDS, waiting.priority) == waiting.priority, "among equals nobody gets ahead"

@@ -317,3 +317,43 @@ def test_who_asks_for_no_memory_does_not_suffer_from_a_lack_of_it():
     world.machine = replace(world.machine, memory=3)
     world.submit(job(3))
     assert not decide(world.machine, world.plans, world.jobs.values(), 1.0).waiting
+
+
+# --- users
+
+
+def test_a_user_does_not_get_more_by_submitting_more():
+    world = World(8)
+    world.submit(*(job(n, 1, 2, user="ann") for n in range(1, 4)), job(100, 1, 8, user="bob"))
+    world.turn()
+    world.submit(*(job(n, 1, 2, user="ann") for n in range(4, 40)))
+    world.turn()
+    assert world.slots(100) == 4
+    reason = world.decision.waiting["local-30"]
+    assert (reason.code, reason.advice) == ("SHARE", "wait")
+    assert reason.sentence == "waiting for 1 CPU slot; ann or the plan has its part, and others want theirs"
+    world.submit(job(200, 2, user="ann", priority=9000))
+    world.turn()
+    assert world.slots(200) == 2, "unless it is more urgent"
+    world.end("local-100")
+    world.turn()
+    assert sum(len(one.slots) for one in world.jobs.values()) == 8, "what nobody else wants is for everybody"
+
+
+def test_what_others_cannot_use_is_not_left_idle_for_their_sake():
+    world = World(4, memory=2)
+    world.submit(job(1, 1, 4, user="bob", memory=2))
+    world.turn()
+    assert world.slots(1) == 1, "there is no memory for more"
+    world.submit(*(job(n, user="ann") for n in range(2, 8)))
+    world.turn()
+    assert sum(len(one.slots) for one in world.jobs.values()) == 4
+
+
+def test_a_large_job_of_somebody_with_less_than_his_part_begins_though_it_is_more():
+    world = World(4)
+    world.submit(job(1, 1, 4, user="bob"))
+    world.turn()
+    world.submit(job(2, 3, user="ann"))
+    world.turn()
+    assert (world.slots(1), world.slots(2)) == (1, 3)
