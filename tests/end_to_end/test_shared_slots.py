@@ -13,6 +13,8 @@ import psutil
 import pytest
 from support import PATIENCE, eventually
 
+from local_backend.settings import user_name
+
 #: Takes its time until the file GO is there, then none; prints a digest of what it has learned.
 TRAIN = """
 import hashlib, os, time
@@ -104,6 +106,16 @@ class Run:
         return next(int(pid) for pid in found if psutil.pid_exists(int(pid)))
 
 
+NAME = user_name()
+
+
+def kill_server(user) -> None:
+    """The next command starts another one."""
+    server = psutil.Process(user.server_pid)
+    server.kill()
+    server.wait(PATIENCE)
+
+
 ELASTIC = ("edtPyTorch", "--numWorker", "4")
 
 
@@ -114,9 +126,7 @@ def test_two_jobs_share_alike_whatever_dies_and_the_last_one_has_all(four, diges
     eventually(lambda: first.on(2) and second.on(2), "each has half of them")
     os.kill(first.worker(), signal.SIGKILL)
     eventually(lambda: first.shown.get("deaths") == 1 and first.on(2), "a worker that died is replaced")
-    server = psutil.Process(four.server_pid)
-    server.kill()
-    server.wait(PATIENCE)
+    kill_server(four)
     eventually(lambda: first.on(2) and second.on(2), "the next server leaves all as it was")
     first.go()
     assert first.ended() == "FINISHED"
@@ -126,7 +136,7 @@ def test_two_jobs_share_alike_whatever_dies_and_the_last_one_has_all(four, diges
     assert first.digest() == second.digest() == digest
 
 
-def test_an_urgent_job_parks_an_elastic_one_until_it_is_over(four, digest: str) -> None:
+def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four, digest: str) -> None:
     first = Run(four, "first", TRAIN, *ELASTIC)
     eventually(lambda: first.on(4), "the first has all slots")
     patient = Run(four, "patient", WAIT, "PyTorch", "--workerDeviceNum", "4")
@@ -139,13 +149,48 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over(four, digest: str) 
     why = four.run("--exec-why", patient.id).out
     assert why.startswith(f"{patient.id} is PENDING_PJ: waiting for 4 CPU slots; ")
     assert f"  {urgent.id} has 4 slots: keeps them to its end\nwait: it starts by itself\n" in why
+    kill_server(four)
+    eventually(lambda: first.shown["slots"] == 0 and urgent.shown["state"] == "RUNNING", "all is as it was")
     four.run("--exec-stop", patient.id)
     urgent.go()
     assert urgent.ended() == "FINISHED"
     eventually(lambda: first.on(4), "the first has them again")
+    os.kill(first.worker(), signal.SIGKILL)
+    eventually(lambda: first.shown.get("deaths") == 1 and first.on(4), "a worker that died is replaced")
     first.go()
     assert first.ended() == "FINISHED"
     assert first.digest() == digest
+
+
+def test_the_jobs_of_a_pack_share_a_slot_and_every_view_says_who_has_what(four, digest: str) -> None:
+    pack = ("--msd-pack-id", "small", "--workerCPULimit", "0.5")
+    packed = [Run(four, name, TRAIN, *ELASTIC, *pack) for name in ("one", "two")]
+    whole = Run(four, "whole", WAIT, "PyTorch", "--submit-user", "eve", "--consumer", "training")
+    late = Run(four, "late", WAIT, "PyTorch", *pack)
+    eventually(lambda: all(run.shown.get("workers") == 1 for run in packed), "both train on one slot")
+    eventually(lambda: whole.shown["state"] == "RUNNING", "somebody else runs, too")
+    eventually(lambda: "in the pack small, which has 0 left" in late.shown["message"], "the pack is full")
+    top = four.run("--top", "-o", "json").json
+    shares = {slot["id"]: {holder["id"]: holder["share"] for holder in slot["holders"]} for slot in top["slots"]}
+    assert sorted(map(len, shares.values())) == [0, 0, 1, 2]
+    assert {packed[0].id: 0.5, packed[1].id: 0.5} in shares.values()
+    assert [job["id"] for job in top["queue"]] == [late.id]
+    applications = four.run("--app-get-all").out.splitlines()
+    parent = next(i for i, line in enumerate(applications) if line.startswith(f"pack-{NAME}-small"))
+    assert {line.split()[0] for line in applications[parent + 1 : parent + 4]} == {*(r.id for r in packed), late.id}
+    tree = four.run("--rp-get-all").out
+    assert tree.index("training") < tree.index("eve") < tree.index(whole.id)
+    jobs = four.run("--pj-get-all").out
+    assert all(run.id in jobs for run in (*packed, whole, late))
+    four.run("--exec-delete", whole.id)
+    usage = four.run("--rp-usage", "--query-args", "by=user", "-o", "json").json
+    assert {row["key"] for row in usage["rows"]} == {NAME, "eve"}, "who is gone has still had it"
+    for run in packed:
+        run.go()
+        assert run.ended() == "FINISHED"
+        assert run.digest() == digest
+    assert four.run("--app-stop-all").code == 0
+    assert late.ended() == "KILLED"
 
 
 def test_plans_are_applied_shown_and_obeyed(four) -> None:
@@ -169,4 +214,4 @@ def test_plans_are_applied_shown_and_obeyed(four) -> None:
     file.write_text("plans:\n- name: a\n  weight: -1\n")
     refused = four.run("--rp-apply", str(file))
     assert refused.code == 1
-    assert "Local/a: weight is a number above 0, not -1" in refused.err
+    assert "Local/a: weight is a number from 0.001 to 1000, not -1" in refused.err
