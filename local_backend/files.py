@@ -46,11 +46,11 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
 def read_json(path: Path) -> Any:
     """The JSON value in `path`, or None when there is no such file or it is not JSON. Raises OSError.
 
-    A job can put anything in the place of its files: what is no regular file, or larger than any of ours, is not read.
+    A job can put anything in the place of its files: links, pipes and what is larger than any of ours are not read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
         if problem.errno in (errno.ELOOP, errno.ENXIO):
@@ -58,6 +58,8 @@ def read_json(path: Path) -> Any:
         raise
     try:
         found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
             return None
         with open(fd, "rb", closefd=False) as file:

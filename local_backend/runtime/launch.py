@@ -76,7 +76,7 @@ class Launch:
 
 def requeues(paths: ExecPaths) -> int:
     """How often an exec was queued again, according to its last launch."""
-    value = read_json(paths.spec)
+    value = _read(paths.spec)
     count = value.get("requeues", 0) if isinstance(value, dict) else 0
     return count if isinstance(count, int) else 0
 
@@ -111,7 +111,7 @@ class Outcome:
 
 def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
     """runner.json, None when no runner has ever begun, or somebody else has written there."""
-    match read_json(paths.runner):
+    match _read(paths.runner):
         case {"pid": int(pid), "start_time": int() | float() as began, "boot_id": str(boot), "attempt": int(attempt)}:
             if 0 < pid < _HIGHEST and "\0" not in boot:
                 return RunnerIdentity(pid, began, boot, attempt)
@@ -120,7 +120,7 @@ def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
 
 def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
     """exit.json of this attempt; None when it has not ended, or not in order."""
-    match read_json(paths.exit):
+    match _read(paths.exit):
         case {
             "attempt": int(found), "state": str(state), "end_time": int() | float() as ended,
             "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
@@ -136,13 +136,22 @@ def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
     write_json(path, asdict(record))
 
 
+def _read(path: Path) -> object:
+    """What is in a file that the job itself could have replaced, by a folder, say. Raises OSError for other troubles,
+    which may pass."""
+    try:
+        return read_json(path)
+    except (IsADirectoryError, PermissionError):
+        return None
+
+
 def _storable(text: str | None) -> str | None:
     return text and text.encode(errors="replace").decode()
 
 
 def read_attempt(paths: ExecPaths) -> int:
     """The attempt that may run; 0 when none may."""
-    value = read_json(paths.attempt)
+    value = _read(paths.attempt)
     return value if isinstance(value, int) else 0
 
 
