@@ -23,6 +23,7 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
+from local_backend import collector
 from local_backend.files import write_json
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
@@ -165,6 +166,7 @@ def _serve(settings: Settings, lock: int) -> None:
     database = open_database(settings)
     try:
         with _listening(settings) as sock:
+            collector.calm()
             _run(settings, database, sock, lock)
     except OSError as problem:
         raise _unusable(settings, problem) from None

@@ -19,7 +19,7 @@ from local_backend.scheduler.urgency import waited
 OVERTAKING_SECONDS = 3600.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Refusal:
     """Why a job gets nothing now."""
 
@@ -87,7 +87,8 @@ class Asking:
         while (user := self._root.next) is not None:
             job = user.job
             if not job.running and user.has_its_part and user.urgency <= growing:
-                self.found.refused.append(Refusal(job, "reserved" if user.owed_to_others() else "share"))
+                reserved = self._root.reserved and user.owed_to_others()
+                self.found.refused.append(Refusal(job, "reserved" if reserved else "share"))
                 self._modest.append((user, job))
             else:
                 self._ask(user, job)
@@ -109,28 +110,31 @@ class Asking:
 
     def _ask(self, user: Node, job: Job) -> None:
         """Decide about a job of a user."""
-        job, found = self._fitted(job, user), self.found
-        fit = self._shared.fit(job) if job.shares else Fit(new=job.floor)
-        if fit is None:
+        found = self.found
+        if job.pinned:
+            job = self._fitted(job, user)
+        fit = self._shared.fit(job) if job.shares else None
+        slots = job.floor if fit is None else fit.new
+        if job.shares and fit is None:
             found.refused.append(Refusal(job, "pack"))
         elif (limit := user.limit(job.size, heed=not (job.elastic or job.running))) is not None:
             found.refused.append(Refusal(job, "plan", limit))
             self._keep(limit, job)
-        elif lacks := self._lacks(job, fit.new, user):
+        elif lacks := self._lacks(job, slots, user):
             found.refused.append(Refusal(job, lacks))
         else:
             found.admitted.append(job)
             found.owners[job.exec_id] = user
             user.take(job.size)
-            found.left -= fit.new
+            found.left -= slots
             self._memory.left -= job.least * job.memory
-            if job.shares:
+            if fit is not None:
                 self._shared.take(job, fit)
                 found.fits[job.exec_id] = fit
 
     def _fitted(self, job: Job, user: Node) -> Job:
         """A job whose slots are fixed, with as many of them as there can be at all."""
-        if not job.pinned or not job.least:
+        if not job.least:
             return job
         there = [job.least, self.found.left // job.per_worker]
         if (room := user.room) < job.floor:
@@ -150,11 +154,8 @@ class Asking:
 
     def _lacks(self, job: Job, slots: int, user: Node) -> str:
         """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
-        found, memory = self.found, job.least * job.memory
-        follows = not job.elastic and not job.running
-        if memory and memory > self._memory.left - (self._memory.kept if follows else 0):
-            if self._waits_long(job) and not job.running:
-                self._memory.kept += memory
+        found = self.found
+        if job.memory and not self._has_memory(job):
             return "memory"
         if slots > found.left:
             if found.head is None and slots <= self._total:
@@ -166,6 +167,14 @@ class Asking:
             return ""
         self._shadow = self._shadow or _shadow(self._root, found, self._now)
         return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
+
+    def _has_memory(self, job: Job) -> bool:
+        memory, follows = job.least * job.memory, not job.elastic and not job.running
+        if memory <= self._memory.left - (self._memory.kept if follows else 0):
+            return True
+        if self._waits_long(job) and not job.running:
+            self._memory.kept += memory
+        return False
 
 
 def _shadow(root: Node, found: Admission, now: float) -> _Shadow:

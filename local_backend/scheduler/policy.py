@@ -63,6 +63,7 @@ def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> D
         one.divide(memory)
     for one in passes:
         one.finish(decision, free)
+        one.close()
     return decision
 
 
@@ -117,6 +118,10 @@ class _Pass:
                 break
         self._look_again(decision, reclaim)
 
+    def close(self) -> None:
+        """Nothing more will be asked."""
+        self._root.dissolve()
+
     def _unheld(self) -> list[Slot]:
         taken = {slot for job in self._jobs for slot in job.held}
         free = [slot for slot in self._usable if slot.id not in taken]
@@ -135,7 +140,9 @@ class _Pass:
         memory.left += freed
         trial.admit(memory)
         trial.divide(memory)
-        return trial._granted(owner) > self._granted(owner)
+        helps = trial._granted(owner) > self._granted(owner)
+        trial.close()
+        return helps
 
     def _granted(self, job: Job) -> float:
         there = job.exec_id in self._admission.owners

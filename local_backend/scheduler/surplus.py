@@ -135,6 +135,10 @@ class Surplus:
 
     def _among_jobs(self, jobs: Iterable[Job], slots: int) -> None:
         chosen = [self._jobs[job.exec_id] for job in jobs if job.exec_id in self._bounds]
+        if len(chosen) == 1:
+            least, most = self._bounds[chosen[0].exec_id]
+            self._give(chosen[0], max(least, min(most, slots)))
+            return
         claims = [Claim(*self._bounds[job.exec_id], 1.0, job.service, len(job.slots)) for job in chosen]
         for job, got in zip(chosen, share(slots, claims, ROTATION), strict=True):
             self._give(job, got)

@@ -142,6 +142,20 @@ class Node:
             node = node.parent
         return total
 
+    def dissolve(self) -> None:
+        """The end: without cycles all is given back at once, and no garbage collector has to look for it."""
+        for child in self.children:
+            child.dissolve()
+        self.parent = self.next = None
+        self._heap.clear()
+
+    def add_up(self) -> None:
+        """What is wanted above the users."""
+        for child in self.children:
+            child.add_up()
+        if not self.is_user:
+            self.wanted = sum(child.wanted for child in self.children)
+
     def divide(self, slots: float) -> None:
         """Note the fair part of so many slots that is due to every node below, in fractions of a slot, too.
 
@@ -160,7 +174,12 @@ class Node:
     @property
     def has_its_part(self) -> bool:
         """Whether jobs of this user, or of a plan above, need all that is due to them."""
-        return any(node.used >= node.due - _NEARLY for node in self.up())
+        node: Node | None = self
+        while node is not None:
+            if node.used >= node.due - _NEARLY:
+                return True
+            node = node.parent
+        return False
 
     # --- whose turn it is
 
@@ -187,23 +206,24 @@ class Node:
         return -self._line[-1][0][0]
 
     def advance(self) -> None:
-        """That job has had its turn."""
-        if self.is_user:
-            self._line.pop()
-            if not self._line:
-                self.next = None
-            return
-        _, number, child = self._heap[0]
-        child.advance()
-        if child.next is not None:
-            heapq.heapreplace(self._heap, (self._key(child), number, child))
-        else:
-            heapq.heappop(self._heap)
-        self.next = self._heap[0][2].next if self._heap else None
+        """The job of the user who is `next` below this node, the root, has had its turn."""
+        child = self.next
+        assert child is not None
+        child._line.pop()
+        if not child._line:
+            child.next = None
+        node = child.parent
+        while node is not None:  # on this way everybody is the first of the heap above
+            heap = node._heap
+            if child.next is None:
+                heapq.heappop(heap)
+            elif len(heap) > 1:
+                heapq.heapreplace(heap, (node._key(child), heap[0][1], child))
+            node.next = heap[0][2].next if heap else None
+            child, node = node, node.parent
 
     def _key(self, child: Node) -> Key:
-        assert child.next is not None
-        urgent = child.next._line[-1][0]
+        urgent = child.next._line[-1][0]  # type: ignore[union-attr]
         if not self._plans and not self.plan.by_priority:
             return (urgent[0], child.used, *urgent[1:])
         served = not child.reserved or child.owed <= 0
@@ -220,14 +240,17 @@ def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
     """The tree of `plan` with these jobs on it."""
     root = Node(plan)
     root.grow(plan.children)
+    users: dict[tuple[Sequence[str], str], Node] = {}
     for job in jobs:
-        user = root.find(job.plan).user(job.user)
+        user = users.get((job.plan, job.user))
+        if user is None:
+            user = users[job.plan, job.user] = root.find(job.plan).user(job.user)
         if job.fixed:
             user.fixed.append(job)
             user.take(job.weight)
+            user.wanted += job.weight
         else:
             user.jobs.append(job)
-        wanted = job.weight if job.fixed else job.size if job.shares else job.ceiling
-        for node in user.up():
-            node.wanted += wanted
+            user.wanted += job.size if job.shares else job.ceiling
+    root.add_up()
     return root

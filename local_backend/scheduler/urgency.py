@@ -17,20 +17,21 @@ Key = tuple[float, ...]
 
 def waited(job: Job, now: float) -> float:
     """Seconds that a job has been without slots, since it was submitted, and not by its own choice."""
-    total = job.waited + max(0.0, (job.started if job.running else now) - job.entered)
-    if job.running and not job.slots and job.most:
-        total += max(0.0, now - job.changed)
-    return total
+    if not job.running:
+        return job.waited + max(0.0, now - job.entered)
+    parked = max(0.0, now - job.changed) if not job.slots and job.most else 0.0
+    return job.waited + parked + max(0.0, job.started - job.entered)
 
 
-def urgency(job: Job, now: float, highest: int) -> int:
+def hours(job: Job, now: float) -> int:
+    """Whole ones (of AGEING_SECONDS) that a job has waited."""
+    return int(waited(job, now) // AGEING_SECONDS)
+
+
+def urgency(job: Job, hours: int, highest: int) -> int:
     """Priority and what waiting has added to it, when the `highest` priority of all jobs is above its own. Who waits
     for equals only has its turn when its user has least, or when it has waited longest."""
-    return job.priority + (AGEING * _hours(job, now) if job.priority < highest else 0)
-
-
-def _hours(job: Job, now: float) -> int:
-    return int(waited(job, now) // AGEING_SECONDS)
+    return job.priority + (AGEING * hours if job.priority < highest else 0)
 
 
 def next_urgency(job: Job, now: float) -> float:
@@ -45,17 +46,18 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     go when that one can begin.
     """
     highest_of_all = max((job.priority for job in jobs), default=0)
-    levels = [urgency(job, now, highest_of_all) for job in jobs]
+    ages = [hours(job, now) for job in jobs]
+    levels = [urgency(job, age, highest_of_all) for job, age in zip(jobs, ages, strict=True)]
     waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
     since = [at for at, _ in waiting]
     highest = list(itertools.accumulate((level for _, level in waiting), max))
     keys: dict[str, Key] = {}
-    for job, level in zip(jobs, levels, strict=True):
+    for job, age, level in zip(jobs, ages, levels, strict=True):
         firm = bool(job.slots)
         if firm:
             before = bisect.bisect_left(since, job.started)
             firm = not (before and highest[before - 1] >= level)
-        keys[job.exec_id] = (-level, -_hours(job, now), not firm, job.since, _number(job.exec_id))
+        keys[job.exec_id] = (-level, -age, not firm, job.since, _number(job.exec_id))
     return keys
 
 

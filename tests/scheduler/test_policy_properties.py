@@ -10,7 +10,7 @@ from world import World, cpu_slots, job
 
 from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
 from local_backend.scheduler.tree import grow
-from local_backend.scheduler.urgency import AGEING, AGEING_SECONDS, urgency
+from local_backend.scheduler.urgency import AGEING, AGEING_SECONDS, hours, urgency
 
 USERS = ("ann", "bob", "eve")
 TREES = (
@@ -128,7 +128,7 @@ class Life(RuleBasedStateMachine):
         highest = max((one.priority for one in world.jobs.values()), default=0)
         for one in world.jobs.values():
             if one.running and one.elastic and one.slots and not one.memory:
-                level = urgency(one, world.now, highest)
+                level = urgency(one, hours(one, world.now), highest)
                 key = (one.user, one.plan, one.kind, one.least, one.most, one.per_worker, level)
                 groups.setdefault(key, []).append(len(one.slots) // one.per_worker)
         by_priority = world.plans is TREES[1]
@@ -151,7 +151,7 @@ class Life(RuleBasedStateMachine):
                 other for other in world.jobs.values()
                 if other.running and other.elastic and other.slots and other.kind == one.kind
                 and (other.user, other.plan) == (one.user, one.plan)
-                and urgency(other, world.now, highest) < urgency(one, world.now, highest)
+                and urgency(other, hours(other, world.now), highest) < urgency(one, hours(one, world.now), highest)
             ]
             assert sum(other.floor for other in yielding) < one.size, f"{one} waits for {yielding}"
 
@@ -207,8 +207,8 @@ def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
 
 def test_ageing_is_part_of_urgency_and_is_kept_by_who_runs():
     waiting, highest = job(1, 1, since=0.0), 6000
-    assert urgency(waiting, AGEING_SECONDS - 1, highest) == waiting.priority
-    assert urgency(waiting, 2 * AGEING_SECONDS, highest) == waiting.priority + 2 * AGEING
+    assert urgency(waiting, hours(waiting, AGEING_SECONDS - 1), highest) == waiting.priority
+    assert urgency(waiting, hours(waiting, 2 * AGEING_SECONDS), highest) == waiting.priority + 2 * AGEING
     running = replace(waiting, running=True, slots=("cpu-0",), started=2 * AGEING_SECONDS)
-    assert urgency(running, 9 * AGEING_SECONDS, highest) == waiting.priority + 2 * AGEING
-    assert urgency(waiting, 9 * AGEING_SECONDS, waiting.priority) == waiting.priority, "among equals nobody gets ahead"
+    assert urgency(running, hours(running, 9 * AGEING_SECONDS), highest) == waiting.priority + 2 * AGEING
+    assert urgency(waiting, 9, waiting.priority) == waiting.priority, "among equals nobody gets ahead"
