@@ -51,9 +51,11 @@ def show_why(found: dict[str, Any], output: Output) -> None:
         count = holder.get(wire.SLOTS)
         kind = "elastic, gives slots to others while it trains" if holder.get(wire.ELASTIC) else "keeps them to its end"
         lines.append(f"  {holder.get(wire.ID)} has {count} slot{'' if count == 1 else 's'}: {kind}")
-    advice = found.get(wire.ADVICE)
+    code, starts, advice = found.get(wire.REASON), found.get(wire.STARTS), found.get(wire.ADVICE)
+    if starts:
+        lines.append(f"it starts {starts}")
     if advice is not None:
-        lines.append(f"{advice}: {_ADVICE.get(str(advice), '')}")
+        lines.append(f"{advice}: {_ADVICE.get(str(advice), '')}" + (f" ({code})" if code else ""))
     emit(inert("\n".join(lines)))
 
 

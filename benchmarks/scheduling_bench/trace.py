@@ -18,6 +18,9 @@ SIZES = {1: 0.55, 2: 0.12, 4: 0.14, 8: 0.13, 16: 0.04, 32: 0.02}
 #: Of the duration with all the slots asked for: median in seconds, sigma of its logarithm, bounds.
 MEDIAN, SIGMA, SHORTEST, LONGEST = 900.0, 1.7, 30.0, 3 * 86400.0
 
+#: Submissions rise and fall with the day by this part of their mean: a pattern that both studies show; the size is ours.
+DAY, SWING = 86400.0, 0.5
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -40,10 +43,18 @@ def trace(jobs: int, slots: int, load: float, users: int = 20, seed: int = 0) ->
         seconds = min(max(draw.lognormvariate(math.log(MEDIAN), SIGMA), SHORTEST), LONGEST)
         shapes.append((size, size * seconds))
     span = sum(work for _, work in shapes) / slots / load
-    moments = sorted(draw.uniform(0, span) for _ in range(jobs))
+    moments = sorted(_moment(draw, span) for _ in range(jobs))
     # Few users submit most jobs.
     weights = [1 / (1 + rank) for rank in range(users)]
     return [
         Submission(i + 1, at, f"user{draw.choices(range(users), weights)[0]:02}", size, work)
         for i, (at, (size, work)) in enumerate(zip(moments, shapes, strict=True))
     ]
+
+
+def _moment(draw: random.Random, span: float) -> float:
+    """A moment of the day more often than one of the night."""
+    while True:
+        at = draw.uniform(0, span)
+        if draw.uniform(0, 1 + SWING) < 1 + SWING * math.sin(2 * math.pi * at / DAY):
+            return at

@@ -143,6 +143,7 @@ TEXT = "text"
 
 # Keys of GET /execs/{id}/why, beside those of an exec
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
+STARTS = "starts"  # what would make it start, in words
 HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
 

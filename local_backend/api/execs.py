@@ -141,7 +141,8 @@ def delete_all(backend: TheBackend, user: TheUser) -> Response:
 def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
     """What a waiting exec lacks, who has it, and what can be done."""
     row = backend.exec_row(exec_id, user)
-    return why(row, backend.reason(row), backend.database.read(execs.unfinished))
+    rivals = [other for other in backend.database.read(execs.unfinished) if backend.kind(other) == backend.kind(row)]
+    return why(row, backend.reason(row), rivals)
 
 
 @router.get(wire.EXECS + "/{exec_id}")

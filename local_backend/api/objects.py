@@ -82,7 +82,7 @@ def pending(reason: Reason) -> dict[str, Any]:
 
 
 def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[str, Any]:
-    """What a waiting exec lacks, who has it, and what can be done."""
+    """What a waiting exec lacks, which of the `others` have it, what would make it start, and what can be done."""
     shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
     if reason is None:
         return shown | ({wire.MESSAGE: row.message} if row.message else {})
@@ -91,7 +91,7 @@ def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[
          wire.PRIORITY: other.job.priority}
         for other in others if _slots(other)
     ]
-    return shown | pending(reason) | {wire.ADVICE: reason.advice, wire.HOLDERS: holders}
+    return shown | pending(reason) | {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:

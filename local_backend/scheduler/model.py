@@ -161,8 +161,9 @@ class Reason:
     position: int
     #: The earliest moment at which it may start, None when nothing is known that would tell.
     estimate: float | None = None
-    #: What can be done: "wait", "change" the submission, or "ask" an administrator.
+    #: What can be done: "wait", "change" the submission, or "ask" an administrator; and what would make it start.
     advice: str = "wait"
+    starts: str = ""
 
 
 @dataclass

@@ -6,6 +6,7 @@ may be thousands of them. Its place in the queue and the estimate change all the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from local_backend.scheduler.admission import Admission, Refusal
@@ -13,19 +14,22 @@ from local_backend.scheduler.model import CPU, GPU, WHOLE, Job, Machine, Reason
 from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.tree import Node
 
-#: What a job can lack → what its submitter can do: "wait", "change" the submission, or "ask" an administrator.
+#: What a job can lack → what its submitter can do: "wait", "change" the submission, or "ask" an administrator; and what
+#: would make it start. {slots} are those that it wants, {user} is whom it counts for.
 CODES = {
-    "SLOTS": "wait",
-    "QUEUE": "wait",
-    "LEAVING": "wait",
-    "PLAN_LIMIT": "ask",
-    "USER_LIMIT": "wait",
-    "MEMORY": "wait",
-    "RESERVED": "wait",
-    "SHARE": "wait",
-    "PACK": "wait",
-    "DRAINED": "ask",
+    "SLOTS": ("wait", "when {missing} more of them come free"),
+    "QUEUE": ("wait", "when those before it have begun, and {slots} are left"),
+    "LEAVING": ("wait", "as soon as nothing of the others is on them any more"),
+    "PLAN_LIMIT": ("ask", "when other jobs of the plan end, or with a larger max of the plan (--rp-apply)"),
+    "USER_LIMIT": ("wait", "when other jobs of {user} end, or with a larger user_max of the plan (--rp-apply)"),
+    "SHARE": ("wait", "when other jobs of {user} or its plan end, others want less, or with a higher --msd-priority"),
+    "RESERVED": ("wait", "when those plans want less, or when it counts for one of them (--consumer)"),
+    "MEMORY": ("wait", "when others give memory back, or with a smaller --workerMemory"),
+    "PACK": ("wait", "when another job of the pack ends, or in another pack (--msd-pack-id)"),
+    "DRAINED": ("ask", "when these are in service again, or when it asks for less"),
 }
+#: The same for who asks for more than its limit.
+_NEVER = ("change", "never within that limit: when it asks for less, or with a larger limit (--rp-apply)")
 
 
 def want(job: Job) -> str:
@@ -120,14 +124,17 @@ class Queue:
                 if freed >= needed:
                     estimate = max(self._now, self._ends[gone - 1][0] if gone else self._now)
             code, sentence = self._say(refusal)
-            advice = "change" if _never(refusal) else CODES[code]
-            yield job, Reason(code, sentence, self._position, estimate, advice)
+            advice, starts = _NEVER if _never(refusal) else CODES[code]
+            missing = max(1, math.ceil(job.size - self._free))
+            starts = starts.format(missing=missing, slots=want(job), user=job.user)
+            yield job, Reason(code, sentence, self._position, estimate, advice, starts)
 
     def late(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reason]]:
         """Jobs whose slots others are giving up."""
         for job in jobs:
             self._position += 1
-            yield job, Reason("LEAVING", f"its {want(job)} are being given up by others", self._position, self._now)
+            sentence, (advice, starts) = f"its {want(job)} are being given up by others", CODES["LEAVING"]
+            yield job, Reason("LEAVING", sentence, self._position, self._now, advice, starts)
 
     def _say(self, refusal: Refusal) -> tuple[str, str]:
         job = refusal.job

@@ -272,4 +272,5 @@ def test_what_can_never_run_says_why_and_what_to_do():
 
 
 def test_every_code_says_what_can_be_done():
-    assert set(CODES.values()) <= {"wait", "change", "ask"}
+    assert {advice for advice, _ in CODES.values()} <= {"wait", "change", "ask"}
+    assert all(starts.format(missing=1, slots="1 CPU slot", user="ann") for _, starts in CODES.values())

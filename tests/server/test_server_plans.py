@@ -90,13 +90,15 @@ def test_a_waiting_exec_says_why_and_who_has_what_it_lacks(live: Live) -> None:
     words = "--exec-start PyTorch --model-main main.py"
     holder, waiting = live.submitted(f"{words} --msd-priority 6000"), live.submitted(words)
     live.run_on(holder, "cpu-0", "cpu-1")
-    live.supervisor.reasons[waiting] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots can be had", 1, 7200.0)
+    sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had"
+    live.supervisor.reasons[waiting] = Reason("SLOTS", sentence, 1, 7200.0, starts="when 1 more of them come free")
     text = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had; place 1 in the queue, not before 1970-01-01T02:00:00Z"
     told = {"message": text, "reason": "SLOTS", "queuePosition": 1, "expectedStart": "1970-01-01T02:00:00Z"}
     shown = live.call("GET", f"/execs/{waiting}").json()
     assert {name: shown[name] for name in told} == told
     assert live.call("GET", f"/execs/{waiting}/why").json() == {
         "id": waiting, "state": "SUBMITTED", **told, "advice": "wait",
+        "starts": "when 1 more of them come free",
         "holders": [{"id": holder, "slots": 2, "elastic": False, "priority": 6000}],
     }
     job = live.call("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={waiting}").json()
