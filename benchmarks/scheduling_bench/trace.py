@@ -18,7 +18,7 @@ SIZES = {1: 0.55, 2: 0.12, 4: 0.14, 8: 0.13, 16: 0.04, 32: 0.02}
 #: Of the duration with all the slots asked for: median in seconds, sigma of its logarithm, bounds.
 MEDIAN, SIGMA, SHORTEST, LONGEST = 900.0, 1.7, 30.0, 3 * 86400.0
 
-#: Submissions rise and fall with the day by this part of their mean: a pattern that both studies show; the size is ours.
+#: Submissions rise and fall with the day by this part of their mean: both studies show the pattern; the size is ours.
 DAY, SWING = 86400.0, 0.5
 
 
