@@ -44,6 +44,8 @@ _PUT_OFF_SHORT = 0.1
 _START_TRIES = 3
 #: What went wrong with one exec is tried again after this many seconds.
 _RETRY = 1.0
+#: While somebody waits, all is looked at again after this many seconds though nothing has happened.
+_SAFETY = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +99,9 @@ class Control:
         """Moments on the monotonic clock at which a turn is due."""
         kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
         again = [at for at in (self._decision.again, self._retry_at) if at is not None]
-        return [*self._demand.timers, *again, *kills]
+        # Everything that frees a slot wakes the supervisor; should anything ever not, nobody waits for long.
+        safety = [time.monotonic() + _SAFETY] if self._decision.waiting else []
+        return [*self._demand.timers, *again, *kills, *safety]
 
     def close(self) -> None:
         """Let go of all runners."""
