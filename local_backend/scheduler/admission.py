@@ -7,7 +7,9 @@ leaves (EASY backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995), and 
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from local_backend.scheduler.model import Job
@@ -26,6 +28,8 @@ class Refusal:
     job: Job
     #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack".
     lacks: str
+    #: Its user.
+    owner: Node
     #: The plan or user whose limit it is.
     limit: Node | None = None
 
@@ -76,35 +80,42 @@ class Asking:
         self._now = now
         self._shared = shared
         self._shadow: _Shadow | None = None
-        self._modest: list[tuple[Node, Job]] = []
+        #: The two users with the most urgent jobs that could grow, and how urgent those are.
+        self._growing: list[tuple[float, Node]] = []
+        #: Who was held back for the sake of others; and whether that is over: for elastic jobs, for all.
+        self._held: list[tuple[Node, Job]] = []
+        self._again = self._lend = False
 
-    def ask_all(self, growing: float) -> None:
+    def ask_all(self, growing: Mapping[Node, float]) -> None:
         """Ask all jobs of a tree whose `queue` has begun.
 
-        Who has his part begins nothing more, unless it is more urgent than `growing`, the most urgent of the elastic
-        jobs that could grow instead.
+        Who has his part begins nothing more while elastic jobs of others could grow instead, unless it is more urgent
+        than those: `growing` has how urgent the most urgent one of each user is.
         """
+        pairs = ((level, user) for user, level in growing.items())
+        self._growing = heapq.nlargest(2, pairs, key=lambda pair: pair[0])
         while (user := self._root.next) is not None:
-            job = user.job
-            if not job.running and user.has_its_part and user.urgency <= growing:
-                reserved = self._root.reserved and user.owed_to_others()
-                self.found.refused.append(Refusal(job, "reserved" if reserved else "share"))
-                self._modest.append((user, job))
-            else:
-                self._ask(user, job)
+            self._ask(user, user.job)
             self._root.advance()
 
     def ask_again(self, left: int) -> list[Job]:
-        """Jobs of those who have their part, for slots that are left when nobody else could use them; those that begin
-        all the same."""
+        """Ask those who were held back, for slots that are left because nobody else could use them; those that begin
+        all the same.
+
+        What is reserved is lent to elastic jobs then, which make room in a step; to others only when none of those for
+        whom it is reserved waits for slots.
+        """
         found, before = self.found, len(self.found.admitted)
+        self._again = True
+        self._lend = not any(
+            one.lacks == "slots" and any(node.owed for node in one.owner.up()) for one in found.refused
+        )
         found.left, refused, found.refused = left, found.refused, []
         asked = set()
-        for user, job in self._modest:
-            if found.left <= 0:
-                break
-            asked.add(job.exec_id)
-            self._ask(user, job)
+        for user, job in self._held:
+            if found.left > 0 or job.shares:
+                asked.add(job.exec_id)
+                self._ask(user, job)
         found.refused = [*(one for one in refused if one.job.exec_id not in asked), *found.refused]
         return found.admitted[before:]
 
@@ -115,20 +126,25 @@ class Asking:
             job = self._fitted(job, user)
         fit = self._shared.fit(job) if job.shares else None
         slots = job.floor if fit is None else fit.new
+        # The slot of a pack is all its own: it counts for the first job in it.
+        size = slots if job.pack else job.size
         if job.shares and fit is None:
-            found.refused.append(Refusal(job, "pack"))
-        elif (limit := user.limit(job.size, heed=not (job.elastic or job.running))) is not None:
-            found.refused.append(Refusal(job, "plan", limit))
+            found.refused.append(Refusal(job, "pack", user))
+        elif (limit := user.limit(size, heed=not (job.elastic or job.running))) is not None:
+            found.refused.append(Refusal(job, "plan", user, limit))
             self._keep(limit, job)
         elif lacks := self._lacks(job, slots, user):
-            found.refused.append(Refusal(job, lacks))
+            found.refused.append(Refusal(job, lacks, user))
+            if lacks in ("share", "reserved") and not self._again:
+                self._held.append((user, job))
         else:
             found.admitted.append(job)
             found.owners[job.exec_id] = user
-            user.take(job.size)
+            user.take(size)
             found.left -= slots
             self._memory.left -= job.least * job.memory
             if fit is not None:
+                user.parts += size
                 self._shared.take(job, fit)
                 found.fits[job.exec_id] = fit
 
@@ -136,7 +152,7 @@ class Asking:
         """A job whose slots are fixed, with as many of them as there can be at all."""
         if not job.least:
             return job
-        there = [job.least, self.found.left // job.per_worker]
+        there = [job.least, int(self.found.left - user.owed_to_others()) // job.per_worker]
         if (room := user.room) < job.floor:
             there.append(int(room // job.per_worker))
         if job.memory:
@@ -154,19 +170,29 @@ class Asking:
 
     def _lacks(self, job: Job, slots: int, user: Node) -> str:
         """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
-        found = self.found
+        found, modest = self.found, self._is_modest(job, user)
         if job.memory and not self._has_memory(job):
             return "memory"
         if slots > found.left:
-            if found.head is None and slots <= self._total:
+            if found.head is None and slots <= self._total and not (modest or self._again):
                 found.head = job
             return "slots"
-        if self._root.reserved and slots > found.left - user.owed_to_others():
+        lent = self._again and (self._lend or job.elastic)
+        if self._root.reserved and not lent and slots > found.left - user.owed_to_others():
             return "reserved"
+        if modest:
+            return "share"
         if found.head is None or job.elastic:
             return ""
         self._shadow = self._shadow or _shadow(self._root, found, self._now)
         return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
+
+    def _is_modest(self, job: Job, user: Node) -> bool:
+        """Whether a job that could begin leaves that to others, for its user has his part."""
+        if job.running or self._again or not self._growing or not user.has_its_part:
+            return False
+        level = next((level for level, rival in self._growing if rival is not user), -math.inf)
+        return user.urgency <= level
 
     def _has_memory(self, job: Job) -> bool:
         memory, follows = job.least * job.memory, not job.elastic and not job.running
@@ -204,7 +230,7 @@ def _may_overtake(job: Job, slots: int, head: Job, shadow: _Shadow, now: float) 
     """`slots`: that nobody is on yet; a job that only joins others on theirs takes nothing from the head."""
     if waited(head, now) >= OVERTAKING_SECONDS:
         return False
-    if not slots or (job.lasts is not None and now + job.lasts <= shadow.at):
+    if not slots or (job.lasts is not None and now + job.lasts <= shadow.at < math.inf):
         return True
     if job.size <= shadow.spare:
         shadow.spare -= job.size

@@ -77,7 +77,7 @@ def _move(job: Job, target: int, free: Free, known: Mapping[str, Slot]) -> tuple
     own = [known[name] for name in job.held if name in known and name not in job.slots]
     more = min(len(free.slots), free.workers(job) * job.per_worker)
     count = min(target, len(keep) + len(own) + more) // job.per_worker * job.per_worker
-    if count < job.floor:
+    if count < (job.per_worker if job.pinned else job.floor):
         return ()
     keep = keep[:count]
     while len(keep) < count:

@@ -9,7 +9,6 @@ what somebody else still holds is given when it is free (`placement`). *Reasons*
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.placement import Free, place
 from local_backend.scheduler.reclaim import Reclaim, names
 from local_backend.scheduler.surplus import ROTATION, Surplus
-from local_backend.scheduler.tree import grow
+from local_backend.scheduler.tree import Node, grow
 from local_backend.scheduler.urgency import next_urgency, order
 
 #: So many owners of lent slots are looked at in one decision: each look is as long as a decision.
@@ -89,17 +88,29 @@ class _Pass:
         # Fixed jobs may be on slots that nobody else gets any more.
         capacity = len(self._ids) - len(self._ids.intersection(slot for job in self._fixed for slot in job.slots))
         self._root.queue(self._keys)
-        self._root.divide(len(self._ids))
+        self._root.divide(len(self._ids.union(slot for job in self._fixed for slot in job.slots)))
         self._asking = Asking(self._root, capacity, len(self._ids), memory, self._now, self._shared)
-        growing = (-self._keys[job.exec_id][0] for job in self._jobs if job.elastic and job.ceiling > job.floor)
-        self._asking.ask_all(max(growing, default=-math.inf))
+        self._asking.ask_all(self._growing())
         self._admission = self._asking.found
+
+    def _growing(self) -> dict[Node, float]:
+        """Users with elastic jobs that can use more than their floor → how urgent the most urgent of these is. Whether
+        they have it at the moment makes no difference: who takes it from them would have to give it back."""
+        found: dict[Node, float] = {}
+        for user in self._root.users():
+            levels = [
+                -self._keys[job.exec_id][0] for job in (*user.jobs, *user.fixed)
+                if job.elastic and job.ceiling > job.floor and not job.leaving
+            ]
+            if levels:
+                found[user] = max(levels)
+        return found
 
     def divide(self, memory: Memory) -> None:
         """How many slots they get."""
         self._surplus = Surplus(self._root, self._admission, self._keys, memory, self._now)
-        for job in self._asking.ask_again(self._surplus.rest):
-            self._surplus.targets[job.exec_id] = job.floor
+        left = max(0, self._surplus.rest - self._surplus.later)
+        self._surplus.join(self._asking.ask_again(left), left)
 
     def finish(self, decision: Decision, free: Free) -> None:
         """Which slots, why others wait, and whose slots are taken back."""

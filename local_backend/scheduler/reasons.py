@@ -22,7 +22,7 @@ CODES = {
     "LEAVING": ("wait", "as soon as nothing of the others is on them any more"),
     "PLAN_LIMIT": ("ask", "when other jobs of the plan end, or with a larger max of the plan (--rp-apply)"),
     "USER_LIMIT": ("wait", "when other jobs of {user} end, or with a larger user_max of the plan (--rp-apply)"),
-    "SHARE": ("wait", "when other jobs of {user} or its plan end, others want less, or with a higher --msd-priority"),
+    "SHARE": ("wait", "when others of {user} or of the plan end, more is free, or with a higher --msd-priority"),
     "RESERVED": ("wait", "when those plans want less, or when it counts for one of them (--consumer)"),
     "MEMORY": ("wait", "when others give memory back, or with a smaller --workerMemory"),
     "PACK": ("wait", "when another job of the pack ends, or in another pack (--msd-pack-id)"),
@@ -133,7 +133,8 @@ class Queue:
         """Jobs whose slots others are giving up."""
         for job in jobs:
             self._position += 1
-            sentence, (advice, starts) = f"its {want(job)} are being given up by others", CODES["LEAVING"]
+            verb = "are" if job.floor > 1 else "is"
+            sentence, (advice, starts) = f"its {want(job)} {verb} being given up by others", CODES["LEAVING"]
             yield job, Reason("LEAVING", sentence, self._position, self._now, advice, starts)
 
     def _say(self, refusal: Refusal) -> tuple[str, str]:
@@ -149,7 +150,7 @@ class Queue:
         if refusal.lacks == "reserved":
             return "RESERVED", "; those that are free are reserved for other plans"
         if refusal.lacks == "share":
-            return "SHARE", f"; {job.user} or the plan has its part, and others want theirs"
+            return "SHARE", f"; {job.user} has the part that is due, and others want theirs"
         if refusal.lacks == "pack":
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if _least(job) > self._total - len(self._drained):

@@ -49,6 +49,8 @@ class Surplus:
         #: Slots of each job; and those that nobody can use.
         self.targets: dict[str, int] = {}
         self.rest = 0
+        #: Of these, what jobs can use soon that keep what they have for now.
+        self.later = sum(self._later(job, user) for user in root.users() for job in user.fixed)
         self._taken: dict[str, int] = {}
         #: When a job that keeps its slots for now may be given others.
         self.again: list[float] = []
@@ -58,8 +60,27 @@ class Surplus:
         capacity = self._sum(root)[0] + left
         self._share(root, capacity)
         self._spread(capacity)
+        self._take()
+
+    def join(self, jobs: Iterable[Job], left: int) -> None:
+        """Jobs that begin on slots that nobody else could use: divide what they leave of these `left`."""
+        found = [job for job in jobs if not job.shares]
+        for job in found:
+            self._jobs[job.exec_id] = job
+            self._bounds[job.exec_id] = job.floor, job.ceiling if job.elastic else job.floor
+            self.targets[job.exec_id] = job.floor
+        if found:
+            self._sum(self._root)
+            before = sum(self.targets.values()) - sum(job.floor for job in found)
+            self._spread(before + sum(self._settled.values()) + left)
+            self._take()
+
+    def _take(self) -> None:
+        """Count as used what jobs get."""
         for name, job in self._jobs.items():
-            self._owners[name].take(self.targets[name] - job.floor - self._taken.get(name, 0))
+            more = self.targets[name] - job.floor
+            self._owners[name].take(more - self._taken.get(name, 0))
+            self._taken[name] = more
 
     def _bound(self, job: Job, left: int) -> int:
         """Note what a job gets at least and at most; how many of the slots that are left that takes."""
@@ -68,9 +89,19 @@ class Surplus:
         if job.running and has and least <= has <= most and (settled := settles(job)) > self._now:
             self.again.append(settled)
             kept = self._kept(job, left)
+            self.later += self._later(job, self._owners[job.exec_id])
             least, most = least + kept, has
         self._bounds[job.exec_id] = least, most
         return kept
+
+    def _later(self, job: Job, owner: Node) -> int:
+        """Slots that an elastic job can use besides its own, once it can be told to."""
+        if not job.elastic or job.leaving:
+            return 0
+        most = int(min(job.ceiling - len(job.slots), owner.room))
+        if job.memory:
+            most = min(most, max(0, self._memory.left) // job.memory * job.per_worker)
+        return max(0, most)
 
     def _kept(self, job: Job, left: int) -> int:
         """How many of its slots a job keeps, beside its floor: it gives only what others need to run at all."""
@@ -88,13 +119,11 @@ class Surplus:
         least = most = has = 0
         rank = 0.0
         if node.is_user:
-            parts = sum(job.weight for job in node.fixed)
+            parts = node.parts + sum(job.weight for job in node.fixed if not job.shares)
             for job in node.jobs:
                 if job.exec_id in self._bounds:
                     low, high = self._bounds[job.exec_id]
                     least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
-                elif job.exec_id in self._owners:
-                    parts += job.size
             # Parts of slots count as whole ones here: then what the others get is no fraction, either.
             settled = self._settled[id(node)] = math.ceil(parts - _NEARLY)
             least, most, has = least + settled, most + settled, has + settled

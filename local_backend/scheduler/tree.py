@@ -29,6 +29,8 @@ class Node:
         #: Of a user: jobs that are asked; and those that keep what they have.
         self.jobs: list[Job] = []
         self.fixed: list[Job] = []
+        #: Of a user: slots of those who share them, as they count: parts of them, and the whole slot of a pack once.
+        self.parts = 0.0
         #: What is reserved for this plan, or for those below it together.
         self.reserved = plan.reserved
         #: Slots that are in use or were promised, and that its jobs want at most.
@@ -155,6 +157,8 @@ class Node:
             child.add_up()
         if not self.is_user:
             self.wanted = sum(child.wanted for child in self.children)
+        if self.plan.most is not None:
+            self.wanted = min(self.wanted, self.plan.most)
 
     def divide(self, slots: float) -> None:
         """Note the fair part of so many slots that is due to every node below, in fractions of a slot, too.
@@ -240,17 +244,30 @@ def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
     """The tree of `plan` with these jobs on it."""
     root = Node(plan)
     root.grow(plan.children)
-    users: dict[tuple[Sequence[str], str], Node] = {}
+    users: dict[tuple[Sequence[str], str], tuple[Node, float]] = {}
+    packs: set[str] = set()
     for job in jobs:
-        user = users.get((job.plan, job.user))
-        if user is None:
-            user = users[job.plan, job.user] = root.find(job.plan).user(job.user)
+        found = users.get((job.plan, job.user))
+        if found is None:
+            user = root.find(job.plan).user(job.user)
+            found = users[job.plan, job.user] = user, user.room
+        user, room = found
+        wanted: float = job.ceiling
+        if job.shares:
+            wanted = job.size
+            if job.pack:
+                wanted = 0.0 if job.pack in packs else 1.0
+                packs.add(job.pack)
         if job.fixed:
+            has = wanted if job.shares else job.weight
+            if not job.elastic or job.leaving:
+                wanted = has
             user.fixed.append(job)
-            user.take(job.weight)
-            user.wanted += job.weight
+            user.parts += has if job.shares else 0.0
+            user.take(has)
         else:
             user.jobs.append(job)
-            user.wanted += job.size if job.shares else job.ceiling
+        # Who asks for more than its limit never gets it, and has no claim to what is reserved.
+        user.wanted += wanted if job.size <= room or job.fixed else 0.0
     root.add_up()
     return root

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from local_backend.scheduler.model import Job
 
-#: A job that waits for more urgent ones gets this much more urgent every so many seconds, and keeps that while it runs.
+#: A job that waits for more urgent ones gets this much more urgent every so many seconds, until it is as urgent as they
+#: are, and keeps that while it runs.
 AGEING, AGEING_SECONDS = 1000, 3600.0
 
 Key = tuple[float, ...]
@@ -29,9 +30,9 @@ def hours(job: Job, now: float) -> int:
 
 
 def urgency(job: Job, hours: int, highest: int) -> int:
-    """Priority and what waiting has added to it, when the `highest` priority of all jobs is above its own. Who waits
-    for equals only has its turn when its user has least, or when it has waited longest."""
-    return job.priority + (AGEING * hours if job.priority < highest else 0)
+    """Priority and what waiting has added to it, up to the `highest` priority of all jobs. Among equals, then, it has
+    its turn when its user has least, or when it has waited longest."""
+    return max(job.priority, min(job.priority + AGEING * hours, highest))
 
 
 def next_urgency(job: Job, now: float) -> float:

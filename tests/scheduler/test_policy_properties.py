@@ -205,10 +205,11 @@ def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
     assert found[0] == found[1] == found[2]
 
 
-def test_ageing_is_part_of_urgency_and_is_kept_by_who_runs():
-    waiting, highest = job(1, 1, since=0.0), 6000
+def test_ageing_makes_as_urgent_as_others_are_and_is_kept_by_who_runs():
+    waiting, highest = job(1, 1, since=0.0), 6500
     assert urgency(waiting, hours(waiting, AGEING_SECONDS - 1), highest) == waiting.priority
-    assert urgency(waiting, hours(waiting, 2 * AGEING_SECONDS), highest) == waiting.priority + 2 * AGEING
-    running = replace(waiting, running=True, slots=("cpu-0",), started=2 * AGEING_SECONDS)
-    assert urgency(running, hours(running, 9 * AGEING_SECONDS), highest) == waiting.priority + 2 * AGEING
+    assert urgency(waiting, hours(waiting, AGEING_SECONDS), highest) == waiting.priority + AGEING
+    assert urgency(waiting, hours(waiting, 2 * AGEING_SECONDS), highest) == highest
+    running = replace(waiting, running=True, slots=("cpu-0",), started=AGEING_SECONDS)
+    assert urgency(running, hours(running, 9 * AGEING_SECONDS), highest) == waiting.priority + AGEING
     assert urgency(waiting, 9, waiting.priority) == waiting.priority, "among equals nobody gets ahead"

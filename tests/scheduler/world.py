@@ -124,7 +124,7 @@ class World:
         for name, slots in [*decision.start.items(), *decision.resize.items()]:
             one, ids = self.jobs[name], [slot.id for slot in slots]
             assert name in decision.start or (one.running and one.elastic)
-            assert one.floor <= len(ids) <= one.ceiling or (one.running and not ids)
+            assert one.floor <= len(ids) <= one.ceiling or (one.running and not ids) or one.pinned
             assert len(ids) % one.per_worker == 0
             assert {kinds[slot] for slot in ids} <= {one.kind}
             assert not set(ids) & set(self.machine.drained)
