@@ -145,12 +145,22 @@ class Adopter:
             elastic=row.elastic, share=self._demand.share(row.job) / WHOLE,
         )
         if row.start_time is not None:
-            active.began -= max(0.0, time.time() - row.start_time)
+            self._remember(active, row, max(0.0, time.time() - row.start_time))
         active.begin(runner)
         launcher_log.note(paths.launcher_log, "supervisor", f"adopted by server {os.getpid()}")
         if report is not None and report.sequence < allocation.sequence:
             processes.send_signal(runner, signal.SIGUSR1)
         return active
+
+    def _remember(self, active: Active, row: ExecRow, age: float) -> None:
+        """When it began, `age` seconds ago, and for how long it has been parked since."""
+        active.began -= age
+        held, left = self._records.held(row)
+        active.parked = max(0.0, age - held)
+        if not active.allocation.slots and left is not None:
+            since = max(0.0, time.time() - left)
+            active.changed -= since
+            active.parked = max(0.0, active.parked - since)
 
     def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
         """An attempt that had begun is gone without an end."""

@@ -7,6 +7,7 @@ through a FIFO. Each file has one writer and is replaced whole. Neither needs to
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -65,7 +66,9 @@ def read_allocation(paths: ExecPaths, attempt: int) -> Allocation | None:
 
 
 def write_allocation(paths: ExecPaths, allocation: Allocation) -> None:
-    """Raises OSError; what was there stays then."""
+    """Raises OSError; what was there stays then. A folder that the job has put there is no reason to keep its slots."""
+    if paths.allocation.is_dir() and not paths.allocation.is_symlink():
+        shutil.rmtree(paths.allocation, ignore_errors=True)
     write_json(paths.allocation, asdict(allocation), durable=False)
 
 

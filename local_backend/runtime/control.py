@@ -61,7 +61,10 @@ class Control:
         self._database = database
         self._starter = starter
         self._plans = Plans(database)
-        self._demand = Demand(total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)))
+        self._demand = Demand(
+            total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
+            lambda row: self._records.held(row)[1],
+        )
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
@@ -200,7 +203,8 @@ class Control:
             with self._apart(exec_id):
                 self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
-            self._start(rows[exec_id], slots)
+            with self._apart(exec_id):
+                self._start(rows[exec_id], slots)
 
     def _drain(self, drained: Mapping[str, str]) -> None:
         """Take note of slots that must not be used any more; their jobs are told why they are moved, or should be."""

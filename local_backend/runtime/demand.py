@@ -26,9 +26,14 @@ _PREDICTORS = 2
 class Demand:
     """The jobs that compete for slots. Times are on the monotonic clock, from when this server first saw each exec."""
 
-    def __init__(self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]]) -> None:
-        """`earlier` gives the seconds that the last execs like one ran, see `execs.earlier_runs`."""
+    def __init__(
+        self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]],
+        left: Callable[[ExecRow], float | None],
+    ) -> None:
+        """`earlier` gives the seconds that the last execs like one ran, see `execs.earlier_runs`; `left` when one gave
+        up its last slot (epoch seconds)."""
         self._earlier = earlier
+        self._left = left
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
         self._plans = ROOT
@@ -84,9 +89,20 @@ class Demand:
             elastic=spec.elastic and not spec.shares, share=self.share(spec),
             pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
-            requeued=time.monotonic() if row.attempt and row.slots is None else None,
+            requeued=self._requeued(row), waited=self._waited(row),
             lasts=None if spec.elastic else self._lasts(row),
         )
+
+    def _requeued(self, row: ExecRow) -> float | None:
+        """When a row that waits had given up its last slot; this server may not have seen it."""
+        left = self._left(row) if row.attempt and row.slots is None else None
+        return None if left is None else time.monotonic() - max(0.0, time.time() - left)
+
+    def _waited(self, row: ExecRow) -> float:
+        """How long one that waits again had waited for its last attempt."""
+        if not row.attempt or row.slots is not None or row.start_time is None:
+            return 0.0
+        return max(0.0, row.start_time - row.create_time)
 
     def _lasts(self, row: ExecRow) -> float | None:
         """What a job of a fixed size will take, by the last ones like it."""
@@ -129,7 +145,7 @@ def _running(job: Job, active: Active, now: float) -> Job:
         most = max(job.least, min(most, active.report.usable))
     left = measured.get(wire.SECONDS_LEFT)
     ends = now + left if left is not None else None
-    if ends is None and job.lasts is not None and active.began + job.lasts > now:
+    if ends is None and job.lasts is not None:
         ends = active.began + job.lasts
     return replace(
         job, running=True, movable=active.resizable if job.elastic else active.movable, leaving=active.leaving,

@@ -62,17 +62,21 @@ class Health:
         self._closing.set()
 
     def _watch(self) -> None:
-        with opened() as nvml:
-            if nvml is None:
-                return
-            events = self._subscribe(nvml)
-            while not self._closing.is_set():
-                self._look(nvml)
-                self._wait(nvml, events)
+        while not self._closing.is_set():
+            try:
+                with opened() as nvml:  # anew after a fault: a lost GPU may be seen again only then
+                    if nvml is None:
+                        return
+                    events = self._subscribe(nvml)
+                    while not self._closing.is_set():
+                        self._look(nvml)
+                        events = self._wait(nvml, events)
+            except Exception:  # whatever the driver does, the GPUs go on being watched
+                _log.exception("the GPUs could not be looked at; trying again in %g s", self._every)
+                self._closing.wait(self._every)
 
     def _look(self, nvml: ModuleType) -> None:
-        held = set(self._held())  # before the memory is looked at: who comes now is no stranger
-        found = {slot.id: why for slot in self._slots if (why := self._fault(nvml, slot, slot.id in held))}
+        found = {slot.id: why for slot in self._slots if (why := self._fault(nvml, slot))}
         if found != self.drained:
             for slot, why in sorted(found.items() - self.drained.items()):
                 _log.error("%s is out of service: %s", slot, why)
@@ -81,8 +85,9 @@ class Health:
             self.drained = found
             self._changed()
 
-    def _fault(self, nvml: ModuleType, slot: Slot, held: bool) -> str | None:
+    def _fault(self, nvml: ModuleType, slot: Slot) -> str | None:
         """Why a slot must not be used; None when it may be."""
+        held = slot.id in self._held()  # before its memory is looked at: who comes now is no stranger
         try:
             device = nvml.nvmlDeviceGetHandleByUUID(slot.device)
             memory = nvml.nvmlDeviceGetMemoryInfo(device)
@@ -110,15 +115,18 @@ class Health:
         """What to wait on for errors; None where the driver does not tell."""
         try:
             events = nvml.nvmlEventSetCreate()
-            for slot in self._slots:
-                device = _whole(nvml, nvml.nvmlDeviceGetHandleByUUID(slot.device))
-                nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
         except nvml.NVMLError:
             return None
+        for slot in self._slots:
+            try:
+                device = _whole(nvml, nvml.nvmlDeviceGetHandleByUUID(slot.device))
+                nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
+            except nvml.NVMLError:
+                continue  # of this one nothing is heard
         return events
 
-    def _wait(self, nvml: ModuleType, events: Any) -> None:
-        """Until it is time to look again, or there is news."""
+    def _wait(self, nvml: ModuleType, events: Any) -> Any:
+        """Until it is time to look again, or there is news; what to wait on from now on."""
         until = time.monotonic() + self._every
         while not self._closing.is_set() and (left := until - time.monotonic()) > 0:
             if events is None:
@@ -133,7 +141,8 @@ class Health:
                 continue
             if event.eventData not in OF_PROGRAMS:
                 self._xids[text(nvml.nvmlDeviceGetUUID(event.device))] = int(event.eventData)
-                return
+                break
+        return events
 
 
 def _whole(nvml: ModuleType, device: Any) -> Any:

@@ -81,6 +81,11 @@ class Records:
 
         self._database.write(write)
 
+    def held(self, row: ExecRow) -> tuple[float, float | None]:
+        """Seconds since its start in which an exec had slots, and when it gave up the last; None while it has some."""
+        start = row.start_time or row.create_time
+        return self._database.read(lambda c: holdings.covered(c, row.id, start, time.time()))
+
     def error(self, paths: ExecPaths, reason: str, message: str) -> bool:
         """It ended for a reason that is not in an outcome of a runner."""
         return self._move(paths, ERROR, message=message, reason=reason)

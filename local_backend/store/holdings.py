@@ -63,6 +63,19 @@ def recount(connection: Connection, consumers: Mapping[str, str], now: float) ->
             connection.execute(insert(holdings).values(again))
 
 
+def covered(connection: Connection, exec_id: str, since: float, now: float) -> tuple[float, float | None]:
+    """Seconds since `since` in which an exec held anything, and when it gave up the last of it; None while it holds
+    something, or never did."""
+    query = select(holdings.c.since, holdings.c.until).where(holdings.c.exec_id == exec_id).order_by(holdings.c.since)
+    seconds, reached, last, opened = 0.0, since, None, False
+    for began, until in connection.execute(query):
+        end = now if until is None else until
+        opened |= until is None
+        seconds += max(0.0, end - max(began, reached))
+        reached, last = max(reached, end), end if last is None else max(last, end)
+    return seconds, None if opened else last
+
+
 def holders(connection: Connection) -> list[str]:
     """Ids of the execs that hold something."""
     query = select(holdings.c.exec_id).where(holdings.c.until.is_(None)).distinct()

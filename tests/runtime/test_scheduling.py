@@ -187,3 +187,22 @@ def test_how_long_the_last_two_took_tells_when_the_next_may_begin(tmp_path: Path
         for job in (first, second):
             go(one, job)
             one.wait(job)
+
+
+def test_a_folder_in_the_place_of_the_allocation_does_not_keep_the_slots(tmp_path: Path) -> None:
+    with strings() as held, bench(tmp_path, slots=2) as one:
+        job = held.submit(one)
+        driver = held.driver()
+        assert len(driver.hello()) == 2
+        one.wait_running(job)
+        allocation = one.paths(job).allocation
+        allocation.unlink()
+        allocation.mkdir()
+        (allocation / "x").touch()
+        other = one.submit(WAIT)
+        assert driver.allocation() == ["cpu-0"]
+        one.wait_running(other)
+        go(one, other)
+        one.wait(other)
+        driver.close()
+        one.wait(job)

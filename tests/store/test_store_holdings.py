@@ -189,3 +189,24 @@ def test_a_database_without_history_gets_one(tmp_path: Path) -> None:
     opened.write(lambda c: execs.begin_attempt(c, exec_id, cpus(0), TRAINING))
     assert [line[2] for line in lines(opened)] == ["cpu-0"]
     opened.close()
+
+
+def test_how_long_an_exec_had_anything_and_since_when_it_has_nothing(database: Database) -> None:
+    def had(since: float, now: float) -> tuple[float, float | None]:
+        return database.read(lambda c: holdings.covered(c, "local-1", since, now))
+
+    def hold(*slots: str, at: float) -> None:
+        parts = [Part(slot, "cpu") for slot in slots]
+        database.write(lambda c: holdings.hold(c, "local-1", "ann", "/local/training", parts, at))
+
+    assert had(0, 100) == (0, None)
+    hold("cpu-0", "cpu-1", at=10)
+    hold("cpu-1", at=20)
+    assert had(0, 25) == (15, None)
+    hold(at=30)
+    assert had(0, 100) == (20, 30)
+    hold("cpu-0", at=50)
+    assert had(0, 100) == (70, None)
+    assert had(25, 100) == (55, None), "not before"
+    hold(at=60)
+    assert had(0, 100) == (30, 60)
