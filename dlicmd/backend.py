@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlicmd import paths
-from dlicmd.console import debug, info
+from dlicmd.console import debug, info, warn
 from dlicmd.contract import home, wire
 from dlicmd.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unreachable
 from dlicmd.transport import Answer, PlainTransport, Request
@@ -39,6 +39,8 @@ class Endpoint(NamedTuple):
     pid: int
     token: str
     certificate: str | None = None
+    #: What its file says of DLI_SLOTS; "" when it says nothing.
+    slots: str = ""
 
     def transport(self) -> PlainTransport:
         """A way to it. Raises Unreachable when its certificate is not where its file says."""
@@ -77,7 +79,11 @@ class EmbeddedTransport:
 
     def _once(self, request: Request) -> Answer:
         if self._endpoint is None:
-            self._endpoint = find() or start()
+            self._endpoint = find()
+            if self._endpoint is None:
+                self._endpoint = start()
+            else:
+                _mind_slots(self._endpoint)
         try:
             return self._to(self._endpoint, request)
         except ConnectFailed:
@@ -99,11 +105,20 @@ def find() -> Endpoint | None:
         found = json.loads(paths.backend_file().read_bytes())
         certificate = found.get(home.CERTIFICATE)
         endpoint = Endpoint(
-            str(found[home.URL]), int(found[home.PID]), str(found[home.TOKEN]), certificate and str(certificate)
+            str(found[home.URL]), int(found[home.PID]), str(found[home.TOKEN]), certificate and str(certificate),
+            str(found[home.SLOTS]) if home.SLOTS in found else "",
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return endpoint if _is_alive(endpoint.pid) else None
+
+
+def _mind_slots(endpoint: Endpoint) -> None:
+    """Say that DLI_SLOTS acts when the backend starts, and not afterwards."""
+    wanted = os.environ.get("DLI_SLOTS", "")
+    if wanted and endpoint.slots and wanted != endpoint.slots:
+        has = "has counted its own" if endpoint.slots == "None" else f"was started with {endpoint.slots}"
+        warn(f"DLI_SLOTS={wanted} has no effect: the local backend that runs {has}; end it with: local-backend stop")
 
 
 def _tls(certificate: str) -> ssl.SSLContext:

@@ -21,6 +21,9 @@ HINT = "Try 'dlicmd --help'."
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run dlicmd with the given words (default: those of the process); returns the exit code."""
+    for name in ("stdout", "stderr"):  # None when the process was started without them
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

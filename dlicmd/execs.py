@@ -49,7 +49,9 @@ def show_why(found: dict[str, Any], output: Output) -> None:
     holders = found.get(wire.HOLDERS)
     for holder in holders if isinstance(holders, list) else ():
         count = holder.get(wire.SLOTS)
-        kind = "elastic, gives slots to others while it trains" if holder.get(wire.ELASTIC) else "keeps them to its end"
+        gives = holder.get(wire.GIVES)
+        kind = f"can give {gives} of them while it runs" if gives else "keeps them to its end"
+        kind = "shares them with others" if holder.get(wire.SHARES) else kind
         lines.append(f"  {holder.get(wire.ID)} has {count} slot{'' if count == 1 else 's'}: {kind}")
     code, starts, advice = found.get(wire.REASON), found.get(wire.STARTS), found.get(wire.ADVICE)
     if starts:

@@ -267,7 +267,10 @@ def _announced(settings: Settings, sock: socket.socket, token: str, lock: int) -
     """backend.json, for as long as the server answers."""
     path = settings.home / home_contract.BACKEND_FILE
     url = url_of(settings, sock)
-    content: dict[str, object] = {home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token}
+    content: dict[str, object] = {
+        home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token,
+        home_contract.SLOTS: settings.slots,
+    }
     if settings.tls_cert is not None:
         content[home_contract.CERTIFICATE] = str(settings.tls_cert)
     write_json(path, content)

@@ -111,7 +111,9 @@ def workers(found: Mapping[str, Any]) -> int:
 def executors(found: Mapping[str, Any]) -> int | None:
     """Executors that it has now, or None."""
     listed = found.get("task12n")
-    return len(listed) if isinstance(listed, list) else None
+    if not isinstance(listed, list):
+        return None
+    return sum(not (isinstance(one, dict) and states.is_terminal(str(one.get("state", "")))) for one in listed)
 
 
 def is_pack(found: Mapping[str, Any]) -> bool:

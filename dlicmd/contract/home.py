@@ -10,6 +10,8 @@ BACKEND_FILE = "backend.json"
 URL = "url"
 PID = "pid"
 TOKEN = "token"
+#: How many slots it was started with by DLI_SLOTS; null when it has counted its devices.
+SLOTS = "slots"
 #: Of a server that speaks TLS: the file of its certificate, by which its own user's clients know it.
 CERTIFICATE = "certificate"
 

@@ -101,6 +101,7 @@ EXPECTED_START = "expectedStart"  # ISO-8601, Z: the earliest moment at which it
 EXIT_CODE = "exitCode"  # int, the program's own
 HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is anything to fetch
 SLOTS = "slots"  # int, slots that a running exec holds now
+FIXED_SLOTS = "fixedSlots"  # int, slots that an administrator has fixed; absent when the scheduler decides
 WORKERS = "workers"  # int, workers that train now
 EPOCH = "epoch"  # int, 1-based
 EPOCHS = "epochs"
@@ -146,6 +147,8 @@ ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
 STARTS = "starts"  # what would make it start, in words
 HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
+GIVES = "gives"  # of a holder: slots that it can give to others while it runs
+SHARES = "shares"  # of a holder: whether others are on its slots, too
 
 #: Value of `sort` of GET /scheduler/engine/applications.
 NEWEST_FIRST = "-submit_time"

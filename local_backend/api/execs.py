@@ -19,9 +19,10 @@ from starlette.responses import JSONResponse, Response
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
-from local_backend.api.objects import exec_object, pending, why
+from local_backend.api.objects import exec_object, pending, saying, why
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
+from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.submit import words
@@ -45,7 +46,7 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     """The exec object of a row, with what its program last said about its progress."""
     paths = backend.paths(row)
     shown = exec_object(
-        row, _progress(paths.progress), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
+        row, progress_of(paths), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
     )
     return shown | told(backend, row)
 
@@ -58,9 +59,10 @@ def told(backend: Backend, row: ExecRow) -> dict[str, Any]:
     return shown | {wire.MESSAGE: trouble} if trouble else shown
 
 
-def _progress(path: Path) -> Any:
+def progress_of(paths: ExecPaths) -> Any:
+    """What the driver of an exec has written down; None when that cannot be read."""
     try:
-        return read_json(path)
+        return read_json(paths.progress)
     except OSError:
         return None  # whatever a program did to this file: one exec must not spoil the list of all
 
@@ -142,7 +144,9 @@ def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, 
     """What a waiting exec lacks, who has it, and what can be done."""
     row = backend.exec_row(exec_id, user)
     rivals = [other for other in backend.database.read(execs.unfinished) if backend.kind(other) == backend.kind(row)]
-    return why(row, backend.reason(row), rivals)
+    shown = why(row, backend.reason(row), rivals)
+    said = saying(row, progress_of(backend.paths(row)))
+    return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
 
 
 @router.get(wire.EXECS + "/{exec_id}")

@@ -60,12 +60,13 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         wire.DATA_SOURCE: json.loads(row.data_source) if row.data_source else None,
         wire.START_TIME: iso(row.start_time) if row.start_time else None,
         wire.END_TIME: iso(row.end_time) if row.end_time else None,
-        wire.MESSAGE: row.message or _told(row, progress),
+        wire.MESSAGE: row.message or saying(row, progress),
         wire.REASON: row.reason,
         wire.EXIT_CODE: row.exit_code,
         wire.HAS_RESULT: has_result,
         **_first_generation(row, scheduler_url),
         wire.SLOTS: len(_slots(row)) if row.state in _RUNNING else None,
+        wire.FIXED_SLOTS: row.pinned,
         **_progress(progress, row.state in _RUNNING),
     }
     return {key: value for key, value in shown.items() if value is not None}
@@ -86,12 +87,16 @@ def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[
     shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
     if reason is None:
         return shown | ({wire.MESSAGE: row.message} if row.message else {})
-    holders = [
-        {wire.ID: other.id, wire.SLOTS: len(_slots(other)), wire.ELASTIC: other.elastic,
-         wire.PRIORITY: other.job.priority}
-        for other in others if _slots(other)
-    ]
+    holders = [_holder(other) for other in others if _slots(other)]
     return shown | pending(reason) | {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
+
+
+def _holder(row: ExecRow) -> dict[str, Any]:
+    """What an exec has, and what of it it can give to others while it runs."""
+    has, (each, least, _) = len(_slots(row)), needs.slots(row.job)
+    gives = max(0, has - each * least) if row.elastic and not row.job.shares and row.pinned is None else 0
+    return {wire.ID: row.id, wire.SLOTS: has, wire.ELASTIC: row.elastic, wire.GIVES: gives,
+            wire.SHARES: row.job.shares, wire.PRIORITY: row.job.priority}
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
@@ -110,7 +115,7 @@ def _slots(row: ExecRow) -> list[Any]:
     return json.loads(row.slots) if row.slots and row.state in _RUNNING else []
 
 
-def _told(row: ExecRow, progress: Any) -> str | None:
+def saying(row: ExecRow, progress: Any) -> str | None:
     """What the program of a running exec says about itself, in one line."""
     text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in _RUNNING else None
     return one_line(text) or None if isinstance(text, str) else None
@@ -146,10 +151,11 @@ SPARK_FIELDS = frozenset({
 
 
 def application_object(
-    row: ExecRow, executors: Sequence[int], consumer: str, kind: str, told: Mapping[str, Any]
+    row: ExecRow, executors: Mapping[int, bool], consumer: str, kind: str, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The scheduler's view of an exec with these executors, of a resource plan, that asks for this kind of slot; times
-    are whole epoch seconds, memory is in MiB. `told`: what is known of why it waits, beside its row."""
+    """The scheduler's view of an exec with these executors (number → whether it runs now), of a resource plan, that
+    asks for this kind of slot; times are whole epoch seconds, memory is in MiB. `told`: what is known of why it waits,
+    beside its row."""
     spec = row.job
     running = row.state in _RUNNING
     slots = len(_slots(row))
@@ -167,11 +173,14 @@ def application_object(
         "start_time": int(row.start_time or 0),
         "end_time": int(row.end_time or 0),
         "task12n_resreq": _request(row, kind),
-        "task12n_num": row.num_worker,
-        "used_gpu": slots * part if kind != CPU else 0,
-        "used_cpu": slots * part if kind == CPU else 0,
+        "task12n_num": spec.engines if row.elastic else row.num_worker,
+        "used_gpu": round(slots * part, 3) if kind != CPU else 0,
+        "used_cpu": round(slots * part, 3) if kind == CPU else 0,
         "used_mem": (spec.memory or 0) // 2**20 * (slots // needs.slots(spec)[0]),
-        "task12n": [{"name": worker_task(number), "state": row.state} for number in executors],
+        "task12n": [
+            {"name": worker_task(number), "state": row.state if runs or not running else states.FINISHED}
+            for number, runs in executors.items()
+        ],
         "kernels": [{"ip": ADDRESS}] if running else [],
         "is_packing": False,
     }
@@ -179,9 +188,9 @@ def application_object(
         application["pack_id"] = pack_id(row)
     if row.elastic:
         application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
-    if row.state in _WAITING:
-        waits = {wire.MESSAGE: row.message, **told}
-        application |= {key: waits[key] for key in (wire.MESSAGE, wire.REASON) if waits.get(key)}
+    said = {wire.MESSAGE: row.message, wire.REASON: row.reason, **told}
+    if row.state not in _RUNNING or not slots:
+        application |= {key: said[key] for key in (wire.MESSAGE, wire.REASON) if said.get(key)}
     return application
 
 
@@ -197,7 +206,7 @@ def _request(row: ExecRow, kind: str) -> str:
 
 def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
     """Cores and GPUs that a worker asks for; one on GPUs needs a core, too."""
-    count = needs.share(row.job, kind) / WHOLE if row.job.shares else max(1, row.job.device_num)
+    count = needs.share(row.job, kind) / WHOLE if row.job.shares else needs.slots(row.job)[0]
     return (1, count) if kind != CPU else (count, 0)
 
 

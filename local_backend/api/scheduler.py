@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
-from local_backend.api.execs import request_stop, told, wanted_states, whole
+from local_backend.api.execs import progress_of, request_stop, told, wanted_states, whole
 from local_backend.api.executors import executors, running
 from local_backend.api.objects import (
     APPLICATION_FIELDS,
@@ -21,6 +21,7 @@ from local_backend.api.objects import (
     pack_id,
     parallel_job,
     pods,
+    saying,
     spark_application,
 )
 from local_backend.api.packs import parents
@@ -125,8 +126,12 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
 
 
 def _application(backend: Backend, row: ExecRow) -> dict[str, Any]:
-    there = executors(row, backend.paths(row))
-    return application_object(row, there, backend.consumer(row), backend.kind(row), told(backend, row))
+    paths = backend.paths(row)
+    live = set(running(row, paths))
+    there = {number: number in live for number in executors(row, paths)}
+    said = saying(row, progress_of(paths))
+    shown = ({wire.MESSAGE: said} if said else {}) | told(backend, row)
+    return application_object(row, there, backend.consumer(row), backend.kind(row), shown)
 
 
 def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
@@ -140,8 +145,8 @@ def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
 
 
 def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) -> list[dict[str, Any]]:
-    """By one of these fields, `-` before it for descending; rows of the same value stay in their order, those without
-    one count as least, lists and objects by their length."""
+    """By one of these fields, `-` before it for descending; of rows with the same value the older one counts as less,
+    those without one as least, lists and objects by their length."""
     field = sort.removeprefix("-")
     if field not in fields:
         raise ApiError(400, f"sort: there is no field {field[:40]!r} to sort by")
@@ -152,4 +157,5 @@ def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) ->
             return False, 0
         return True, len(value) if isinstance(value, list | dict) else value
 
-    return sorted(objects, key=key, reverse=sort.startswith("-"))
+    down = sort.startswith("-")
+    return sorted(objects[::-1] if down else objects, key=key, reverse=down)

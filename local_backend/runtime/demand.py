@@ -34,6 +34,7 @@ class Demand:
         up its last slot (epoch seconds)."""
         self._earlier = earlier
         self._left = left
+        self._started = time.time()
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
         self._plans = ROOT
@@ -89,7 +90,7 @@ class Demand:
             elastic=spec.elastic and not spec.shares, share=self.share(spec),
             pack=f"{spec.counts_for}/{spec.pack}" if spec.pack else "", labels=tuple(spec.labels.items()),
             priority=spec.priority, patience=spec.pending_timeout, memory=spec.memory or 0,
-            requeued=self._requeued(row), waited=self._waited(row),
+            requeued=self._requeued(row), waited=self._waited(row), accepted=row.create_time < self._started,
             lasts=None if spec.elastic else self._lasts(row),
         )
 

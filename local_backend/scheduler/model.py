@@ -74,6 +74,8 @@ class Job:
     patience: float | None = None
     #: Bytes of memory of a worker that are set aside for it.
     memory: int = 0
+    #: It was taken when the machine may have been larger: then it waits until it is so again.
+    accepted: bool = False
     #: An administrator has fixed its slots: it gets so many, or as many of them as there can be.
     pinned: bool = False
     #: It has a runner: it has slots, or is elastic and parked.

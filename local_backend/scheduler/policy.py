@@ -46,7 +46,7 @@ def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> D
     memory, free = Memory(machine.memory or sys.maxsize), Free(machine.memory or sys.maxsize)
     possible: dict[str, list[Job]] = {}
     for job in jobs:
-        sentence = None if job.running or job.pinned else reasons.impossible(job, machine)
+        sentence = None if job.running or job.pinned or job.accepted else reasons.impossible(job, machine)
         if sentence is not None:
             decision.impossible[job.exec_id] = sentence
             continue

@@ -26,6 +26,7 @@ CODES = {
     "RESERVED": ("wait", "when those plans want less, or when it counts for one of them (--consumer)"),
     "MEMORY": ("wait", "when others give memory back, or with a smaller --workerMemory"),
     "PACK": ("wait", "when another job of the pack ends, or in another pack (--msd-pack-id)"),
+    "MACHINE": ("ask", "when the server is started with as many slots again, or when it asks for less"),
     "DRAINED": ("ask", "when these are in service again, or when it asks for less"),
 }
 #: The same for who asks for more than its limit.
@@ -155,7 +156,9 @@ class Queue:
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if _least(job) > self._total - len(self._drained):
             out = ", ".join(f"{name}: {self._why[name]}" for name in self._drained)
-            return "DRAINED", f"; out of service are {out}"
+            enough = _least(job) <= self._total
+            return ("DRAINED", f"; out of service are {out}") if enough else (
+                "MACHINE", f"; the machine has {self._total} now")
         if refusal.lacks == "slots" and job is self._admission.head:
             return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
         return "QUEUE", "; others wait before it"

@@ -66,7 +66,7 @@ class Reclaim:
             grace, owner = self._graces[victim.exec_id], _home(self._root, victim)
             if victim.shares or victim.elastic or victim.leaving or not victim.movable or not self._gain(victim):
                 continue
-            if grace is None or now - job.entered < grace or held[owner] - victim.floor < owner.due - _NEARLY:
+            if grace is None or now - job.entered < grace or held[owner] <= owner.due + _NEARLY:
                 continue
             found.append(victim)
             held[owner] -= victim.floor
