@@ -9,6 +9,7 @@ from dlicmd import hints, scheduler_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import EXEC_COMMANDS, LAST
 from dlicmd.errors import ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
 from dlicmd.session import Session
@@ -249,4 +250,8 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
+    if command in EXEC_COMMANDS and LAST in session.operands:
+        from dlicmd.newest import resolved
+
+        session.line.operands = resolved(session.client, session.operands)
     return COMMANDS[command](session)

@@ -9,6 +9,7 @@ DlicmdError
 │   ├── SubmissionRefused  the server finds the submission wrong
 │   ├── NoSuchExec         no exec with this id
 │   └── NoSuchApplication  no application with this id
+├── NoExecYet              `last` was asked for, and there is no exec
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
 │   ├── ConnectionLost     it may have been sent
@@ -84,6 +85,15 @@ class NoSuchApplication(ServerError):
     def __init__(self, app_id: str, status: int = 404) -> None:
         listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
         super().__init__(f"there is no application '{app_id}'; {listed}", status)
+
+
+class NoExecYet(DlicmdError):
+    """`last` was asked for by somebody who has no exec."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self) -> None:
+        super().__init__("you have no exec yet, so none is the last; --exec-start submits one")
 
 
 class Unreachable(DlicmdError):

@@ -242,6 +242,11 @@ BY_NAME: dict[str, Option] = {
     spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
 }
 COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
+#: In the place of an exec's id: the newest exec of the user.
+LAST = "last"
+#: Commands whose operands are ids of execs.
+EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
+    option.name for option in COMMANDS if option.name.startswith("--exec-") and option.metavar.startswith("ID"))
 
 
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
