@@ -105,6 +105,14 @@ def _exec_why(session: Session) -> int:
     return Exit.DONE
 
 
+def _exec_diff(session: Session) -> int:
+    from dlicmd.diff import show_diff
+
+    first, second = session.operands
+    show_diff(session.client, first, second, session.output)
+    return Exit.DONE
+
+
 def _exec_stop(session: Session) -> int:
     return _tell(session.operand, "Stop", session.client.stop_exec)
 
@@ -227,6 +235,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-get-all": _exec_get_all,
     "--exec-get": _exec_get,
     "--exec-why": _exec_why,
+    "--exec-diff": _exec_diff,
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,

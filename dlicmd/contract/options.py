@@ -104,6 +104,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-get-all", "list your execs (see --query-args)"),
     _command("--exec-get", "show one exec", "ID"),
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
+    _command("--exec-diff", "show what differs between two execs", "ID ID", arity=Arity.TWO),
     _command("--exec-stop", "stop an exec", "ID"),
     _command("--exec-delete", "delete an exec and its files", "ID"),
     _command("--exec-delete-all", "delete all your execs"),

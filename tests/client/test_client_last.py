@@ -8,7 +8,7 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 
-from dlicmd.contract.options import EXEC_COMMANDS
+from dlicmd.contract.options import BY_NAME, EXEC_COMMANDS, Arity
 
 
 def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
@@ -35,7 +35,7 @@ def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -
     local.news = [{"exec": local.execs["w-7"], "lines": [], "cursor": "c"}]
     for command in sorted(EXEC_COMMANDS - {"--exec-delete"}):
         local.seen.clear()
-        done = desk.run(command, "last")
+        done = desk.run(command, *["last"] * (2 if BY_NAME[command].arity is Arity.TWO else 1))
         assert done.err.startswith("dlicmd: last is w-7\n"), command
         assert all("last" not in seen.path for seen in local.seen) and "w-7" in local.seen[-1].target, command
     assert desk.run("--exec-delete", "last").out == "Delete exec w-7 succeed. HTTP:204 \n" and not local.execs
