@@ -113,6 +113,13 @@ def _exec_diff(session: Session) -> int:
     return Exit.DONE
 
 
+def _exec_plot(session: Session) -> int:
+    from dlicmd.plot import show_plot
+
+    show_plot(session.client, session.operand, session.output)
+    return Exit.DONE
+
+
 def _exec_stop(session: Session) -> int:
     return _tell(session.operand, "Stop", session.client.stop_exec)
 
@@ -236,6 +243,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-get": _exec_get,
     "--exec-why": _exec_why,
     "--exec-diff": _exec_diff,
+    "--exec-plot": _exec_plot,
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,

@@ -105,6 +105,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-get", "show one exec", "ID"),
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
     _command("--exec-diff", "show what differs between two execs", "ID ID", arity=Arity.TWO),
+    _command("--exec-plot", "draw the losses of an exec as a curve", "ID"),
     _command("--exec-stop", "stop an exec", "ID"),
     _command("--exec-delete", "delete an exec and its files", "ID"),
     _command("--exec-delete-all", "delete all your execs"),

@@ -50,7 +50,8 @@ def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
 
 def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) -> None:
     local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
-    for words in (["--exec-get", "last"], ["--exec-diff", "w-1", "last"]):
+    local.logs["w-1"] = "batches :1 0.5\n"
+    for words in (["--exec-get", "last"], ["--exec-plot", "w-1"], ["--exec-diff", "w-1", "last"]):
         found = modules(desk, *words, "-o", "json", empty=True)
         assert not {name.split(".")[0] for name in found} & FORBIDDEN
         assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
