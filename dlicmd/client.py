@@ -46,7 +46,7 @@ _UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
     "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "follow": "follow {}", "why": "say why {} waits",
+    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
 }
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
@@ -158,6 +158,11 @@ class Client:
     def delete_exec(self, exec_id: str) -> int:
         """Delete an exec and its files; the HTTP code of the answer."""
         return self._exec_call("DELETE", exec_id).status
+
+    def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
+        """Deploy the trained model of an exec; `asked` has the keys of `wire.DEPLOYMENT_TEXTS` and two mappings."""
+        return self._exec_call("POST", exec_id, wire.DEPLOY, headers={"Content-Type": JSON},
+                               body=json.dumps(asked).encode(), timeout=SUBMIT_TIMEOUT)
 
     def delete_execs(self) -> int:
         """Delete all your execs; the HTTP code of the answer."""
@@ -275,14 +280,14 @@ class Client:
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        headers: dict[str, str] | None = None, timeout: float = 60.0,
+        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = 60.0,
     ) -> Answer:
         """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, timeout=timeout)
+        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
         if answer.status in _UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"

@@ -139,6 +139,14 @@ def _tell(exec_id: str, verb: str, call: Callable[[str], int]) -> int:
     return Exit.DONE
 
 
+def _exec_deploy(session: Session) -> int:
+    from dlicmd.deploy import deploy, deployment
+
+    asked = deployment(session.line)
+    deploy(session.client, session.operand, asked, session.output)
+    return Exit.DONE
+
+
 def _exec_delete_all(session: Session) -> int:
     session.client.delete_execs()
     emit("Execs are deleted")
@@ -247,6 +255,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,
+    "--exec-deploy": _exec_deploy,
     "--exec-launcherlogs": _task_logs("launcherlog"),
     "--exec-outlogs": _task_logs("stdout"),
     "--exec-errlogs": _task_logs("stderr"),

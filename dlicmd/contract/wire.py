@@ -21,7 +21,7 @@ HOLDINGS = BASE + "/scheduler/holdings"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `follow`, `slots`."""
+    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 
@@ -160,6 +160,12 @@ CONSUMER = "consumer"
 SHARE = "share"  # 0 to 1
 QUEUE = "queue"  # list of the execs that wait
 RUNNING = "running"  # list of the execs that run
+
+# Keys of POST /execs/{id}/deploy, those of one word named by the options
+DEPLOY = "deploy"
+DEPLOYMENT_TEXTS = ("name", "runtime", "kernel", "weight", "tag")
+ATTRIBUTES = "attributes"
+ENVIRONMENTS = "environments"
 
 # Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
 FROM = "from"
