@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dlicmd import hints, scheduler_commands
+from dlicmd import hints, scheduler_commands, search_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
@@ -264,6 +264,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-trainerrlogs": _train_logs("errlog"),
     "--exec-trainresult": _exec_trainresult,
     **scheduler_commands.COMMANDS,
+    **search_commands.COMMANDS,
     "--demo": _demo,
     "--follow": _watch_command,
     "--wait": _watch_command,

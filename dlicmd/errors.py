@@ -8,7 +8,8 @@ DlicmdError
 │   ├── Denied             not logged on, or not allowed
 │   ├── SubmissionRefused  the server finds the submission wrong
 │   ├── NoSuchExec         no exec with this id
-│   └── NoSuchApplication  no application with this id
+│   ├── NoSuchApplication  no application with this id
+│   └── NoSuchSearch       no search with this name
 ├── NoExecYet              `last` was asked for, and there is no exec
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
@@ -85,6 +86,15 @@ class NoSuchApplication(ServerError):
     def __init__(self, app_id: str, status: int = 404) -> None:
         listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
         super().__init__(f"there is no application '{app_id}'; {listed}", status)
+
+
+class NoSuchSearch(ServerError):
+    """No search for hyper-parameters with this name."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self, name: str, status: int = 404) -> None:
+        super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists yours", status)
 
 
 class NoExecYet(DlicmdError):

@@ -139,6 +139,13 @@ COMMANDS: tuple[Option, ...] = (
     _command("--pj-get-all", "list the scheduler's parallel jobs and the nodes that they run on", hidden=True),
     _command("--k8s-obj-get-all", "show all objects of a type, such as pod", "TYPE", hidden=True),
     _command("--k8s-obj-get", "show one object", "TYPE NAME", hidden=True, arity=Arity.TWO),
+    _command("--hpo-start", "search for hyper-parameters as a JSON file says, with the model of --model-dir", "FILE",
+             hidden=True),
+    _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
+    _command("--hpo-get", "show one search", "NAME", hidden=True),
+    _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-delete-all", "delete all your searches", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 

@@ -55,6 +55,9 @@ def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) ->
         found = modules(desk, *words, "-o", "json", empty=True)
         assert not {name.split(".")[0] for name in found} & FORBIDDEN
         assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+    local.replies["GET", f"{BASE}/hypersearch"] = Reply(200, b"[]")
+    searched = modules(desk, "--hpo-get-all", "-o", "json", empty=True)
+    assert not {name.split(".")[0] for name in searched} & FORBIDDEN and "dlicmd.package" not in searched
     assert "dlicmd.newest" not in modules(desk, "--exec-get", "w-1") and "dlicmd.diff" in found
 
 
