@@ -42,15 +42,24 @@ def show_plot(client: Client, exec_id: str, output: Output) -> None:
 
 
 def _losses(client: Client, exec_id: str) -> Losses:
-    """The losses in the program's own log, else in what its processes printed."""
-    app_id = application_id(client.exec(exec_id))
-    found = losses(_text(lambda: client.train_log(exec_id)))
-    if found.train or found.test or app_id is None:
-        return found
+    """The losses in the program's own log, or in what its processes printed.
+
+    Of an elastic exec those of its workers come first: loggers of such programs get, as recorded, the sum of the
+    batches' losses divided by the number of samples, which is on another scale than the loss of a test.
+    """
+    found = client.exec(exec_id)
+    app_id = application_id(found)
+    own = losses(_text(lambda: client.train_log(exec_id)))
+    if app_id is None or ((own.train or own.test) and found.get(wire.ELASTIC) is not True):
+        return own
+    workers = _of_processes(client, app_id)
+    return Losses(workers.train or own.train, own.test or workers.test, (workers if workers.train else own).lost)
+
+
+def _of_processes(client: Client, app_id: str) -> Losses:
     applications = client.applications(app_id)
     paths = [task for _, task in tasks(applications[0])] if applications else []
-    logs = (losses(_text(lambda: client.task_log(app_id, path, "stdout"))) for path in paths)  # noqa: B023
-    return merged([found, *logs])
+    return merged(losses(_text(lambda: client.task_log(app_id, path, "stdout"))) for path in paths)  # noqa: B023
 
 
 def _text(call: Callable[[], Answer]) -> str:

@@ -120,6 +120,18 @@ def test_the_processes_logs_are_looked_into(desk: Desk, local: FakeServer) -> No
     assert done.err == ""
 
 
+def test_of_an_elastic_job_the_workers_train_losses_count(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1", elastic=True)
+    local.logs["w-1"] = ELOG.format(1, 0.01) + ELOG_TEST.format(0.75)
+    path = f"{BASE}/scheduler/applications/w-1/executor/2/logs/stdout"
+    local.replies["GET", path] = Reply(200, (ENGINE.format(3, 0.5) + ELOG_TEST.format(0.8)).encode())
+    expected = [{"series": "train", "step": 3, "loss": 0.5}, {"series": "test", "step": 1, "loss": 0.75}]
+    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
+    del local.replies["GET", path]
+    expected[0] = {"series": "train", "step": 1, "loss": 0.01}
+    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
+
+
 @pytest.mark.parametrize(
     ("log", "code", "said"), [("hello\n", 1, "no losses"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
 def test_nothing_to_draw(desk: Desk, local: FakeServer, log: str, code: int, said: str) -> None:
