@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from dlicmd import auth, hints
+from dlicmd.address import open_transport
 from dlicmd.body import Multipart
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
@@ -25,11 +26,11 @@ from dlicmd.errors import (
     DlicmdError,
     NoSuchApplication,
     NoSuchExec,
+    NoSuchSearch,
     ServerError,
     SubmissionRefused,
-    UsageProblem,
 )
-from dlicmd.transport import Answer, PlainTransport, Request, Transport
+from dlicmd.transport import Answer, Request, Transport
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
@@ -46,7 +47,7 @@ _UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
     "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "follow": "follow {}", "why": "say why {} waits",
+    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
 }
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
@@ -159,6 +160,11 @@ class Client:
         """Delete an exec and its files; the HTTP code of the answer."""
         return self._exec_call("DELETE", exec_id).status
 
+    def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
+        """Deploy the trained model of an exec; `asked` has the keys of `wire.DEPLOYMENT_TEXTS` and two mappings."""
+        return self._exec_call("POST", exec_id, wire.DEPLOY, headers={"Content-Type": JSON},
+                               body=json.dumps(asked).encode(), timeout=SUBMIT_TIMEOUT)
+
     def delete_execs(self) -> int:
         """Delete all your execs; the HTTP code of the answer."""
         return self._call("DELETE", wire.EXECS).status
@@ -257,6 +263,45 @@ class Client:
         """Delete a resource plan and those below it; the server's text."""
         return self._call("DELETE", wire.plan_path(name)).text()
 
+    # Searches for hyper-parameters
+
+    def searches(self, query: str | None = None) -> list[dict[str, Any]]:
+        """Your searches with their experiments; `query` goes to the server as it is."""
+        return _a_list(self._call("GET", wire.SEARCHES + _as_given(query)))
+
+    def start_search(self, body: Multipart) -> Answer:
+        """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
+        answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status)
+        return _checked(answer, "the search")
+
+    def search(self, name: str) -> dict[str, Any]:
+        """One search. Raises NoSuchSearch."""
+        return _an_object(self._search_call("GET", name, "show {}"))
+
+    def stop_search(self, name: str) -> Answer:
+        """Ask that a search be stopped; the answer is a success. Raises NoSuchSearch."""
+        return self._search_call("PUT", name, "stop {}")
+
+    def delete_search(self, name: str) -> Answer:
+        """Delete a search; the answer is a success. Raises NoSuchSearch."""
+        return self._search_call("DELETE", name, "delete {}")
+
+    def delete_searches(self) -> Answer:
+        """Delete all your searches."""
+        return self._call("DELETE", wire.SEARCHES)
+
+    def _search_call(self, method: str, name: str, doing: str) -> Answer:
+        """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
+        path = wire.search_path(_checked_id(name, NoSuchSearch))
+        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
+        if answer.status in _UNKNOWN:
+            answer.hold()
+            if method == "GET" or self._send("GET", path).status in _UNKNOWN:
+                raise NoSuchSearch(name, answer.status)
+        return _checked(answer, "to " + doing.format(name))
+
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = 60.0,
@@ -275,54 +320,20 @@ class Client:
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        headers: dict[str, str] | None = None, timeout: float = 60.0,
+        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = 60.0,
     ) -> Answer:
         """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, timeout=timeout)
+        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
         if answer.status in _UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"
             if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
                 raise NoSuchExec(exec_id, answer.status)
         return _checked(answer, "to " + _DOING[action or method].format(exec_id))
-
-
-def open_transport(
-    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
-) -> Transport:
-    """The way to a server; https unless `http` is set. Without a host, to the local backend."""
-    if host is None:
-        from dlicmd.backend import EmbeddedTransport
-
-        return EmbeddedTransport()
-    name = _host_name(host, http)
-    where = name if port is None or port < 0 else f"{name}:{port}"
-    if http and _is_loopback(name):
-        return PlainTransport(f"http://{where}")
-    from dlicmd.tls import RequestsTransport
-
-    return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
-
-
-def _host_name(host: str, http: bool) -> str:
-    """`host` without a scheme, an IPv6 address in brackets. Raises UsageProblem."""
-    scheme, _, rest = host.rpartition("://")
-    if scheme.lower() == "http" and not http:
-        raise UsageProblem(f"--rest-host {host}: plain http is only spoken when --http is given, too")
-    name = rest.rstrip("/")
-    if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
-        return f"[{name}]"
-    if scheme.lower() not in ("", "http", "https") or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", name):
-        raise UsageProblem(f"--rest-host: '{host}' is not the name or address of a host")
-    return name
-
-
-def _is_loopback(name: str) -> bool:
-    return re.fullmatch(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", name) is not None
 
 
 def _checked(answer: Answer, what: str) -> Answer:
@@ -367,11 +378,11 @@ def _as_given(query: str | None) -> str:
     return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""
 
 
-def _checked_id(app_id: str) -> str:
-    """The id, unless it would name another path ("." and ".."). Raises NoSuchApplication."""
-    if not app_id.strip(". ") or not app_id.isprintable():
-        raise NoSuchApplication(app_id)
-    return app_id
+def _checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
+    """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
+    if not name.strip(". ") or not name.isprintable():
+        raise unknown(name)
+    return name
 
 
 def _an_object(answer: Answer) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dlicmd import hints, scheduler_commands
+from dlicmd import hints, scheduler_commands, search_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import EXEC_COMMANDS, LAST
 from dlicmd.errors import ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
 from dlicmd.session import Session
@@ -104,6 +105,21 @@ def _exec_why(session: Session) -> int:
     return Exit.DONE
 
 
+def _exec_diff(session: Session) -> int:
+    from dlicmd.diff import show_diff
+
+    first, second = session.operands
+    show_diff(session.client, first, second, session.output)
+    return Exit.DONE
+
+
+def _exec_plot(session: Session) -> int:
+    from dlicmd.plot import show_plot
+
+    show_plot(session.client, session.operand, session.output)
+    return Exit.DONE
+
+
 def _exec_stop(session: Session) -> int:
     return _tell(session.operand, "Stop", session.client.stop_exec)
 
@@ -120,6 +136,14 @@ def _tell(exec_id: str, verb: str, call: Callable[[str], int]) -> int:
         emit(f"{verb} exec {inert(exec_id)} failed. HTTP:{problem.status} ")
         raise
     emit(f"{verb} exec {exec_id} succeed. HTTP:{code} ")
+    return Exit.DONE
+
+
+def _exec_deploy(session: Session) -> int:
+    from dlicmd.deploy import deploy, deployment
+
+    asked = deployment(session.line)
+    deploy(session.client, session.operand, asked, session.output)
     return Exit.DONE
 
 
@@ -226,9 +250,12 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-get-all": _exec_get_all,
     "--exec-get": _exec_get,
     "--exec-why": _exec_why,
+    "--exec-diff": _exec_diff,
+    "--exec-plot": _exec_plot,
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,
+    "--exec-deploy": _exec_deploy,
     "--exec-launcherlogs": _task_logs("launcherlog"),
     "--exec-outlogs": _task_logs("stdout"),
     "--exec-errlogs": _task_logs("stderr"),
@@ -237,6 +264,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-trainerrlogs": _train_logs("errlog"),
     "--exec-trainresult": _exec_trainresult,
     **scheduler_commands.COMMANDS,
+    **search_commands.COMMANDS,
     "--demo": _demo,
     "--follow": _watch_command,
     "--wait": _watch_command,
@@ -249,4 +277,8 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
+    if command in EXEC_COMMANDS and LAST in session.operands:
+        from dlicmd.newest import resolved
+
+        session.line.operands = resolved(session.client, session.operands)
     return COMMANDS[command](session)

@@ -8,7 +8,9 @@ DlicmdError
 │   ├── Denied             not logged on, or not allowed
 │   ├── SubmissionRefused  the server finds the submission wrong
 │   ├── NoSuchExec         no exec with this id
-│   └── NoSuchApplication  no application with this id
+│   ├── NoSuchApplication  no application with this id
+│   └── NoSuchSearch       no search with this name
+├── NoExecYet              `last` was asked for, and there is no exec
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
 │   ├── ConnectionLost     it may have been sent
@@ -84,6 +86,24 @@ class NoSuchApplication(ServerError):
     def __init__(self, app_id: str, status: int = 404) -> None:
         listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
         super().__init__(f"there is no application '{app_id}'; {listed}", status)
+
+
+class NoSuchSearch(ServerError):
+    """No search for hyper-parameters with this name."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self, name: str, status: int = 404) -> None:
+        super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists yours", status)
+
+
+class NoExecYet(DlicmdError):
+    """`last` was asked for by somebody who has no exec."""
+
+    exit_code = Exit.NO_SUCH_ID
+
+    def __init__(self) -> None:
+        super().__init__("you have no exec yet, so none is the last; --exec-start submits one")
 
 
 class Unreachable(DlicmdError):

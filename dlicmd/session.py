@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from dlicmd import auth
-from dlicmd.client import Client, open_transport
+from dlicmd.address import open_transport
+from dlicmd.client import Client
 from dlicmd.console import info, warn
 from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel, option_named
 from dlicmd.contract.sizes import parse_size
 
 #: Commands whose unknown words are the program's; for the others an unknown word is a mistake.
@@ -108,7 +108,7 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     word = words[at]
     short = None if sent else re.fullmatch(r"-o(json|yaml|custom-columns=.+)", word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
-    option = BY_NAME.get(name)
+    option = option_named(name, line.command)
     if option is None or _is_the_programs(option, line, sent):
         line.program.append(word)
         line.sent.append(word)
@@ -117,7 +117,7 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     if option.name in _FLAG_COMMANDS and line.command is None and not equals and _is_operand(following):
         line.command, line.operands = option.name, words[at + 1 : at + 2]
         return 2
-    taken = _values(option, name, [glued] if equals else [], words, at + 1)
+    taken = _values(line, option, name, [glued] if equals else [], words, at=at + 1)
     used = len(taken) + (0 if equals else 1)
     if option.name in COMMAND_NAMES:
         _set_command(line, option, taken)
@@ -128,7 +128,9 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     return used
 
 
-def _values(option: Option, name: str, given: list[str], words: list[str], at: int) -> list[str]:
+def _values(
+    line: CommandLine, option: Option, name: str, given: list[str], words: list[str], *, at: int,
+) -> list[str]:
     """What an option or command takes: `given` by its own word, and what it may have of the words from `at` on."""
     if option.kind is Kind.FLAG:
         if given:
@@ -137,7 +139,7 @@ def _values(option: Option, name: str, given: list[str], words: list[str], at: i
     least, most = _OPERANDS[option.arity]
     taken = list(given)
     for word in words[at : at + most - len(given)]:
-        if word in BY_NAME or (len(taken) >= min(least, 1) and not _is_operand(word)):
+        if option_named(word, line.command) or (len(taken) >= min(least, 1) and not _is_operand(word)):
             break
         taken.append(word)
     if len(taken) < least:

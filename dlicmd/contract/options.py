@@ -55,6 +55,7 @@ class Group(Enum):
     RESOURCES = "Resources"
     SCHEDULING = "Scheduling and environment"
     OUTPUT = "Output and waiting"
+    DEPLOYMENT = "Deployment, with --exec-deploy alone"
 
 
 class Option(NamedTuple):
@@ -104,8 +105,12 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-get-all", "list your execs (see --query-args)"),
     _command("--exec-get", "show one exec", "ID"),
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
+    _command("--exec-diff", "show what differs between two execs", "ID ID", arity=Arity.TWO),
+    _command("--exec-plot", "draw the losses of an exec as a curve", "ID"),
     _command("--exec-stop", "stop an exec", "ID"),
     _command("--exec-delete", "delete an exec and its files", "ID"),
+    _command("--exec-deploy", "deploy the trained model: --kernel FILE and, if wanted, --name, --runtime, --weight, "
+             "--tag, --attributes, --envs", "ID"),
     _command("--exec-delete-all", "delete all your execs"),
     _command("--exec-launcherlogs", "show the platform's log of an exec", "ID"),
     _command("--exec-outlogs", "show the standard output of every process of an exec", "ID"),
@@ -134,6 +139,13 @@ COMMANDS: tuple[Option, ...] = (
     _command("--pj-get-all", "list the scheduler's parallel jobs and the nodes that they run on", hidden=True),
     _command("--k8s-obj-get-all", "show all objects of a type, such as pod", "TYPE", hidden=True),
     _command("--k8s-obj-get", "show one object", "TYPE NAME", hidden=True, arity=Arity.TWO),
+    _command("--hpo-start", "search for hyper-parameters as a JSON file says, with the model of --model-dir", "FILE",
+             hidden=True),
+    _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
+    _command("--hpo-get", "show one search", "NAME", hidden=True),
+    _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-delete-all", "delete all your searches", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
@@ -238,16 +250,45 @@ OPTIONS: tuple[Option, ...] = (
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
 )
 
+
+def _deployment(name: str, text: str, metavar: str) -> Option:
+    return _client(name, Kind.TEXT, Group.DEPLOYMENT, text, metavar, hidden=True)
+
+
+#: Options of one command alone. Everywhere else such words are the program's: many have a --name of their own.
+OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "--exec-deploy": (
+        _deployment("--kernel", "kernel that serves the model; required", "FILE"),
+        _deployment("--name", "name of the deployed model", "NAME"),
+        _deployment("--runtime", "runtime that the kernel needs", "RUNTIME"),
+        _deployment("--weight", "weights of the model", "FILE"),
+        _deployment("--tag", "tag of the model", "TAG"),
+        _deployment("--attributes", "attributes of the model", "KEY=VALUE,..."),
+        _deployment("--envs", "environment variables of the kernel", "NAME=VALUE,..."),
+    ),
+}
+
 BY_NAME: dict[str, Option] = {
     spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
 }
 COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
+#: In the place of an exec's id: the newest exec of the user.
+LAST = "last"
+#: Commands whose operands are ids of execs.
+EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
+    option.name for option in COMMANDS if option.name.startswith("--exec-") and option.metavar.startswith("ID"))
 
 
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
     """Commands and options by section of the help, in the order of the table."""
     sections: dict[Group, list[Option]] = {group: [] for group in Group}
-    for option in (*COMMANDS, *OPTIONS):
+    for option in (*COMMANDS, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
         if hidden or not option.hidden:
             sections[option.group].append(option)
-    return sections
+    return {group: members for group, members in sections.items() if members}
+
+
+def option_named(name: str, command: str | None) -> Option | None:
+    """The option or command of this exact spelling, as a command line knows it whose command is `command` so far."""
+    own = OWN_OPTIONS.get(command or "", ())
+    return BY_NAME.get(name) or next((option for option in own if option.name == name), None)

@@ -18,10 +18,11 @@ PLAN_TREE = BASE + "/resplans/resplantree"
 PLAN = BASE + "/resplans/resplan"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
+SEARCHES = BASE + "/hypersearch"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `follow`, `slots`."""
+    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 
@@ -43,6 +44,11 @@ def application_stop_path(app_id: str) -> str:
 def plan_path(name: str) -> str:
     """Path of one resource plan, which is named by its own path."""
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
+
+
+def search_path(name: str) -> str:
+    """Path of one search for hyper-parameters."""
+    return f"{SEARCHES}/{quote(name, safe='')}"
 
 
 # Keys of GET /conf
@@ -163,6 +169,18 @@ CONSUMER = "consumer"
 SHARE = "share"  # 0 to 1
 QUEUE = "queue"  # list of the execs that wait
 RUNNING = "running"  # list of the execs that run
+
+# Keys of a search for hyper-parameters, and of its experiments
+SEARCH_NAME = "hpoName"
+SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
+EXPERIMENTS = "experiments"
+EXPERIMENT_KEYS = ("id", "appId", "state", "metricVal", "startTime", "endTime")
+
+# Keys of POST /execs/{id}/deploy, those of one word named by the options
+DEPLOY = "deploy"
+DEPLOYMENT_TEXTS = ("name", "runtime", "kernel", "weight", "tag")
+ATTRIBUTES = "attributes"
+ENVIRONMENTS = "environments"
 
 # Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
 FROM = "from"

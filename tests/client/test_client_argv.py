@@ -115,6 +115,22 @@ def test_operands_that_are_wrong(words: list[str], said: str) -> None:
         parse_argv(words)
 
 
+def test_the_options_of_deploying_are_no_options_elsewhere() -> None:
+    """Contract, 4.4: 'Unaffected: `--epochs`, ..., `--name`'."""
+    words = ["--name", "n", "--tag=t", "--kernel", "k", "--weight", "0.5", "--envs", "2", "--runtime", "--attributes"]
+    for sent in (False, True):
+        line = parse_argv(["--exec-start", "PyTorch", "--appName", "--name", *words], sent=sent)
+        assert line.program == words and line.values == {"--appName": "--name"}
+    line = parse_argv(["--exec-deploy", "w-1", *words[:-2], "--runtime", "-x", "--attributes=a=b"])
+    assert not line.program and line.operands == ["w-1"] and line.values == {
+        "--name": "n", "--tag": "t", "--kernel": "k", "--weight": "0.5", "--envs": "2", "--runtime": "-x",
+        "--attributes": "a=b"}
+    for bad in (["--exec-get", "w-1", "--name", "n"], ["--name", "n", "--exec-deploy", "w-1"],
+                ["--exec-deploy", "w-1", "--tag", "--name", "n"]):
+        with pytest.raises(ArgvError, match=r"--name|--tag"):
+            parse_argv(bad)
+
+
 def test_in_args_the_schedulers_commands_are_the_programs_words() -> None:
     line = parse_argv(["--exec-start", "PyTorch", "--app-stop", "a", "b", "--k8s-obj-get"], sent=True)
     assert line.command == "--exec-start" and line.program == ["--app-stop", "a", "b", "--k8s-obj-get"]

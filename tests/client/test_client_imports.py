@@ -48,6 +48,19 @@ def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
     assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
 
 
+def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) -> None:
+    local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
+    local.logs["w-1"] = "batches :1 0.5\n"
+    for words in (["--exec-get", "last"], ["--exec-plot", "w-1"], ["--exec-diff", "w-1", "last"]):
+        found = modules(desk, *words, "-o", "json", empty=True)
+        assert not {name.split(".")[0] for name in found} & FORBIDDEN
+        assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+    local.replies["GET", f"{BASE}/hypersearch"] = Reply(200, b"[]")
+    searched = modules(desk, "--hpo-get-all", "-o", "json", empty=True)
+    assert not {name.split(".")[0] for name in searched} & FORBIDDEN and "dlicmd.package" not in searched
+    assert "dlicmd.newest" not in modules(desk, "--exec-get", "w-1") and "dlicmd.diff" in found
+
+
 @pytest.mark.parametrize(
     "words", [["--app-get-all"], ["--app-history-get-all"], ["--app-get", "a-1"], ["--app-analyze"], ["--rp-get-all"],
               ["--pj-get-all"], ["--k8s-obj-get", "pod", "p-1"], ["--top"], ["--rp-usage"]], ids=lambda words: words[0])

@@ -1,0 +1,42 @@
+"""From the address of a server to the way there."""
+
+from __future__ import annotations
+
+import re
+
+from dlicmd.errors import UsageProblem
+from dlicmd.transport import PlainTransport, Transport
+
+
+def open_transport(
+    host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
+) -> Transport:
+    """The way to a server; https unless `http` is set. Without a host, to the local backend."""
+    if host is None:
+        from dlicmd.backend import EmbeddedTransport
+
+        return EmbeddedTransport()
+    name = _host_name(host, http)
+    where = name if port is None or port < 0 else f"{name}:{port}"
+    if http and _is_loopback(name):
+        return PlainTransport(f"http://{where}")
+    from dlicmd.tls import RequestsTransport
+
+    return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
+
+
+def _host_name(host: str, http: bool) -> str:
+    """`host` without a scheme, an IPv6 address in brackets. Raises UsageProblem."""
+    scheme, _, rest = host.rpartition("://")
+    if scheme.lower() == "http" and not http:
+        raise UsageProblem(f"--rest-host {host}: plain http is only spoken when --http is given, too")
+    name = rest.rstrip("/")
+    if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
+        return f"[{name}]"
+    if scheme.lower() not in ("", "http", "https") or not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", name):
+        raise UsageProblem(f"--rest-host: '{host}' is not the name or address of a host")
+    return name
+
+
+def _is_loopback(name: str) -> bool:
+    return re.fullmatch(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?", name) is not None

@@ -1,0 +1,98 @@
+"""The losses that trainings write into their logs, in the forms that programs and platforms are known to use."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dlicmd.contract.reading import at, number, words
+
+TRAIN, TEST = "train", "test"
+_BATCHES = "batches"
+#: Far beyond all losses, and far enough from where floating point ends for a chart to reckon with them.
+_LARGEST = 1e100
+#: A line of ELog for a training step, and for a test; the three of the elastic engine; one of evaluation-metrics.txt.
+_LINES = re.compile(
+    r"Train,\s*Timestamp: [0-9]+,\s*Global steps: (?P<step>[0-9]{1,15}),\s*Iteration: [0-9]+,"
+    r"\s*Loss: (?P<train>[^,\s]+)"
+    r"|Test,\s*Timestamp: [0-9]+,\s*Loss: (?P<test>[^,\s]+)"
+    r"|Iteration (?P<iteration>[0-9]{1,15}): tag train_loss, simple_value (?P<train_tag>\S+)"
+    r"|Iteration [0-9]+: tag test_loss, simple_value (?P<test_tag>\S+)"
+    r"|batches :(?P<batch>[0-9]{1,15}) (?P<batch_loss>\S+)"
+    r"|(?P<record>\{\s*\"meta\".*)"
+)
+
+
+class Losses(NamedTuple):
+    """Step → loss, in the order of the steps; `lost` counts the losses that are no finite numbers."""
+
+    train: dict[int, float]
+    test: dict[int, float]
+    lost: int = 0
+
+
+def losses(text: str) -> Losses:
+    """The losses in one log. What is logged twice for a step counts as it was logged last.
+
+    A test belongs to the training step before it, unless its record names one: the numbers on lines about tests begin
+    anew with every epoch.
+    """
+    found: dict[str, dict[int, float]] = {TRAIN: {}, TEST: {}, _BATCHES: {}}
+    last = lost = 0
+    for match in _LINES.finditer(text):
+        series, named, loss = _point(match)
+        if series not in found:
+            continue
+        value = number(loss)
+        step = last if named is None else named
+        last = step
+        if value is None or abs(value) > _LARGEST:
+            lost += 1
+        else:
+            found[series][step] = value
+    # The engine writes both; its batches are those of one worker.
+    return Losses(_in_order(found[TRAIN] or found[_BATCHES]), _in_order(found[TEST]), lost)
+
+
+def merged(logs: Iterable[Losses]) -> Losses:
+    """The losses of several workers: the mean where they tell about the same step."""
+    known = list(logs)
+    train, test = _mean([log.train for log in known]), _mean([log.test for log in known])
+    return Losses(train, test, sum(log.lost for log in known))
+
+
+def _point(match: re.Match[str]) -> tuple[str, int | None, str]:
+    """Series, step if named, and loss, as text."""
+    if match["record"] is not None:
+        return _recorded(match["record"])
+    for series, step, loss in ((TRAIN, "step", "train"), (TRAIN, "iteration", "train_tag"),
+                               (_BATCHES, "batch", "batch_loss")):
+        if match[loss] is not None:
+            return series, int(match[step]), match[loss]
+    return TEST, None, match["test"] or match["test_tag"] or ""
+
+
+def _recorded(text: str) -> tuple[str, int | None, str]:
+    """The same of a record of metrics; without a series where it has no loss or is none."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", None, ""
+    loss = words(at(record, "values", "loss", "value"))
+    step = number(at(record, "etimes", "iteration", "value"))
+    known = step is not None and 0 <= step < 10**15
+    return (words(at(record, "grouplabel")) if loss else ""), int(step or 0) if known else None, loss
+
+
+def _in_order(found: dict[int, float]) -> dict[int, float]:
+    return dict(sorted(found.items()))
+
+
+def _mean(logs: list[dict[int, float]]) -> dict[int, float]:
+    gathered: dict[int, list[float]] = {}
+    for log in logs:
+        for step, loss in log.items():
+            gathered.setdefault(step, []).append(loss)
+    return _in_order({step: sum(found) / len(found) for step, found in gathered.items()})

@@ -1,0 +1,63 @@
+"""The commands about searches for hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlicmd.console import inert
+from dlicmd.contract.exits import Exit
+from dlicmd.render import emit, emit_value
+from dlicmd.session import Session
+
+
+def _hpo_start(session: Session) -> int:
+    from dlicmd.search_start import start
+
+    start(session)
+    return Exit.DONE
+
+
+def _hpo_get_all(session: Session) -> int:
+    from dlicmd.searches import show_searches
+
+    show_searches(session.client.searches(session.line.text("--query-args")), session.output)
+    return Exit.DONE
+
+
+def _hpo_get(session: Session) -> int:
+    from dlicmd.searches import show_searches
+
+    found = session.client.search(session.operand)
+    if session.output.columns or session.output.form == "table":
+        show_searches([found], session.output)
+    else:
+        emit_value(found, session.output)
+    return Exit.DONE
+
+
+def _hpo_stop(session: Session) -> int:
+    from dlicmd.searches import tell
+
+    return tell("Stop", session.operands, session.client.stop_search)
+
+
+def _hpo_delete(session: Session) -> int:
+    from dlicmd.searches import tell
+
+    return tell("Delete", session.operands, session.client.delete_search)
+
+
+def _hpo_delete_all(session: Session) -> int:
+    text = session.client.delete_searches().text().strip()
+    emit(inert(text) or "Searches are deleted")
+    return Exit.DONE
+
+
+COMMANDS: dict[str, Callable[[Session], int]] = {
+    "--hpo-start": _hpo_start,
+    "--hpo-get-all": _hpo_get_all,
+    "--hpo-get": _hpo_get,
+    "--hpo-stop": _hpo_stop,
+    "--hpo-delete": _hpo_delete,
+    "--hpo-delete-all": _hpo_delete_all,
+}

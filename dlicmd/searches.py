@@ -1,0 +1,53 @@
+"""What is shown of searches for hyper-parameters, and what is told about stopping and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dlicmd.console import error, inert
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.reading import objects
+from dlicmd.errors import ServerError
+from dlicmd.render import Output, emit, scalar, show_rows, table
+from dlicmd.transport import Answer
+
+COLUMNS = ("name", *wire.SEARCH_KEYS)
+_INDENT = " " * 8
+
+
+def show_searches(found: list[dict[str, Any]], output: Output) -> None:
+    """Print searches, in the table each with its experiments below it."""
+    if output.is_data or output.columns or not found:
+        show_rows(found, output, COLUMNS, _cell)
+        return
+    head, *lines = _lines(found, COLUMNS)
+    emit(head)
+    for search, line in zip(found, lines, strict=True):
+        below = _lines(objects(search.get(wire.EXPERIMENTS)), wire.EXPERIMENT_KEYS)[1:]
+        emit("\n".join([line, *(_INDENT + experiment for experiment in below)]))
+
+
+def _lines(items: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
+    return table([{name: _cell(item, name) for name in columns} for item in items], columns).split("\n")
+
+
+def _cell(item: Mapping[str, Any], column: str) -> str:
+    return scalar(item.get(wire.SEARCH_NAME if column == "name" else column))
+
+
+def tell(verb: str, names: Iterable[str], call: Callable[[str], Answer]) -> int:
+    """Do `call` for every search, also when it fails for one, and say how it went; the exit code."""
+    code = Exit.DONE
+    for name in names:
+        try:
+            answer = call(name)
+            said = inert(" ".join(answer.text().split()))
+        except ServerError as problem:
+            emit(f"{verb} hpo {inert(name)} failed. HTTP:{problem.status} ")
+            error(str(problem))
+            code = problem.exit_code
+        else:
+            emit(f"{verb} hpo {name} succeed. HTTP:{answer.status} {said}")
+    return code

@@ -1,0 +1,55 @@
+"""`last` in the place of an exec's id."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply, exec_object
+
+from dlicmd.contract.options import BY_NAME, EXEC_COMMANDS, Arity
+
+
+def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    times = {"w-9": "2023-10-27T16:27:29Z", "w-10": "2023-10-27T18:27:28.5+02:00", "w-3": "soon"}
+    fake.execs = {name: exec_object(name, createTime=time) for name, time in times.items()}
+    done = desk.run("--exec-get", "last", *remote)
+    assert done.code == 0 and json.loads(done.out)["id"] == "w-9"
+    fake.execs["w-10"]["createTime"] = times["w-9"]
+    done = desk.run("--exec-get", "last", *remote)
+    assert json.loads(done.out)["id"] == "w-10" and done.err == "dlicmd: last is w-10\n"
+    assert [seen.target for seen in fake.requests("GET", "/execs/")] == [f"{BASE}/execs/"] * 2
+
+
+def test_our_own_server_gives_the_newest_alone(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-7"] = exec_object("w-7")
+    assert json.loads(desk.run("--exec-get", "last").out)["id"] == "w-7"
+    assert [seen.target for seen in local.requests("GET", "/execs/")] == [f"{BASE}/execs/?limit=1&sort_by=id:desc"]
+
+
+def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -> None:
+    assert {"--exec-get", "--exec-stop", "--exec-delete", "--exec-trainresult", "--follow", "--wait"} <= EXEC_COMMANDS
+    assert not EXEC_COMMANDS & {"--exec-start", "--exec-get-all", "--exec-delete-all", "--app-get"}
+    local.execs["w-7"] = exec_object("w-7", state="FINISHED")
+    local.news = [{"exec": local.execs["w-7"], "lines": [], "cursor": "c"}]
+    for command in sorted(EXEC_COMMANDS - {"--exec-delete", "--exec-deploy"}):
+        local.seen.clear()
+        done = desk.run(command, *["last"] * (2 if BY_NAME[command].arity is Arity.TWO else 1))
+        assert done.err.startswith("dlicmd: last is w-7\n"), command
+        assert all("last" not in seen.path for seen in local.seen) and "w-7" in local.seen[-1].target, command
+    assert desk.run("--exec-delete", "last").out == "Delete exec w-7 succeed. HTTP:204 \n" and not local.execs
+
+
+@pytest.mark.parametrize("answer", [[], [{}], [{"id": 3}], [{"id": ""}]])
+def test_without_an_exec_there_is_no_last(desk: Desk, local: FakeServer, answer: list[object]) -> None:
+    local.replies["GET", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
+    done = desk.run("--exec-stop", "last")
+    assert done.code == 6 and done.out == "" and done.err.count("\n") == 1 and "--exec-start" in done.err
+    assert not local.requests("POST")
+
+
+def test_the_note_about_a_hostile_id_is_harmless(desk: Desk, local: FakeServer) -> None:
+    local.replies["GET", f"{BASE}/execs/"] = Reply(200, json.dumps([{"id": "../\x1b[31mx\n"}]).encode())
+    done = desk.run("--exec-delete", "last")
+    assert done.code == 6 and "\x1b" not in done.err and not local.requests("DELETE")

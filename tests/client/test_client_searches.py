@@ -1,0 +1,151 @@
+"""The commands about searches for hyper-parameters."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import tarfile
+from email.parser import BytesParser
+
+import pytest
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply, Seen
+
+PATH = f"{BASE}/hypersearch"
+#: Contract of searches, A2: the keys of a task and of an experiment.
+SEARCH = {
+    "hpoName": "admin-hpo-1", "state": "RUNNING", "running": 1, "progress": "1/2", "creator": "admin",
+    "createtime": "2020-11-17 19:59:46", "duration": "00:02:55", "complete": 1, "failed": 0, "experiments": [
+        {"id": 0, "appId": "w-605", "state": "FINISHED", "metricVal": 0.0652, "startTime": "2020-11-17 19:59:48",
+         "endTime": "2020-11-17 20:00:48", "hyperParams": []},
+        {"id": 1, "state": "SUBMITTED"}],
+}
+COMMANDS = (["--hpo-get", "x"], ["--hpo-stop", "x"], ["--hpo-delete", "x"])
+
+
+def answer(value: object, status: int = 200) -> Reply:
+    return Reply(status, json.dumps(value).encode())
+
+
+def parts(seen: Seen) -> dict[str, tuple[str | None, bytes]]:
+    """Name → file name and content, of a multipart body."""
+    head = f"Content-Type: {seen.headers['content-type']}\r\n\r\n".encode()
+    message = BytesParser().parsebytes(head + seen.body)
+    return {str(part.get_param("name", header="content-disposition")): (
+        part.get_filename(), part.get_payload(decode=True)) for part in message.get_payload()}
+
+
+def test_start(desk: Desk, local: FakeServer) -> None:
+    desk.model(train="print(1)\n")
+    definition = {"modelSpec": {"args": "--exec-start PyTorch"}, "algoDef": {"algorithm": "Random"}, "ü": 1.5}
+    (desk.folder / "search.json").write_text(json.dumps(definition, indent=3))
+    local.replies["POST", PATH] = Reply(200, b'{"uid": "admin-hpo-1", "href": "/h"}\n\x1b[2J')
+    done = desk.run("--hpo-start", "search.json", "--model-dir", "model")
+    assert (done.code, done.err) == (0, "")
+    copied, size, started = done.out.splitlines()
+    assert copied == "Copying files and directories ..." and re.fullmatch(r"Content size: \S+", size)
+    assert started == 'Start hypersearch with id: {"uid": "admin-hpo-1", "href": "/h"}'
+    sent = parts(local.requests("POST")[0])
+    assert json.loads(sent["data"][1]) == definition and sent["data"][0] is None
+    assert str(sent["file"][0]).endswith(".modelDir.tar")
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(sent["file"][1]))) as archive:
+        assert archive.getnames() == ["model", "model/train.py"]
+    local.replies["POST", PATH] = answer("Admin-hpo-1")
+    done = desk.run("--hpo-start", "search.json", "--model-dir", "model", "-o", "json")
+    assert json.loads(done.out) == "Admin-hpo-1" and "Content size" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (None, ["--model-dir", "model"], "--hpo-start s.json: No such file"),
+        ("{\n]", ["--model-dir", "model"], "not JSON in line 2"), ("[" * 10**5, ["--model-dir", "model"], "not JSON"),
+        ("\udcff", ["--model-dir", "model"], "not JSON"), ("[]", ["--model-dir", "model"], "not a JSON object"),
+        ("{}", [], "--model-dir DIR"), ("{}", ["--model-dir", "none"], "--model-dir: 'none' does not exist"),
+        ("{}", ["--model-dir", "model", "more"], "unexpected word 'more'"),
+    ],
+)
+def test_what_cannot_be_started(desk: Desk, local: FakeServer, text: str | None, words: list[str], said: str) -> None:
+    desk.model()
+    if text is not None:
+        (desk.folder / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    done = desk.run("--hpo-start", "s.json", *words)
+    assert (done.code, done.out) == (2, "") and said in done.err and len(done.err.splitlines()) == 1
+    assert not local.seen
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, 2), (401, 9), (409, 1), (500, 1)])
+def test_a_search_that_is_refused(desk: Desk, local: FakeServer, status: int, code: int) -> None:
+    desk.model()
+    (desk.folder / "s.json").write_text("{}")
+    local.replies["POST", PATH] = Reply(status, b"Error %d: hpoName x is there.\n" % status)
+    done = desk.run("--hpo-start", "s.json", "--model-dir", "model")
+    assert done.code == code and "hpoName x is there" in done.err and "Start hypersearch" not in done.out
+
+
+def test_list(desk: Desk, local: FakeServer) -> None:
+    local.replies["GET", PATH] = answer([])
+    assert desk.run("--hpo-get-all").out == "No result found\n"
+    odd = {"hpoName": "b\x1b[31m\u2028c", "experiments": ["x", None]}
+    local.replies["GET", PATH] = answer([SEARCH, odd, {}])
+    done = desk.run("--hpo-get-all", "--query-args", "limit=3")
+    rows = [re.split(r"  +", line) for line in done.out.rstrip("\n").split("\n")]
+    missing = ["n/a"] * 8
+    assert rows == [
+        ["name", "state", "running", "progress", "creator", "createtime", "duration", "complete", "failed"],
+        ["admin-hpo-1", "RUNNING", "1", "1/2", "admin", "2020-11-17 19:59:46", "00:02:55", "1", "0"],
+        ["", "0", "w-605", "FINISHED", "0.0652", "2020-11-17 19:59:48", "2020-11-17 20:00:48"],
+        ["", "1", "n/a", "SUBMITTED", "n/a", "n/a", "n/a"],
+        ["b\u2028c", *missing], ["n/a", *missing],
+    ]
+    assert local.seen[-1].target == f"{PATH}?limit=3"
+    assert json.loads(desk.run("--hpo-get-all", "-o", "json").out) == [SEARCH, odd, {}]
+    assert desk.run("--hpo-get-all", "-o", "custom-columns=name,progress").out.split()[:4] == [
+        "name", "progress", "admin-hpo-1", "1/2"]
+
+
+def test_one(desk: Desk, local: FakeServer) -> None:
+    local.replies["GET", f"{PATH}/admin-hpo-1"] = answer(SEARCH)
+    assert json.loads(desk.run("--hpo-get", "admin-hpo-1").out) == SEARCH
+    assert len(desk.run("--hpo-get", "admin-hpo-1", "-o", "table").out.splitlines()) == 4
+
+
+def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
+    for name in ("a", "b"):
+        local.replies["PUT", f"{PATH}/{name}"] = local.replies["DELETE", f"{PATH}/{name}"] = Reply(204)
+    local.replies["DELETE", PATH] = Reply(204)
+    assert desk.run("--hpo-stop", "a", "b").out == "Stop hpo a succeed. HTTP:204 \nStop hpo b succeed. HTTP:204 \n"
+    assert desk.run("--hpo-delete", "a").out == "Delete hpo a succeed. HTTP:204 \n"
+    assert desk.run("--hpo-delete-all").out == "Searches are deleted\n"
+    assert [(seen.method, seen.path) for seen in local.seen] == [
+        ("PUT", f"{PATH}/a"), ("PUT", f"{PATH}/b"), ("DELETE", f"{PATH}/a"), ("DELETE", PATH)]
+    assert local.seen[0].headers["content-length"] == "0"
+    local.replies["PUT", f"{PATH}/a"] = Reply(400, b"Error 400: Model tuning a is already stopped.\n")
+    local.replies["GET", f"{PATH}/a"] = answer(SEARCH)
+    done = desk.run("--hpo-stop", "a", "b")
+    assert done.code == 1 and "already stopped" in done.err
+    assert done.out == "Stop hpo a failed. HTTP:400 \nStop hpo b succeed. HTTP:204 \n"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[str]) -> None:
+    done = desk.run(*words)
+    assert done.code == 6 and "there is no search 'x'; dlicmd --hpo-get-all lists yours" in done.err
+    for name in (".", "..", "\x1b[31m"):
+        local.seen.clear()
+        done = desk.run(words[0], name)
+        assert done.code == 6 and "\x1b" not in done.err + done.out and not local.seen
+    desk.run(words[0], "a/../../execs?x")
+    assert all(seen.target == f"{PATH}/a%2F..%2F..%2Fexecs%3Fx" for seen in local.seen)
+
+
+def test_a_server_without_searches(desk: Desk, local: FakeServer) -> None:
+    for command in ("--hpo-get-all", "--hpo-delete-all"):
+        done = desk.run(command)
+        assert (done.code, done.out) == (1, "") and "There is no such path" in done.err
+
+
+def test_they_are_not_in_the_help(desk: Desk) -> None:
+    assert "--hpo" not in desk.run("--help").out
