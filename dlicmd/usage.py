@@ -20,7 +20,8 @@ def show_usage(found: dict[str, Any], output: Output) -> None:
         emit_value(found, output)
         return
     begin, end = (words(found.get(name)) or "?" for name in (wire.FROM, wire.TO))
-    emit(one_line(f"From {begin} To {end}: {_hours(found)} {HOURS}"))
+    if not output.columns:  # else a program reads them
+        emit(one_line(f"From {begin} To {end}: {_hours(found)} {HOURS}"))
     by = words(found.get(wire.BY))
     columns = HOLDINGS if by == wire.HOLDING else (by or wire.KEY, HOURS, wire.SHARE)
     show_rows(objects(found.get(wire.ROWS)), output, columns, lambda row, column: _cell(row, column, by))
