@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
+from dlicmd.data_paths import change_meta, change_source, local_path
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
 from dlicmd.progress import bar
@@ -36,8 +36,7 @@ def submit(session: Session) -> dict[str, Any]:
     """
     line = session.line
     _check(line)
-    for word, meant in mistyped(line):
-        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
+    say_mistyped(line)
     sources = data_sources(line)
     sent = list(line.sent)
     with ExitStack() as stack:
@@ -48,8 +47,8 @@ def submit(session: Session) -> dict[str, Any]:
         if extensions:
             _mind_the_local_backend(line)
         if wire.EXT_LOCAL_PATHS in extensions:
-            sent = replace_value(sent, META, _absolute_meta)
-            sources = [absolute_source(source) for source in sources]
+            sent = replace_value(sent, META, lambda text: change_meta(text, local_path))
+            sources = [change_source(source, local_path) for source in sources]
         folder = line.text("--model-dir")
         if folder is not None:
             base = package.base_name(Path(folder))
@@ -122,6 +121,12 @@ def _in_doubt() -> str:
     return f"whether the exec was accepted tells: {hints.command('--exec-get-all')}"
 
 
+def say_mistyped(line: CommandLine) -> None:
+    """Tell about the words of `mistyped`."""
+    for word, meant in mistyped(line):
+        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
+
+
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
     """Words before any `--` that look like an option of ours which was not given otherwise, and that option.
 
@@ -152,43 +157,6 @@ def data_sources(line: CommandLine) -> list[Any]:
             raise UsageProblem('--data-source: give a list: [{"type": "fs", "location": {"paths": "mnist"}}]')
         sources += found
     return sources
-
-
-def _absolute_meta(text: str) -> str:
-    """The value of --cs-datastore-meta with a `data_path` that names a place on this machine made absolute."""
-    items = [item.partition("=") for item in text.split(",")]
-    return ",".join(
-        key + equals + (local_path(value) if key.strip() == "data_path" else value) for key, equals, value in items
-    )
-
-
-def absolute_source(source: dict[str, Any]) -> dict[str, Any]:
-    """A data source of type fs with its local paths made absolute; any other as it is."""
-    location = source.get("location")
-    if source.get("type") != "fs" or not isinstance(location, dict):
-        return source
-    changed = dict(location)
-    for key in ("paths", "path"):
-        value = location.get(key)
-        if isinstance(value, str):
-            changed[key] = local_path(value)
-        elif isinstance(value, list):
-            changed[key] = [local_path(item) if isinstance(item, str) else item for item in value]
-    return {**source, "location": changed}
-
-
-def local_path(text: str) -> str:
-    """An absolute path for what starts with `./`, `../` or `~`; any other stays.
-
-    A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
-    UsageProblem when nothing is there.
-    """
-    if not (text in (".", "..") or text.startswith(("./", "../", "~"))):
-        return text
-    path = os.path.abspath(os.path.expanduser(text))
-    if not os.path.exists(path):
-        raise UsageProblem(f"the data path '{text}' does not exist")
-    return path
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:

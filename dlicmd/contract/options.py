@@ -141,6 +141,11 @@ COMMANDS: tuple[Option, ...] = (
 FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the exec live until it ends; as a command: --follow ID")
 WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a command: --wait ID")
 
+#: Beside --exec-start alone, and not part of the grammar: the words of the file take its place before they are parsed,
+#: and where it names no such file it is the program's.
+FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
+               aliases=("-f",))
+
 OPTIONS: tuple[Option, ...] = (
     # Connection
     _client("--rest-host", Kind.TEXT, _C, "server to talk to; without it the local backend", "HOST",
@@ -247,7 +252,7 @@ COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
     """Commands and options by section of the help, in the order of the table."""
     sections: dict[Group, list[Option]] = {group: [] for group in Group}
-    for option in (*COMMANDS, *OPTIONS):
+    for option in (*COMMANDS, FILE, *OPTIONS):
         if hidden or not option.hidden:
             sections[option.group].append(option)
     return sections
