@@ -8,6 +8,7 @@ from typing import Any
 from dlicmd import hints, scheduler_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
+from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
@@ -156,6 +157,11 @@ def _exec_trainresult(session: Session) -> int:
 
 
 def _exec_start(session: Session) -> int:
+    if session.line.flag("--dry-run"):
+        from dlicmd.dry_run import show_request
+
+        show_request(session)
+        return Exit.DONE
     from dlicmd.submit import submit
 
     watching = session.line.flag("--follow") or session.line.flag("--wait")
@@ -249,4 +255,6 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
+    if session.line.flag("--dry-run") and command not in SUBMITTING:
+        raise UsageProblem(f"--dry-run is for submissions; {command} would do what it says")
     return COMMANDS[command](session)

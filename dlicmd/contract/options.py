@@ -146,6 +146,9 @@ WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a
 FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
                aliases=("-f",))
 
+#: Beside a submission alone: with another command it could be taken for harmless.
+DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission, and send nothing")
+
 OPTIONS: tuple[Option, ...] = (
     # Connection
     _client("--rest-host", Kind.TEXT, _C, "server to talk to; without it the local backend", "HOST",
@@ -226,6 +229,7 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
     _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
+    DRY_RUN,
     _client("--output", Kind.TEXT, _O, "table, json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
     _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
             "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
