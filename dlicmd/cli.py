@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlicmd import console, hints
+from dlicmd import console, hints, profiles
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import FILE
@@ -75,8 +75,8 @@ def _parse(words: list[str]) -> CommandLine:
     if any(word.partition("=")[0] in (FILE.name, *FILE.aliases) for word in own):
         from dlicmd.job_file import expand
 
-        return parse_argv(expand(words))
-    return parse_argv(words)
+        words = expand(words)
+    return profiles.applied(words, parse_argv(words))
 
 
 def _explained(problem: BaseException) -> tuple[str, Exit]:

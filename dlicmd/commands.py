@@ -64,6 +64,14 @@ def _status(session: Session) -> int:
     return Exit.DONE
 
 
+def _config_show(session: Session) -> int:
+    from dlicmd.contract.argv import parse_argv
+    from dlicmd.settings import show_settings
+
+    show_settings(parse_argv(session.words), session.output)
+    return Exit.DONE
+
+
 def _frameworks(session: Session) -> int:
     found = session.client.frameworks()
     if session.output.is_data:
@@ -227,6 +235,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--logon": _logon,
     "--logoff": _logoff,
     "--status": _status,
+    "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,
     "--exec-get-all": _exec_get_all,

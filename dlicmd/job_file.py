@@ -10,44 +10,21 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from dlicmd.console import info
-from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
-from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, FILE, Kind, Option
+from dlicmd.contract.argv import CommandLine, parse_argv
+from dlicmd.contract.options import FILE
 from dlicmd.data_paths import change_meta, change_source
 from dlicmd.errors import UsageProblem
+from dlicmd.option_file import SOURCE, START, Given, known_option, option_values, overruled
 from dlicmd.submit import say_mistyped
 from dlicmd.yaml_file import Place, read, shown
 
-START = "--exec-start"
 FRAMEWORK, ARGS = "framework", "args"
-META, SOURCE, MAIN, FOLDER = "--cs-datastore-meta", "--data-source", "--model-main", "--model-dir"
+META, MAIN, FOLDER = "--cs-datastore-meta", "--model-main", "--model-dir"
 SUFFIXES = (".yaml", ".yml")
-#: Options of the form NAME=VALUE, which a file may also give as a mapping.
-PAIRS = ("--msd-env", "--msd-attr")
-SECRETS = ("--password", "--jwt-token")
 #: Options that name a file of the user, beside the program's.
 _NAMED_FILES = (FOLDER, "--conda-env-yaml", "--conda-package", "--ca-cert")
-KEYS: dict[str, Option] = {
-    spelling[2:]: option for spelling, option in BY_NAME.items()
-    if spelling.startswith("--") and spelling not in COMMAND_NAMES
-}
-
-
-class Given(NamedTuple):
-    """A value of an option as the file gives it: `text` is None for a flag."""
-
-    option: Option
-    text: str | None
-
-    @property
-    def words(self) -> list[str]:
-        """The words of a command line for it."""
-        name = self.option.name
-        if self.text is None:
-            return [name]
-        return [f"{name}={self.text}"] if self.text.startswith("-") else [name, self.text]
 
 
 @dataclass
@@ -110,19 +87,11 @@ def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
 
 def _merged(line: CommandLine, job: Job, folder: Path) -> list[str]:
     """The words of the command line and, where it says nothing else, of the file."""
-    options = [word for given in job.options if not _overruled(given, line)
+    options = [word for given in job.options if not overruled(given, line)
                for word in _beside(given, folder, job, line).words]
     args = [word for name, group in job.args if not _is_given(name, line.program) for word in group]
     program = [*args, *line.program]
     return [*line.own, *options, *(["--", *program] if program or line.after_dashes is not None else [])]
-
-
-def _overruled(given: Given, line: CommandLine) -> bool:
-    """Whether the command line says something else; of NAME=VALUE options, about this name."""
-    if given.option.name in PAIRS and given.text is not None:
-        names = {text.partition("=")[0] for text in line.many(given.option.name)}
-        return given.text.partition("=")[0] in names
-    return given.option.name in line.values
 
 
 def _is_given(name: str, program: Sequence[str]) -> bool:
@@ -170,61 +139,11 @@ def read_job(file: Path) -> Job:
         elif key == ARGS:
             job.args = _args(value)
         else:
-            option = known_option(key, place)
+            option = known_option(key, place, (FRAMEWORK, ARGS))
             if any(given.option is option for given in job.options):
                 place.refuse(f"'{key}' is {option.name}, which stands there already")
             job.options += option_values(option, key, value)
     return job
-
-
-def known_option(key: str, place: Place) -> Option:
-    """The option that a key names. Raises UsageProblem when there is none, or when it does not belong into a file."""
-    option = KEYS.get(key)
-    if option is None:
-        place.unknown("option", key, [*KEYS, FRAMEWORK, ARGS])
-    if option.name in SECRETS:
-        place.refuse(f"'{key}' does not belong into a file; set DLICMD_TOKEN or DLICMD_PASSWORD, or log on")
-    return option
-
-
-def option_values(option: Option, key: str, value: Place) -> list[Given]:
-    """The values that a file gives an option, checked. Raises UsageProblem."""
-    if option.kind is Kind.FLAG:
-        switch = value.switch()
-        if switch is None:
-            value.refuse(f"{key} is true or false")
-        return [Given(option, None)] if switch else []
-    if option.name == SOURCE:
-        return [_sources(option, key, value)]
-    if option.name in PAIRS and value.is_mapping:
-        return [_checked(option, f"{name}={item.text(name)}", value) for name, _, item in value.entries(key)]
-    if value.is_list and not option.multiple:
-        value.refuse(f"{key} takes one value, not a list")
-    return [_checked(option, item.text(key), item) for item in value.items()]
-
-
-def _checked(option: Option, text: str, place: Place) -> Given:
-    """The value, if the command line would take it."""
-    given = Given(option, text)
-    try:
-        parse_argv([START, FRAMEWORK, *given.words])
-    except ArgvError as problem:
-        place.refuse(shown_problem(str(problem)))
-    return given
-
-
-def shown_problem(text: str) -> str:
-    """What the grammar says about a value, without the dashes that a file does not have."""
-    return text.removeprefix("--")[:200]
-
-
-def _sources(option: Option, key: str, value: Place) -> Given:
-    if not value.is_list or not all(item.is_mapping for item in value.items()):
-        value.refuse(f"{key} needs a list of data sources, each with 'type' and 'location'")
-    try:
-        return Given(option, json.dumps(value.data(), allow_nan=False))
-    except (TypeError, ValueError):
-        value.refuse(f"{key} holds something that JSON has not, such as a date; put it in quotes")
 
 
 def _framework(value: Place) -> str:

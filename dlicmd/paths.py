@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 from dlicmd.contract.home import BACKEND_FILE, home
 
 IGNORE_FILE = ".dlicmdignore"
+CONFIG = "config.yaml"
 
 
 def token_file() -> Path:
     """Where the token of a remote logon is kept."""
     return Path.home() / ".dlicmd"
+
+
+def config_file() -> Path:
+    """The profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user configuration directory."""
+    named = os.environ.get("DLICMD_CONFIG")
+    if named:
+        return Path(named).expanduser()
+    if sys.platform == "linux":
+        # As platformdirs has it, which every command would have to import.
+        base = os.environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
+        return Path(base).expanduser() / "dlicmd" / CONFIG
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("dlicmd", appauthor=False)) / CONFIG
 
 
 def backend_file() -> Path:

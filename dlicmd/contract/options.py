@@ -99,6 +99,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--logon", "log on to a remote server and keep its token in ~/.dlicmd"),
     _command("--logoff", "forget the token and revoke it on the server", hidden=True),
     _command("--status", "show the server's status", hidden=True),
+    _command("--config-show", "show connection settings and defaults, and where each comes from"),
     _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
     _command("--exec-get-all", "list your execs (see --query-args)"),
@@ -146,6 +147,8 @@ WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a
 FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
                aliases=("-f",))
 
+PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file to take what is not given from; "
+                  "none for no profile", "NAME")
 #: Beside a submission alone: with another command it could be taken for harmless.
 DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission, and send nothing")
 
@@ -162,6 +165,7 @@ OPTIONS: tuple[Option, ...] = (
     _client("--ca-cert", Kind.TEXT, _C, "certificate authority to verify the server with", "FILE"),
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
+    PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
     Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
