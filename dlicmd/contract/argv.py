@@ -107,7 +107,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
 def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     """Consume the word at `at`, with its value if it has one; return how many words that were."""
     word = words[at]
-    short = None if sent else re.fullmatch(r"-o(json|yaml|custom-columns=.+)", word)
+    short = None if sent else re.fullmatch(r"-o(jsonl?|yaml|custom-columns=.+)", word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
     option = BY_NAME.get(name)
     if option is None or _is_the_programs(option, line, sent):

@@ -234,7 +234,8 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
     DRY_RUN,
-    _client("--output", Kind.TEXT, _O, "table, json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
+    _client("--output", Kind.TEXT, _O, "table, json, jsonl (a line per object), yaml or custom-columns=COLUMN,...",
+            "FORMAT", aliases=("-o",)),
     _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
             "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
     _client("--app-search-start", Kind.COUNT, _O, "leave out this many jobs of a list, the newest first", "N",
