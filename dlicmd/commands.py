@@ -158,8 +158,14 @@ def _train_logs(log_type: str) -> Callable[[Session], int]:
 def _exec_trainresult(session: Session) -> int:
     from dlicmd.results import check_folder, fetch
 
-    folder = check_folder(session.line.text("--to"))
-    saved = fetch(session.client, session.operand, folder, session.line.flag("--force"))
+    folder, force = check_folder(session.line.text("--to")), session.line.flag("--force")
+    if session.line.flag("--unpack"):
+        from dlicmd.unpack import fetch_unpacked
+
+        count = fetch_unpacked(session.client, session.operand, folder, force)
+        emit(f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})")
+        return Exit.DONE
+    saved = fetch(session.client, session.operand, folder, force)
     emit(f"Train result is saved to {saved}")
     return Exit.DONE
 

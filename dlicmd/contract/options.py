@@ -247,7 +247,8 @@ OPTIONS: tuple[Option, ...] = (
     _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),
     _client("--pass-exit-code", Kind.FLAG, _O, "exit with the program's own code when the job ends ERROR"),
     _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult (default: the current one)", "DIR"),
-    _client("--force", Kind.FLAG, _O, "overwrite an existing file of the same name"),
+    _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult, and keep no zip"),
+    _client("--force", Kind.FLAG, _O, "overwrite existing files of the same name"),
     Option("--debug-level", Kind.TEXT, _O, "how much to say on standard error",
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
 )
