@@ -67,7 +67,7 @@ def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
         name = glued if equals else own[at + 1] if at + 1 < len(own) else ""
         if spelling not in (FILE.name, *FILE.aliases) or not name.lower().endswith(SUFFIXES):
             continue
-        if Path(name).is_file():
+        if os.path.isfile(name):
             return at, 1 if equals else 2, name
         if spelling == FILE.name or (at and own[at - 1] == START):
             raise UsageProblem(f"{spelling} {name}: there is no such file")

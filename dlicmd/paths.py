@@ -22,11 +22,11 @@ def config_file() -> Path:
     """The profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user configuration directory."""
     named = os.environ.get("DLICMD_CONFIG")
     if named:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     if sys.platform == "linux":
         # As platformdirs has it, which every command would have to import.
         base = os.environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
-        return Path(base).expanduser() / "dlicmd" / CONFIG
+        return Path(os.path.expanduser(base), "dlicmd", CONFIG)
     import platformdirs
 
     return Path(platformdirs.user_config_dir("dlicmd", appauthor=False)) / CONFIG

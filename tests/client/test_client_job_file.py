@@ -165,6 +165,7 @@ def test_files_that_cannot_be_meant(desk: Desk, local: FakeServer) -> None:
     write(desk, "framework: PyTorch\n")
     for words, said in (
         (["-f", "none.yaml"], "-f none.yaml: there is no such file"),
+        (["-f", "x" * 5000 + ".yaml"], "there is no such file"),
         (["PyTorch", "--file", "none.yml"], "--file none.yml: there is no such file"),
         (["-f", "job.yaml", "--file", "job.yaml"], "one job file at a time"),
         (["-f", "job.yaml", "--numWorker", "x"], "--numWorker: 'x' is not a whole number"),

@@ -143,6 +143,13 @@ def test_a_profile_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--exec-get-all", "--profile", "x").out == "[]\n"
 
 
+def test_names_that_lead_nowhere(desk: Desk, local: FakeServer) -> None:
+    for name in ("~nobody-of-this-name/x", "x" * 5000, str(desk.folder)):
+        desk.environment["DLICMD_CONFIG"] = name
+        done = desk.run("--exec-get-all")
+        assert done.code == 2 and done.err.count("\n") == 1 and "unexpected" not in done.err, done
+
+
 def test_the_profile_stays_here(desk: Desk, local: FakeServer) -> None:
     configure(desk, "profiles: {a: {}}\n")
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--profile", "a", "--", "--profile", "b")
