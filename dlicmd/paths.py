@@ -23,13 +23,15 @@ def config_file() -> Path:
     named = os.environ.get("DLICMD_CONFIG")
     if named:
         return Path(os.path.expanduser(named))
-    if sys.platform == "linux":
-        # As platformdirs has it, which every command would have to import.
-        base = os.environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
-        return Path(os.path.expanduser(base), "dlicmd", CONFIG)
-    import platformdirs
+    return Path(os.path.expanduser(_configuration()), "dlicmd", CONFIG)
 
-    return Path(platformdirs.user_config_dir("dlicmd", appauthor=False)) / CONFIG
+
+def _configuration() -> str:
+    """The platform's directory, as platformdirs has it, which every command would have to import."""
+    if sys.platform == "win32":
+        return os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    usual = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
+    return os.environ.get("XDG_CONFIG_HOME", "").strip() or usual
 
 
 def backend_file() -> Path:
