@@ -48,11 +48,15 @@ class Endpoint(NamedTuple):
 
 
 class EmbeddedTransport:
-    """Requests to the local backend, which is started when it does not run and found again when it was restarted."""
+    """Requests to the local backend, which is started when it does not run and found again when it was restarted.
+
+    Where it may not be started, its absence is a ConnectFailed.
+    """
 
     is_private = True
 
-    def __init__(self) -> None:
+    def __init__(self, may_start: bool = True) -> None:
+        self._may_start = may_start
         self._endpoint: Endpoint | None = None
         self._plain: PlainTransport | None = None
 
@@ -81,7 +85,7 @@ class EmbeddedTransport:
         if self._endpoint is None:
             self._endpoint = find()
             if self._endpoint is None:
-                self._endpoint = start()
+                self._endpoint = self._started()
             else:
                 _mind_slots(self._endpoint)
         try:
@@ -89,8 +93,13 @@ class EmbeddedTransport:
         except ConnectFailed:
             # The file outlived its backend, and its process id may be somebody else's now.
             self.close()
-            self._endpoint = start()
+            self._endpoint = self._started()
             return self._to(self._endpoint, request)
+
+    def _started(self) -> Endpoint:
+        if not self._may_start:
+            raise ConnectFailed("the local backend does not run")
+        return start()
 
     def _to(self, endpoint: Endpoint, request: Request) -> Answer:
         if self._plain is None:

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlicmd import console, hints
+from dlicmd import console, hints, profiles
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
+from dlicmd.contract.options import FILE
 from dlicmd.errors import DlicmdError, UsageProblem
 
 HINT = "Try 'dlicmd --help'."
@@ -67,14 +68,18 @@ def _program(words: list[str]) -> int:
 
 
 def _parse(words: list[str]) -> CommandLine:
-    """Raises ArgvError. No words, `-h` as the first, and `--help` before any `--` ask for the help."""
+    """Raises ArgvError, UsageProblem. No words, `-h` as the first, and `--help` before any `--` ask for the help."""
     own = words[: words.index("--")] if "--" in words else words
     if not words or "--help" in own or own[:1] == ["-h"]:
         return CommandLine(command="--help")
     for word in words:
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
             raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not text in UTF-8")
-    return parse_argv(words)
+    if any(word.partition("=")[0] in (FILE.name, *FILE.aliases) for word in own):
+        from dlicmd.job_file import expand
+
+        words = expand(words)
+    return profiles.applied(words, parse_argv(words))
 
 
 def _explained(problem: BaseException) -> tuple[str, Exit]:

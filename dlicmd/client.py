@@ -128,7 +128,13 @@ class Client:
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
-        target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
+        answer = self._transport.send(self.submission(args, body))
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
+        return _an_object(_checked(answer, "the submission"))
+
+    def submission(self, args: str, body: Multipart | str | None = None) -> Request:
+        """The request that `start_exec` sends."""
         sent: bytes | Multipart | None
         if isinstance(body, str):
             sent = urlencode({wire.PART_DATA: body}).encode()
@@ -136,10 +142,8 @@ class Client:
         else:
             sent = body
             headers = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
-        answer = self._send("POST", target, headers, sent, SUBMIT_TIMEOUT)
-        if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
-        return _an_object(_checked(answer, "the submission"))
+        target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
+        return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 
     def exec(self, exec_id: str) -> dict[str, Any]:
         """One exec."""
@@ -313,10 +317,15 @@ class Client:
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = 60.0,
     ) -> Answer:
+        return self._transport.send(self._request(method, target, headers, body, timeout))
+
+    def _request(
+        self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
+    ) -> Request:
         sent = {"Accept": JSON, **(headers or {})}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
-        return self._transport.send(Request(method, target, sent, body, timeout))
+        return Request(method, target, sent, body, timeout)
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,

@@ -8,6 +8,7 @@ from typing import Any
 from dlicmd import hints, scheduler_commands, search_commands
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
+from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import EXEC_COMMANDS, LAST
 from dlicmd.errors import ServerError, UsageProblem
@@ -61,6 +62,14 @@ def _logoff(session: Session) -> int:
 
 def _status(session: Session) -> int:
     emit(inert(session.client.status()).rstrip("\n"))
+    return Exit.DONE
+
+
+def _config_show(session: Session) -> int:
+    from dlicmd.contract.argv import parse_argv
+    from dlicmd.settings import show_settings
+
+    show_settings(parse_argv(session.words), session.output)
     return Exit.DONE
 
 
@@ -173,13 +182,24 @@ def _train_logs(log_type: str) -> Callable[[Session], int]:
 def _exec_trainresult(session: Session) -> int:
     from dlicmd.results import check_folder, fetch
 
-    folder = check_folder(session.line.text("--to"))
-    saved = fetch(session.client, session.operand, folder, session.line.flag("--force"))
+    folder, force = check_folder(session.line.text("--to")), session.line.flag("--force")
+    if session.line.flag("--unpack"):
+        from dlicmd.unpack import fetch_unpacked
+
+        count = fetch_unpacked(session.client, session.operand, folder, force)
+        emit(f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})")
+        return Exit.DONE
+    saved = fetch(session.client, session.operand, folder, force)
     emit(f"Train result is saved to {saved}")
     return Exit.DONE
 
 
 def _exec_start(session: Session) -> int:
+    if session.line.flag("--dry-run"):
+        from dlicmd.dry_run import show_request
+
+        show_request(session)
+        return Exit.DONE
     from dlicmd.submit import submit
 
     watching = session.line.flag("--follow") or session.line.flag("--wait")
@@ -245,6 +265,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--logon": _logon,
     "--logoff": _logoff,
     "--status": _status,
+    "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,
     "--exec-get-all": _exec_get_all,
@@ -277,6 +298,8 @@ def run(session: Session) -> int:
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
+    if session.line.flag("--dry-run") and command not in SUBMITTING:
+        raise UsageProblem(f"--dry-run is for submissions; {command} would do what it says")
     if command in EXEC_COMMANDS and LAST in session.operands:
         from dlicmd.newest import resolved
 

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 from dlicmd.contract.home import BACKEND_FILE, home
 
 IGNORE_FILE = ".dlicmdignore"
+CONFIG = "config.yaml"
 
 
 def token_file() -> Path:
     """Where the token of a remote logon is kept."""
     return Path.home() / ".dlicmd"
+
+
+def config_file() -> Path:
+    """The profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user configuration directory."""
+    named = os.environ.get("DLICMD_CONFIG")
+    if named:
+        return Path(os.path.expanduser(named))
+    return Path(os.path.expanduser(_configuration()), "dlicmd", CONFIG)
+
+
+def _configuration() -> str:
+    """The platform's directory, as platformdirs has it, which every command would have to import."""
+    if sys.platform == "win32":
+        return os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    usual = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
+    return os.environ.get("XDG_CONFIG_HOME", "").strip() or usual
 
 
 def backend_file() -> Path:

@@ -79,7 +79,9 @@ def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
 def _workers(job: Mapping[str, Any]) -> str:
     """`2/4 workers`: those that it has of those that it asked for, where the server tells both."""
     asked, now = application.workers(job), application.executors(job)
-    if not application.is_running(job) or application.is_pack(job):
+    if now is not None and not application.is_running(job):
+        now = 0  # what is listed was, or will be
+    if application.is_pack(job):
         now = None
     return ("" if now is None else f"{now}/") + f"{asked} worker" + ("s" if asked != 1 or now is not None else "")
 

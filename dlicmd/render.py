@@ -1,4 +1,4 @@
-"""How answers are printed: as people read them, as JSON, as YAML, or as columns of one's own choice."""
+"""How answers are printed: as people read them, as JSON, as JSON lines, as YAML, or as columns of one's own choice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MISSING = "n/a"
 
 
 class Output(NamedTuple):
-    """What `-o` asks for: `form` is "" (as the command likes), "table", "json", "yaml" or "columns"; then
-    `columns` names them."""
+    """What `-o` asks for: `form` is "" (as the command likes), "table", "json", "jsonl", "yaml" or "columns";
+    then `columns` names them."""
 
     form: str = ""
     columns: tuple[str, ...] = ()
@@ -26,17 +26,17 @@ class Output(NamedTuple):
         """Raises UsageProblem when `text` is none of the forms."""
         if text is None:
             return cls()
-        if text in ("table", "json", "yaml"):
+        if text in ("table", "json", "jsonl", "yaml"):
             return cls(text)
         columns = tuple(name.strip() for name in text.removeprefix(_CUSTOM).split(","))
         if not text.startswith(_CUSTOM) or not all(columns):
-            raise UsageProblem(f"-o: '{text}' is not table, json, yaml or custom-columns=COLUMN,...")
+            raise UsageProblem(f"-o: '{text}' is not table, json, jsonl, yaml or custom-columns=COLUMN,...")
         return cls("columns", columns)
 
     @property
     def is_data(self) -> bool:
         """Whether a program reads standard output, so that nothing else may be on it."""
-        return self.form in ("json", "yaml")
+        return self.form in ("json", "jsonl", "yaml")
 
 
 def emit(text: str) -> None:
@@ -46,11 +46,14 @@ def emit(text: str) -> None:
 
 
 def emit_value(value: Any, output: Output) -> None:
-    """Print a JSON value; as JSON with two spaces of indentation unless YAML is asked for."""
+    """Print a JSON value; as JSON with two spaces of indentation unless YAML is asked for, or an object per line."""
     if output.form == "yaml":
         import yaml
 
         emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=False).rstrip("\n"))
+    elif output.form == "jsonl":
+        for item in value if isinstance(value, list | tuple) else [value]:
+            emit(json.dumps(item))
     else:
         emit(json.dumps(value, indent=2))
 

@@ -102,7 +102,7 @@ class _Download:
             raise _Useless("the result is damaged: its checksum is not the server's; it was removed, try again")
         try:
             part.seal()
-            _place(part.path, target, self._force)
+            place(part.path, target, self._force)
             part.remove()
         except OSError as problem:
             raise _not_stored(target, problem) from None
@@ -198,8 +198,11 @@ def _not_stored(target: Path, problem: OSError) -> ResultError:
     return _Useless(f"cannot store the result as {target}: {problem.strerror}")
 
 
-def _place(part: Path, target: Path, force: bool) -> None:
-    """Move `part` to `target`; without `force` only where nothing has appeared in the meantime."""
+def place(part: Path, target: Path, force: bool) -> None:
+    """Move `part` to `target`; without `force` only where nothing has appeared in the meantime.
+
+    Raises ResultError, OSError.
+    """
     if force or not hasattr(os, "link"):
         os.replace(part, target)
         return

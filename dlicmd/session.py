@@ -49,6 +49,10 @@ class Session:
             for option in ("--rest-port", "--ca-cert", "--insecure", "--http"):
                 if option in line.values:
                     raise UsageProblem(f"{option} needs a server: --rest-host HOST")
+            if line.flag("--dry-run"):
+                from dlicmd.backend import EmbeddedTransport
+
+                return Client(transport=EmbeddedTransport(may_start=False))
             return Client()
         port = line.number("--rest-port")
         http = line.flag("--http") or _is_own_backend(host, port)

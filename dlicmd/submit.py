@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlicmd import hints, package
 from dlicmd.body import FilePart, Multipart
@@ -15,6 +15,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
+from dlicmd.data_paths import change_meta, change_source, local_path
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
 from dlicmd.progress import bar
@@ -28,43 +29,73 @@ _NEAR = 0.85
 DEMO_PROGRAM = ("--epochs", "10")
 
 
+class Upload(NamedTuple):
+    """What a submission brings: the words of `args`, the files, and what the `data` part says."""
+
+    sent: list[str]
+    parts: list[FilePart]
+    data: dict[str, Any]
+
+    def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
+        """The body that `Client.start_exec` takes."""
+        text = json.dumps(self.data) if self.data else None
+        if not self.parts:
+            return text
+        return Multipart(self.parts, [] if text is None else [(wire.PART_DATA, text)], progress)
+
+
 def submit(session: Session) -> dict[str, Any]:
-    """Submit what the command line says; the exec object of the answer. Says what is copied.
+    """Submit what the command line says; the exec object of the answer. Says what is copied."""
+    with prepared(session, _asked) as upload:
+        say = aside if session.output.is_data else emit
+        say("Copying files and directories ...")
+        if upload.parts:
+            say(f"Content size: {show_size(sum(part.size for part in upload.parts))}")
+        found = _send(session, upload)
+    if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
+        raise ServerError("the server's answer to the submission holds no id and appId", 200)
+    return found
+
+
+def _asked(session: Session) -> frozenset[str]:
+    return session.client.extensions()
+
+
+@contextmanager
+def prepared(session: Session, ask: Callable[[Session], frozenset[str]]) -> Iterator[Upload]:
+    """What is to be submitted, with open files; `ask` gives what the server takes beyond the contract.
 
     Everything that can be checked here is checked before the server is asked, and all files are packed before
     anything is sent.
     """
     line = session.line
     _check(line)
-    for word, meant in mistyped(line):
-        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
+    say_mistyped(line)
     sources = data_sources(line)
-    sent = list(line.sent)
     with ExitStack() as stack:
         parts: list[FilePart] = []
         stack.callback(package.close_all, parts)
         _pack(line, parts)
-        extensions = session.client.extensions()
+        extensions = ask(session)
         if extensions:
             _mind_the_local_backend(line)
-        if wire.EXT_LOCAL_PATHS in extensions:
-            sent = replace_value(sent, META, _absolute_meta)
-            sources = [absolute_source(source) for source in sources]
-        folder = line.text("--model-dir")
-        if folder is not None:
-            base = package.base_name(Path(folder))
-            sent = replace_value(sent, "--model-dir", lambda _: base)
-        data = {wire.DATA_SOURCE: sources} if sources else {}
-        if wire.EXT_ARGV in extensions:
-            data[wire.ARGV] = sent
-        say = aside if session.output.is_data else emit
-        say("Copying files and directories ...")
-        if parts:
-            say(f"Content size: {show_size(sum(part.size for part in parts))}")
-        found = _send(session, join_args(sent), parts, json.dumps(data) if data else None)
-    if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
-        raise ServerError("the server's answer to the submission holds no id and appId", 200)
-    return found
+        yield _upload(line, parts, sources, extensions)
+
+
+def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extensions: frozenset[str]) -> Upload:
+    """The submission as a server with these extensions takes it."""
+    sent = list(line.sent)
+    if wire.EXT_LOCAL_PATHS in extensions:
+        sent = replace_value(sent, META, lambda text: change_meta(text, local_path))
+        sources = [change_source(source, local_path) for source in sources]
+    folder = line.text("--model-dir")
+    if folder is not None:
+        base = package.base_name(Path(folder))
+        sent = replace_value(sent, "--model-dir", lambda _: base)
+    data: dict[str, Any] = {wire.DATA_SOURCE: sources} if sources else {}
+    if wire.EXT_ARGV in extensions:
+        data[wire.ARGV] = sent
+    return Upload(sent, parts, data)
 
 
 def _check(line: CommandLine) -> None:
@@ -104,13 +135,13 @@ def _mind_the_local_backend(line: CommandLine) -> None:
         info(f"the local backend ignores {', '.join(ignored)}")
 
 
-def _send(session: Session, args: str, parts: list[FilePart], data: str | None) -> dict[str, Any]:
+def _send(session: Session, upload: Upload) -> dict[str, Any]:
+    args = join_args(upload.sent)
     try:
-        if not parts:
-            return session.client.start_exec(args, data)
-        fields = [(wire.PART_DATA, data)] if data else []
-        with bar("uploading", sum(part.size for part in parts)) as shown:
-            return session.client.start_exec(args, Multipart(parts, fields, shown))
+        if not upload.parts:
+            return session.client.start_exec(args, upload.body())
+        with bar("uploading", sum(part.size for part in upload.parts)) as shown:
+            return session.client.start_exec(args, upload.body(shown))
     except ConnectionLost as problem:
         raise ConnectionLost(f"{problem}; {_in_doubt()}") from problem
     except KeyboardInterrupt:
@@ -120,6 +151,12 @@ def _send(session: Session, args: str, parts: list[FilePart], data: str | None) 
 
 def _in_doubt() -> str:
     return f"whether the exec was accepted tells: {hints.command('--exec-get-all')}"
+
+
+def say_mistyped(line: CommandLine) -> None:
+    """Tell about the words of `mistyped`."""
+    for word, meant in mistyped(line):
+        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
 
 
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
@@ -152,43 +189,6 @@ def data_sources(line: CommandLine) -> list[Any]:
             raise UsageProblem('--data-source: give a list: [{"type": "fs", "location": {"paths": "mnist"}}]')
         sources += found
     return sources
-
-
-def _absolute_meta(text: str) -> str:
-    """The value of --cs-datastore-meta with a `data_path` that names a place on this machine made absolute."""
-    items = [item.partition("=") for item in text.split(",")]
-    return ",".join(
-        key + equals + (local_path(value) if key.strip() == "data_path" else value) for key, equals, value in items
-    )
-
-
-def absolute_source(source: dict[str, Any]) -> dict[str, Any]:
-    """A data source of type fs with its local paths made absolute; any other as it is."""
-    location = source.get("location")
-    if source.get("type") != "fs" or not isinstance(location, dict):
-        return source
-    changed = dict(location)
-    for key in ("paths", "path"):
-        value = location.get(key)
-        if isinstance(value, str):
-            changed[key] = local_path(value)
-        elif isinstance(value, list):
-            changed[key] = [local_path(item) if isinstance(item, str) else item for item in value]
-    return {**source, "location": changed}
-
-
-def local_path(text: str) -> str:
-    """An absolute path for what starts with `./`, `../` or `~`; any other stays.
-
-    A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
-    UsageProblem when nothing is there.
-    """
-    if not (text in (".", "..") or text.startswith(("./", "../", "~"))):
-        return text
-    path = os.path.abspath(os.path.expanduser(text))
-    if not os.path.exists(path):
-        raise UsageProblem(f"the data path '{text}' does not exist")
-    return path
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:

@@ -35,8 +35,8 @@ class CommandLine:
     `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int or float
     for numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not
     ours, then those after it; `after_dashes` are the latter alone, None when there was no `--`.
-    `operands` are the words that the command takes, `operand` is the first of them. `sent` are the words that travel to
-    the server in `args`.
+    `operands` are the words that the command takes, `operand` is the first of them. `own` are the words that are ours,
+    `sent` those that travel to the server in `args`.
     """
 
     def __init__(self, command: str | None = None, operand: str | None = None) -> None:
@@ -45,6 +45,7 @@ class CommandLine:
         self.values: dict[str, object] = {}
         self.program: list[str] = []
         self.after_dashes: list[str] | None = None
+        self.own: list[str] = []
         self.sent: list[str] = []
 
     def __repr__(self) -> str:
@@ -106,7 +107,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
 def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     """Consume the word at `at`, with its value if it has one; return how many words that were."""
     word = words[at]
-    short = None if sent else re.fullmatch(r"-o(json|yaml|custom-columns=.+)", word)
+    short = None if sent else re.fullmatch(r"-o(jsonl?|yaml|custom-columns=.+)", word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
     option = option_named(name, line.command)
     if option is None or _is_the_programs(option, line, sent):
@@ -116,9 +117,11 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
     following = words[at + 1] if at + 1 < len(words) else None
     if option.name in _FLAG_COMMANDS and line.command is None and not equals and _is_operand(following):
         line.command, line.operands = option.name, words[at + 1 : at + 2]
+        line.own.extend(words[at : at + 2])
         return 2
     taken = _values(line, option, name, [glued] if equals else [], words, at=at + 1)
     used = len(taken) + (0 if equals else 1)
+    line.own.extend(words[at : at + used])
     if option.name in COMMAND_NAMES:
         _set_command(line, option, taken)
     else:

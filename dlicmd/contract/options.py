@@ -100,6 +100,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--logon", "log on to a remote server and keep its token in ~/.dlicmd"),
     _command("--logoff", "forget the token and revoke it on the server", hidden=True),
     _command("--status", "show the server's status", hidden=True),
+    _command("--config-show", "show connection settings and defaults, and where each comes from"),
     _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
     _command("--exec-get-all", "list your execs (see --query-args)"),
@@ -153,6 +154,16 @@ COMMANDS: tuple[Option, ...] = (
 FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the exec live until it ends; as a command: --follow ID")
 WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a command: --wait ID")
 
+#: Beside --exec-start alone, and not part of the grammar: the words of the file take its place before they are parsed,
+#: and where it names no such file it is the program's.
+FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
+               aliases=("-f",))
+
+PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file to take what is not given from; "
+                  "none for no profile", "NAME")
+#: Beside a submission alone: with another command it could be taken for harmless.
+DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission, and send nothing")
+
 OPTIONS: tuple[Option, ...] = (
     # Connection
     _client("--rest-host", Kind.TEXT, _C, "server to talk to; without it the local backend", "HOST",
@@ -166,6 +177,7 @@ OPTIONS: tuple[Option, ...] = (
     _client("--ca-cert", Kind.TEXT, _C, "certificate authority to verify the server with", "FILE"),
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
+    PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
     Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
@@ -233,7 +245,9 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
     _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
-    _client("--output", Kind.TEXT, _O, "table, json, yaml or custom-columns=COLUMN,...", "FORMAT", aliases=("-o",)),
+    DRY_RUN,
+    _client("--output", Kind.TEXT, _O, "table, json, jsonl (a line per object), yaml or custom-columns=COLUMN,...",
+            "FORMAT", aliases=("-o",)),
     _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
             "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
     _client("--app-search-start", Kind.COUNT, _O, "leave out this many jobs of a list, the newest first", "N",
@@ -245,7 +259,8 @@ OPTIONS: tuple[Option, ...] = (
     _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),
     _client("--pass-exit-code", Kind.FLAG, _O, "exit with the program's own code when the job ends ERROR"),
     _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult (default: the current one)", "DIR"),
-    _client("--force", Kind.FLAG, _O, "overwrite an existing file of the same name"),
+    _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult, and keep no zip"),
+    _client("--force", Kind.FLAG, _O, "overwrite existing files of the same name"),
     Option("--debug-level", Kind.TEXT, _O, "how much to say on standard error",
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
 )
@@ -282,7 +297,7 @@ EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
     """Commands and options by section of the help, in the order of the table."""
     sections: dict[Group, list[Option]] = {group: [] for group in Group}
-    for option in (*COMMANDS, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
+    for option in (*COMMANDS, FILE, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
         if hidden or not option.hidden:
             sections[option.group].append(option)
     return {group: members for group, members in sections.items() if members}

@@ -70,6 +70,8 @@ EXT_HOLDINGS = "holdings"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
+#: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
+EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS})
 
 # Key of GET /status, beyond the recorded contract
 STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself

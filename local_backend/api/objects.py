@@ -173,7 +173,7 @@ def application_object(
         "start_time": int(row.start_time or 0),
         "end_time": int(row.end_time or 0),
         "task12n_resreq": _request(row, kind),
-        "task12n_num": spec.engines if row.elastic else row.num_worker,
+        "task12n_num": row.num_worker,
         "used_gpu": round(slots * part, 3) if kind != CPU else 0,
         "used_cpu": round(slots * part, 3) if kind == CPU else 0,
         "used_mem": (spec.memory or 0) // 2**20 * (slots // needs.slots(spec)[0]),
@@ -206,7 +206,7 @@ def _request(row: ExecRow, kind: str) -> str:
 
 def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
     """Cores and GPUs that a worker asks for; one on GPUs needs a core, too."""
-    count = needs.share(row.job, kind) / WHOLE if row.job.shares else needs.slots(row.job)[0]
+    count = needs.share(row.job, kind) / WHOLE if row.job.shares else max(1, row.job.device_num)
     return (1, count) if kind != CPU else (count, 0)
 
 

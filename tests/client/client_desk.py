@@ -43,7 +43,7 @@ class Desk:
             path.mkdir()
         self.environment = {
             name: value for name, value in os.environ.items()
-            if not name.startswith(("DLI", "REQUESTS_", "CURL_", "PYTHONUNBUFFERED"))
+            if not name.startswith(("DLI", "XDG_", "REQUESTS_", "CURL_", "PYTHONUNBUFFERED"))
             and not name.lower().endswith("_proxy")
         } | {"HOME": str(self.home), "DLICMD_HOME": str(self.state), "COLUMNS": "100"}
 

@@ -155,7 +155,7 @@ def test_who_had_how_many_slot_hours(desk: Desk, busy: FakeServer) -> None:
                                   ["/local/x", "0.50", "25.0%"], ["n/a", "n/a", "n/a"]]
     assert busy.seen[-1].target == HOLDINGS
     assert json.loads(desk.run("--rp-usage", "-o", "json").out) == USAGE
-    assert desk.run("--rp-usage", "-o", "custom-columns=key").out.splitlines()[1:] == [
+    assert desk.run("--rp-usage", "-o", "custom-columns=key").out.splitlines() == [
         "key", "/local/training", "/local/x", "n/a"]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from live_server import Live
 
-from dlicmd.contract.states import ERROR, FINISHED, PENDING, RUNNING
+from dlicmd.contract.states import ERROR, FINISHED, PENDING
 from local_backend.api.objects import APPLICATION_FIELDS, SPARK_FIELDS
 from local_backend.runtime.occupancy import Place
 from local_backend.scheduler.model import GPU, Reason, Slot
@@ -98,11 +99,19 @@ def test_one_that_waits_says_why_in_the_words_of_its_exec(live: Live) -> None:
     assert found["message"] == "cannot be started now, trying again: no space" and "reason" not in found
 
 
-@pytest.mark.parametrize("state", [RUNNING, ERROR])
-def test_one_that_does_not_wait_has_no_message(live: Live, state: str) -> None:
+def test_one_that_has_ended_says_how_and_one_that_runs_nothing_unless_it_is_parked(live: Live) -> None:
     exec_id = live.submitted()
-    live.move(exec_id, PENDING, state, message="something", reason="LOST")
-    assert not {"message", "reason"} & set(application(live, exec_id))
+    live.move(exec_id, PENDING, ERROR, message="something", reason="LOST")
+    found = application(live, exec_id)
+    assert (found["message"], found["reason"]) == ("something", "LOST")
+    runs, parked = live.submitted(), live.submitted(ELASTIC)
+    live.run_on(runs, "cpu-0")
+    live.run_on(parked)
+    for name in (runs, parked):
+        live.paths(name).progress.write_text(json.dumps({"message": "parked at step 7"}))
+    assert "message" not in application(live, runs)
+    assert application(live, parked)["message"] == "parked at step 7"
+    assert live.call("GET", f"/execs/{parked}/why").json()["message"] == "parked at step 7"
 
 
 @pytest.mark.parametrize("path", [APPLICATIONS, "/scheduler/applications"])

@@ -99,7 +99,9 @@ def test_a_waiting_exec_says_why_and_who_has_what_it_lacks(live: Live) -> None:
     assert live.call("GET", f"/execs/{waiting}/why").json() == {
         "id": waiting, "state": "SUBMITTED", **told, "advice": "wait",
         "starts": "when 1 more of them come free",
-        "holders": [{"id": holder, "slots": 2, "elastic": False, "priority": 6000}],
+        "holders": [
+            {"id": holder, "slots": 2, "elastic": False, "gives": 0, "shares": False, "priority": 6000},
+        ],
     }
     job = live.call("GET", f"/scheduler/kubernetesobjects?type=paralleljob&name={waiting}").json()
     assert job["status"]["jobPendingReason"] == text

@@ -1,0 +1,46 @@
+"""Where a submission names data of the user: paths in --cs-datastore-meta and --data-source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from dlicmd.errors import UsageProblem
+
+
+def change_meta(text: str, change: Callable[[str], str]) -> str:
+    """The value of --cs-datastore-meta with its `data_path` changed."""
+    items = [item.partition("=") for item in text.split(",")]
+    return ",".join(
+        key + equals + (change(value) if key.strip() == "data_path" else value) for key, equals, value in items
+    )
+
+
+def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """A data source of type fs with its paths changed; any other as it is."""
+    location = source.get("location")
+    if source.get("type") != "fs" or not isinstance(location, dict):
+        return source
+    changed = dict(location)
+    for key in ("paths", "path"):
+        value = location.get(key)
+        if isinstance(value, str):
+            changed[key] = change(value)
+        elif isinstance(value, list):
+            changed[key] = [change(item) if isinstance(item, str) else item for item in value]
+    return {**source, "location": changed}
+
+
+def local_path(text: str) -> str:
+    """An absolute path for what starts with `./`, `../` or `~`; any other stays.
+
+    A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
+    UsageProblem when nothing is there.
+    """
+    if not (text in (".", "..") or text.startswith(("./", "../", "~"))):
+        return text
+    path = os.path.abspath(os.path.expanduser(text))
+    if not os.path.exists(path):
+        raise UsageProblem(f"the data path '{text}' does not exist")
+    return path

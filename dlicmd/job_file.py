@@ -1,0 +1,174 @@
+"""A job file: what the options of a submission say, as YAML (docs/job-file.md). It becomes words of a command line.
+
+What stands on the command line wins over the file, option by option; the program's words there follow the file's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlicmd.console import info
+from dlicmd.contract.argv import CommandLine, parse_argv
+from dlicmd.contract.options import FILE
+from dlicmd.data_paths import change_meta, change_source
+from dlicmd.errors import UsageProblem
+from dlicmd.option_file import SOURCE, START, Given, known_option, option_values, overruled
+from dlicmd.submit import say_mistyped
+from dlicmd.yaml_file import Place, read, shown
+
+FRAMEWORK, ARGS = "framework", "args"
+META, MAIN, FOLDER = "--cs-datastore-meta", "--model-main", "--model-dir"
+SUFFIXES = (".yaml", ".yml")
+#: Options that name a file of the user, beside the program's.
+_NAMED_FILES = (FOLDER, "--conda-env-yaml", "--conda-package", "--ca-cert")
+
+
+@dataclass
+class Job:
+    """What a job file says. `args` are the program's words, each group begun by the name of an option or ""."""
+
+    framework: str | None = None
+    options: list[Given] = field(default_factory=list)
+    args: list[tuple[str, list[str]]] = field(default_factory=list)
+
+
+def expand(words: list[str]) -> list[str]:
+    """The command line with its job file, if it names one, replaced by what that says.
+
+    Raises UsageProblem, ArgvError.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    found = _named(words[:end])
+    if found is None:
+        return words
+    at, used, name = found
+    rest = words[:at] + words[at + used :]
+    if _named(rest[: end - used]) is not None:
+        raise UsageProblem("one job file at a time: -f was given twice")
+    job = read_job(Path(name))
+    line = parse_argv(_with_framework(rest, job, name))
+    say_mistyped(line)
+    return _merged(line, job, Path(name).parent)
+
+
+def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
+    """Where the words before any `--` name a job file, in how many words, and its name.
+
+    `-f` before anything but an existing YAML file is the program's.
+    """
+    if not any(word.partition("=")[0] == START for word in own):
+        return None
+    for at, word in enumerate(own):
+        spelling, equals, glued = word.partition("=")
+        name = glued if equals else own[at + 1] if at + 1 < len(own) else ""
+        if spelling not in (FILE.name, *FILE.aliases) or not name.lower().endswith(SUFFIXES):
+            continue
+        if os.path.isfile(name):
+            return at, 1 if equals else 2, name
+        if spelling == FILE.name or (at and own[at - 1] == START):
+            raise UsageProblem(f"{spelling} {name}: there is no such file")
+        info(f"there is no file {name}: it goes to your program, with {spelling}")
+    return None
+
+
+def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
+    """`words` with the file's framework as the operand of --exec-start, unless it has one."""
+    at = next((at for at, word in enumerate(words) if word == START), None)
+    if at is None or (at + 1 < len(words) and not words[at + 1].startswith("-")):
+        return words
+    if job.framework is None:
+        raise UsageProblem(f"{name}: which framework? write 'framework: NAME', or give it as {START} NAME")
+    return [*words[: at + 1], job.framework, *words[at + 1 :]]
+
+
+def _merged(line: CommandLine, job: Job, folder: Path) -> list[str]:
+    """The words of the command line and, where it says nothing else, of the file."""
+    options = [word for given in job.options if not overruled(given, line)
+               for word in _beside(given, folder, job, line).words]
+    args = [word for name, group in job.args if not _is_given(name, line.program) for word in group]
+    program = [*args, *line.program]
+    return [*line.own, *options, *(["--", *program] if program or line.after_dashes is not None else [])]
+
+
+def _is_given(name: str, program: Sequence[str]) -> bool:
+    return name != "" and any(word.partition("=")[0] == name for word in program)
+
+
+def _beside(given: Given, folder: Path, job: Job, line: CommandLine) -> Given:
+    """The option with paths as seen from the current folder: in the file they are relative to its own."""
+    name, text = given.option.name, given.text
+    if text is None:
+        return given
+    whole = FOLDER in line.values or any(other.option.name == FOLDER for other in job.options)
+    if name in _NAMED_FILES or (name == MAIN and not whole):
+        # A program within a folder is named by its path in there.
+        return given._replace(text=str(folder / os.path.expanduser(text)) if text else text)
+    change = _data_beside(folder)
+    if name == META:
+        return given._replace(text=change_meta(text, change))
+    if name == SOURCE:
+        return given._replace(text=json.dumps([change_source(source, change) for source in json.loads(text)]))
+    return given
+
+
+def _data_beside(folder: Path) -> Callable[[str], str]:
+    """Data paths that begin with `.` or `..`, and so name a place of the user's, as seen from the current folder."""
+
+    def change(text: str) -> str:
+        if text.split("/", maxsplit=1)[0] not in (".", ".."):
+            return text
+        path = os.path.normpath(os.path.join(folder, text))
+        return path if os.path.isabs(path) or path.startswith("..") else f"./{path}"
+
+    return change
+
+
+def read_job(file: Path) -> Job:
+    """What a job file says, every value checked as on a command line. Raises UsageProblem."""
+    found = read(file)
+    if found is None:
+        raise UsageProblem(f"{file}: the job file is empty")
+    job = Job()
+    for key, place, value in found.entries("a job file"):
+        if key == FRAMEWORK:
+            job.framework = _framework(value)
+        elif key == ARGS:
+            job.args = _args(value)
+        else:
+            option = known_option(key, place, (FRAMEWORK, ARGS))
+            if any(given.option is option for given in job.options):
+                place.refuse(f"'{key}' is {option.name}, which stands there already")
+            job.options += option_values(option, key, value)
+    return job
+
+
+def _framework(value: Place) -> str:
+    text = value.text(FRAMEWORK)
+    if not text.strip() or text.startswith("-"):
+        value.refuse(f"'{shown(text)}' is not the name of a framework")
+    return text
+
+
+def _args(value: Place) -> list[tuple[str, list[str]]]:
+    """The program's words: a list as it is, of a mapping `--name value`."""
+    if not value.is_mapping:
+        if not value.is_list:
+            value.refuse("args needs a list of words, or a mapping of option names to values")
+        return [("", [item.text("a word of args")]) for item in value.items()]
+    return [_arg(key, item) for key, _, item in value.entries(ARGS)]
+
+
+def _arg(key: str, value: Place) -> tuple[str, list[str]]:
+    """One option of the program: true means that it stands alone, false that it is left out, a list several words."""
+    name = key if key.startswith("-") else f"--{key}"
+    switch = value.switch()
+    if switch is not None:
+        return name, [name] if switch else []
+    texts = [item.text(f"args: {shown(key)}") for item in value.items()]
+    if len(texts) == 1 and texts[0].startswith("-"):
+        return name, [f"{name}={texts[0]}"]
+    return name, [name, *texts]

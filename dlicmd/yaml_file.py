@@ -1,0 +1,125 @@
+"""YAML that a user wrote: read with the lines that its errors name, and without what YAML could do to us.
+
+Values stay as they are written (`0123` is that text), and aliases are refused: a few lines of them can stand for more
+than a machine's memory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from dlicmd.errors import UsageProblem
+
+#: Bytes of the largest file that is read.
+LARGEST = 256 * 2**10
+_TAG = "tag:yaml.org,2002:"
+_WRITTEN = frozenset(_TAG + kind for kind in ("str", "int", "float", "bool", "timestamp"))
+_SHOWN = 60
+
+
+class Place:
+    """A value in a file: knows its file and line, and says what is wrong with it."""
+
+    def __init__(self, file: Path, node: yaml.Node) -> None:
+        self._file, self._node = file, node
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise UsageProblem with file, line and `what`."""
+        raise UsageProblem(f"{self._file}: line {self._node.start_mark.line + 1}: {what}")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self._node, yaml.SequenceNode)
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it maps keys to values."""
+        return isinstance(self._node, yaml.MappingNode)
+
+    def switch(self) -> bool | None:
+        """True or false, None when it is something else."""
+        if self._node.tag != _TAG + "bool":
+            return None
+        return str(self._node.value).lower() in ("true", "yes", "on")
+
+    def text(self, what: str) -> str:
+        """A text, number or truth value as it is written. Raises UsageProblem, which says that `what` needs one."""
+        if not isinstance(self._node, yaml.ScalarNode) or self._node.tag not in _WRITTEN:
+            self.refuse(f"{what} needs one value, a text or a number")
+        text = str(self._node.value)
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            self.refuse(f"{what} holds a character that is not text")
+        return text
+
+    def items(self) -> list[Place]:
+        """The values of a list; a single value as a list of one."""
+        return [Place(self._file, node) for node in self._node.value] if self.is_list else [self]
+
+    def entries(self, what: str) -> list[tuple[str, Place, Place]]:
+        """Key, its place and the value's of a mapping, in order. Raises UsageProblem, also when a key stands twice."""
+        if not self.is_mapping:
+            self.refuse(f"{what} needs lines of 'name: value'")
+        found: dict[str, tuple[str, Place, Place]] = {}
+        for key, value in self._node.value:
+            place = Place(self._file, key)
+            name = place.text("a name")
+            if name in found:
+                place.refuse(f"'{shown(name)}' stands there twice")
+            found[name] = (name, place, Place(self._file, value))
+        return list(found.values())
+
+    def data(self) -> Any:
+        """The value as Python objects. Raises UsageProblem when it has a type that YAML alone does not know."""
+        try:
+            return yaml.constructor.SafeConstructor().construct_document(self._node)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            self.refuse("there is something that is neither text, number, list nor mapping")
+
+    def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
+        """Raise UsageProblem: `name` is no `what`, and perhaps one of `known` was meant."""
+        near = difflib.get_close_matches(name[:_SHOWN], known, n=1, cutoff=0.6)
+        self.refuse(f"there is no {what} '{shown(name)}'" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are refused", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+
+def read(file: Path) -> Place | None:
+    """What is in a YAML file, None for an empty one. Raises UsageProblem."""
+    text = _content(file)
+    try:
+        node = yaml.compose(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        mark = getattr(problem, "problem_mark", None)
+        where = f" line {mark.line + 1}:" if mark is not None else ""
+        said = getattr(problem, "problem", None) or "nested too deeply, or not text"
+        raise UsageProblem(f"{file}:{where} this is not YAML that is taken here: {said}") from None
+    return None if node is None or node.tag == _TAG + "null" else Place(file, node)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        # A pipe would be waited for.
+        with open(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
+            text = opened.read(LARGEST + 1) or b""
+    except (OSError, ValueError) as problem:
+        raise UsageProblem(f"{file}: {getattr(problem, 'strerror', None) or 'this is no file name'}") from None
+    if len(text) > LARGEST:
+        raise UsageProblem(f"{file}: it is larger than {LARGEST >> 10} KiB")
+    return text
+
+
+def shown(name: str) -> str:
+    """A name short enough for a message."""
+    return name if len(name) <= _SHOWN else name[:_SHOWN] + "..."

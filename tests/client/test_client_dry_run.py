@@ -1,0 +1,120 @@
+"""A dry run shows the request that the same words send, and sends nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer, Seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlicmd.contract.argv import join_args
+from dlicmd.contract.secret import masked_words
+from local_backend.submit.words import shown
+
+
+def request(desk: Desk, *words: str) -> dict:
+    done = desk.run("--exec-start", *words[:-1], "--dry-run", words[-1], "-o", "json")
+    assert done.code == 0, done
+    return json.loads(done.out)
+
+
+def post(server: FakeServer) -> Seen:
+    [seen] = server.requests("POST")
+    return seen
+
+
+def test_it_is_the_request_that_is_sent(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    desk.model()
+    (desk.folder / "env.yaml").write_text("name: x\n")
+    words = ["PyTorch", "--model-main", "model/train.py", "--conda-env-yaml", "env.yaml", *remote, "--lr=a b"]
+    found = request(desk, *words)
+    assert not fake.requests("POST")
+    assert desk.run("--exec-start", *words).code == 0
+    seen = post(fake)
+    assert (found["method"], found["path"]) == ("POST", seen.target)
+    assert found["headers"]["Content-Length"] == str(len(seen.body))
+    assert found["headers"]["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert "fake-token-1" not in str(found)
+    assert found["parts"] == [
+        {"name": "file", "filename": name, "size": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        for name, text in (("train.py", b"print(1)\n"), ("env.yaml", b"name: x\n"))]
+    assert found["data"] is None
+
+
+def test_the_data_part(desk: Desk, local: FakeServer) -> None:
+    (desk.folder / "train.py").write_text("print(1)\n")
+    main = ["--model-main", "train.py"]
+    found = request(desk, "PyTorch", *main, "--data-source", '[{"type": "x"}]', "--msd-env", "A=1", "--lr=1")
+    argv = ["--exec-start", "PyTorch", *main, "--msd-env", "A=1", "--lr=1"]
+    assert found["data"] == {"dataSource": [{"type": "x"}], "argv": argv}
+    local.conf["DLICMD_EXTENSIONS"] = "follow"
+    assert request(desk, "PyTorch", *main, "--lr=1")["data"] is None
+
+
+def test_nothing_is_started(desk: Desk) -> None:
+    desk.model()
+    done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", "--dry-run",
+                    "--follow", "--ig", "x")
+    assert done.code == 0, done
+    assert list(desk.state.iterdir()) == []
+    assert done.err == "dlicmd: the local backend ignores --ig\n"
+    lines = done.out.splitlines()
+    assert lines[0].startswith("POST /platform/rest/deeplearning/v1/execs/?args=--exec-start%20PyTorch%20--model-dir")
+    assert "Accept: application/json" in lines
+    assert any(line.startswith("part file: tmp") and " bytes, sha256 " in line for line in lines)
+    assert 'part data: {\n  "argv": [' in done.out and "Authorization" not in done.out
+
+
+def test_a_backend_that_is_gone_is_not_started(desk: Desk) -> None:
+    (desk.folder / "train.py").write_text("print(1)\n")
+    (desk.state / "backend.json").write_text('{"url": "http://127.0.0.1:1", "pid": 1, "token": "x"}')
+    assert request(desk, "PyTorch", "--model-main", "train.py", "--lr=1")["data"] is not None
+    assert [path.name for path in desk.state.iterdir()] == ["backend.json"]
+
+
+def test_secrets_are_masked(desk: Desk, local: FakeServer) -> None:
+    words = ["PyTorch", "--user-cmd", "--msd-env", "HF_TOKEN=s3cret", "--msd-env=API_KEY=s3cret",
+             "--cs-url-bearer", "s3cret", "--msd-env", "A=1", "--dry-run", "--", "x"]
+    for form in ([], ["-o", "json"], ["-o", "yaml"]):
+        done = desk.run("--exec-start", *words[:-3], *form, *words[-3:])
+        assert done.code == 0, done
+        assert "s3cret" not in done.out + done.err
+        assert "HF_TOKEN%3D***" in done.out.replace("\n", "") and "HF_TOKEN=***" in done.out
+
+
+@given(st.lists(st.sampled_from(
+    ["--msd-env", "--msd-env=A_KEY=x", "A=1", "my_token=x", "--password", "--password=p", "--cs-url-bearer", "b", "--",
+     "--msd-env=A=1", "KEY=", "--msd-env=KEY="]), max_size=6))
+def test_the_server_masks_the_same(words: list[str]) -> None:
+    args = join_args(words)
+    assert shown(args, words).strip() == join_args(masked_words(words)).strip()
+
+
+@pytest.mark.parametrize("words", [["--exec-delete", "w-1"], ["--exec-delete-all"], ["--follow", "w-1"]])
+def test_it_is_for_submissions_alone(desk: Desk, local: FakeServer, words: list[str]) -> None:
+    done = desk.run(*words, "--dry-run")
+    assert done.code == 2 and "--dry-run is for submissions" in done.err and not local.seen
+
+
+def test_the_archive_is_what_it_says(desk: Desk, local: FakeServer) -> None:
+    folder = desk.model()
+    first, second = (request(desk, "PyTorch", "--model-dir", "model", "--lr=1")["parts"][0] for _ in range(2))
+    assert first["sha256"] == second["sha256"]
+    (folder / "train.py").write_text("print(2)\n")
+    assert request(desk, "PyTorch", "--model-dir", "model", "--lr=1")["parts"][0]["sha256"] != first["sha256"]
+    assert desk.run("--exec-start", "PyTorch", "--model-dir", "model").code == 0
+    start = post(local).body.index(b"\x1f\x8b")
+    with tarfile.open(fileobj=io.BytesIO(post(local).body[start:]), mode="r:gz") as archive:
+        assert archive.getnames() == ["model", "model/train.py"]
+
+
+def test_a_server_that_is_away_cannot_be_asked(desk: Desk) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--dry-run", "--rest-host", "127.0.0.1", "--rest-port",
+                    "1", "--http", "--jwt-token", "x", "--", "true")
+    assert done.code == 8 and done.out == ""

@@ -1,0 +1,174 @@
+"""Job files: what a file says is what the same words on the command line would say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def write(desk: Desk, text: str | bytes, name: str = "job.yaml") -> None:
+    path = desk.folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def sent(server: FakeServer) -> str:
+    [seen] = server.requests("POST", "/execs/")
+    [args] = seen.query["args"]
+    return args
+
+
+def data(server: FakeServer) -> dict:
+    [seen] = server.requests("POST", "/execs/")
+    found = re.search(rb'name="data"\r\n\r\n(.*?)\r\n--', seen.body, re.DOTALL)
+    return json.loads(found[1]) if found else {}
+
+
+def test_the_example_of_the_documentation(desk: Desk, local: FakeServer) -> None:
+    page = (DOCS / "job-file.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    [commands] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    write(desk, example)
+    desk.model()
+    (desk.folder / "data").mkdir()
+    first, second = commands.splitlines()
+    done = desk.run(*first.split()[1:])
+    assert done.code == 0, done
+    assert sent(local) == (
+        "--exec-start edtPyTorch --model-dir model --model-main train.py --numWorker 4 --workerMemory 8g "
+        f"--cs-datastore-meta type=fs,data_path={desk.folder}/data --msd-env NCCL_DEBUG=INFO "
+        "--msd-env OMP_NUM_THREADS=2 --msd-attr minWorkers=2 -- --epochs 10 --lr 0.05 --amp")
+    local.seen.clear()
+    done = desk.run(*[word for word in second.split()[1:] if word != "--follow"])
+    assert done.code == 0, done
+    assert "--numWorker 2" in sent(local) and "--numWorker 4" not in sent(local)
+    assert sent(local).endswith("-- --lr 0.05 --amp --epochs 20")
+
+
+def test_the_command_line_wins(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    write(desk, "framework: PyTorch\nuser-cmd: true\nappName: one\nmsd-env: {A: 1, B: 2}\nargs: [echo, a b]\n")
+    done = desk.run("--exec-start", "distPyTorch", "--file=job.yaml", "--appName", "two", "--msd-env", "B=3", *remote,
+                    "--", "-f", "job.yaml")
+    assert done.code == 0, done
+    assert sent(fake) == "--exec-start distPyTorch --appName two --msd-env B=3 --user-cmd --msd-env A=1 " \
+                         "-- echo 'a b' -f job.yaml"
+
+
+def test_paths_are_relative_to_the_file(desk: Desk, local: FakeServer) -> None:
+    (desk.folder / "jobs" / "data").mkdir(parents=True)
+    desk.model("jobs/model")
+    (desk.folder / "jobs" / "env.yaml").write_text("name: x\n")
+    write(desk, "framework: PyTorch\nmodel-dir: model\nmodel-main: train.py\nconda-env-yaml: env.yaml\n"
+                "data-source:\n- {type: fs, location: {paths: ./data}}\n- {type: fs, location: {paths: mnist}}\n",
+          "jobs/job.yml")
+    done = desk.run("--exec-start", "-f", "jobs/job.yml")
+    assert done.code == 0, done
+    paths = [source["location"]["paths"] for source in data(local)["dataSource"]]
+    assert paths == [str(desk.folder / "jobs" / "data"), "mnist"]
+    assert "--model-dir model --model-main train.py" in sent(local)
+
+
+def test_a_single_program_is_relative_to_the_file(desk: Desk, local: FakeServer) -> None:
+    desk.model("jobs")
+    write(desk, "framework: PyTorch\nmodel-main: train.py\n", "jobs/job.yaml")
+    assert desk.run("--exec-start", "-f", "jobs/job.yaml").code == 0
+    assert sent(local) == "--exec-start PyTorch --model-main jobs/train.py"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("{lr: -1, x: [1, 2], off: false, -v: true, s: 'a b'}", "--lr=-1 --x 1 2 -v --s 'a b'"),
+        ("[0123, yes, '--', -f]", "0123 yes -- -f"), ("[]", None), ("{}", None),
+    ],
+)
+def test_words_for_the_program(desk: Desk, local: FakeServer, args: str, words: str | None) -> None:
+    desk.model()
+    write(desk, f"framework: PyTorch\nmodel-main: model/train.py\nargs: {args}\n")
+    done = desk.run("--exec-start", "-f", "job.yaml")
+    assert done.code == 0, done
+    assert sent(local) == "--exec-start PyTorch --model-main model/train.py" + (f" -- {words}" if words else "")
+
+
+def test_the_programs_own_f_stays_its_own(desk: Desk, local: FakeServer) -> None:
+    desk.model()
+    write(desk, "this is no job file", "config.json")
+    start = ["--exec-start", "PyTorch", "--model-main", "model/train.py"]
+    for words in (["-f", "config.json"], ["-f", "missing.yaml"], ["--", "-f", "job.yaml"], ["--file", "x.csv"], ["-f"]):
+        local.seen.clear()
+        write(desk, "nonsense: 1")
+        done = desk.run(*start, *words)
+        assert done.code == 0, done
+        assert sent(local) == " ".join([*start, *words])
+        assert ("there is no file missing.yaml: it goes to your program" in done.err) == ("missing.yaml" in words)
+
+
+def test_a_file_is_for_a_submission_alone(desk: Desk, local: FakeServer) -> None:
+    write(desk, "framework: PyTorch\n")
+    done = desk.run("--exec-get-all", "-f", "job.yaml")
+    assert done.code == 2 and "unknown option '-f'" in done.err
+
+
+def test_a_mistyped_option_is_told(desk: Desk, local: FakeServer) -> None:
+    write(desk, "framework: PyTorch\nuser-cmd: true\nargs: ['true']\n")
+    done = desk.run("--exec-start", "-f", "job.yaml", "--folow")
+    assert done.code == 0 and done.err.count("did you mean --follow?") == 1
+
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nnumWorker: *b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("framework: PyTorch\n\nnumWorkers: 3\n", "line 3: there is no option 'numWorkers'; did you mean numWorker?"),
+        ("framework: PyTorch\nnumWorker: many\n", "line 2: numWorker: 'many' is not a whole number"),
+        ("numWorker: [1, 2]\n", "line 1: numWorker takes one value, not a list"),
+        ("numWorker: {a: 1}\n", "line 1: numWorker needs one value"),
+        ("numWorker:\n", "line 1: numWorker needs one value"),
+        ("numWorker: 1\nnumWorker: 2\n", "line 2: 'numWorker' stands there twice"),
+        ("workerDeviceNum: 1\ngpuPerWorker: 2\n", "line 2: 'gpuPerWorker' is --workerDeviceNum, which stands there"),
+        ("user-cmd: 3\n", "line 1: user-cmd is true or false"),
+        ("password: x\n", "line 1: 'password' does not belong into a file"),
+        ("exec-stop: x\n", "there is no option 'exec-stop'"),
+        ("data-source: mnist\n", "data-source needs a list"),
+        ("data-source: [{type: fs, when: 2020-01-01}]\n", "JSON has not"),
+        ("data-source: [{type: !!python/name:os.system x}]\n", "neither text, number"),
+        ("args: --epochs 10\n", "args needs a list of words"),
+        ("args: {a: {b: 1}}\n", "args: a needs one value"),
+        ("framework: -x\n", "'-x' is not the name of a framework"),
+        ("model-main: x.py\n", "which framework? write 'framework: NAME'"),
+        ("- a\n", "line 1: a job file needs lines of 'name: value'"), ("", "the job file is empty"),
+        ("a: [\n", "this is not YAML"), (b"a: \xff\n", "this is not YAML"), ("[" * 9000, "this is not YAML"),
+        (BOMB, "aliases are refused"), ('appName: "a\\0"\n', "is not text"), ('appName: "\\ud800"\n', "is not text"),
+        ("a: 1\n---\nb: 1\n", "this is not YAML"), ("# " + "x" * 300_000, "it is larger than 256 KiB"),
+        ("\x1b]0;x\x07: 1\n", "this is not YAML"), ('"\\e]0;x\\a\\nB": 1\n', "there is no option"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
+    write(desk, text)
+    done = desk.run("--exec-start", "-f", "job.yaml")
+    assert done.code == 2, done
+    assert said in done.err and "job.yaml" in done.err
+    assert done.err.count("\n") == 1 and "\x1b" not in done.err and "Traceback" not in done.err
+    assert not local.requests("POST")
+
+
+def test_files_that_cannot_be_meant(desk: Desk, local: FakeServer) -> None:
+    write(desk, "framework: PyTorch\n")
+    for words, said in (
+        (["-f", "none.yaml"], "-f none.yaml: there is no such file"),
+        (["-f", "x" * 5000 + ".yaml"], "there is no such file"),
+        (["PyTorch", "--file", "none.yml"], "--file none.yml: there is no such file"),
+        (["-f", "job.yaml", "--file", "job.yaml"], "one job file at a time"),
+        (["-f", "job.yaml", "--numWorker", "x"], "--numWorker: 'x' is not a whole number"),
+    ):
+        done = desk.run("--exec-start", *words)
+        assert done.code == 2 and said in done.err and done.err.count("\n") == 1, done
