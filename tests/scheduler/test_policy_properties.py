@@ -93,9 +93,16 @@ class Life(RuleBasedStateMachine):
         for name in world.leaving():
             world.release(name)
         slow, world.slow = world.slow, False
-        for name, one in world.jobs.items():
-            world.jobs[name] = replace(one, changed=-1e9 if one.slots else one.changed)
-        decision = world.turn()
+        for _ in range(20):
+            before = {name: one.slots for name, one in world.jobs.items()}
+            # Whoever has just been given other slots would keep them for a while.
+            for name, one in world.jobs.items():
+                world.jobs[name] = replace(one, changed=-1e9 if one.slots else one.changed)
+            decision = world.turn()
+            if before == {name: one.slots for name, one in world.jobs.items()}:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
         self._nothing_idle(decision)
         self._alike()
         world.slow = slow
