@@ -24,10 +24,15 @@ STEPS = 10
 #: Slot-seconds after which a slot that two have the same claim to goes to the other.
 ROTATION = 60.0
 _NEARLY = 1e-9
+#: Seconds: a job that was given its slots so soon after its start has those that it began with.
+_BEGINNING = 0.1
 
 
 def settles(job: Job) -> float:
-    """When a running job may be given other slots again, because others could make better use of them."""
+    """When a running job may be given other slots again, because others could make better use of them. Nothing was paid
+    for those that it began with."""
+    if job.changed - job.started < _BEGINNING:
+        return job.changed
     return job.changed + max(STEPS * job.step, job.pause * len(job.slots))
 
 

@@ -1,5 +1,7 @@
 """Who gets what, when and why: the policy on a machine of four slots."""
 
+from dataclasses import replace
+
 import pytest
 from world import TREE, World, cpu_slots, job
 
@@ -206,6 +208,7 @@ def test_a_job_is_not_resized_before_the_last_time_has_paid_off():
     world = World(4)
     world.submit(job(1, 1, 4, pause=5.0))
     world.turn()
+    world.jobs["local-1"] = replace(world.jobs["local-1"], started=-100.0)  # it was given these four a moment ago
     world.wait(10)
     world.submit(job(2, 1, 4))
     decision = world.turn()
@@ -215,6 +218,15 @@ def test_a_job_is_not_resized_before_the_last_time_has_paid_off():
     assert (world.slots(1), world.slots(2)) == (3, 1)
     assert decision.again == pytest.approx(10 + 3 * 5.0)
     world.settle(15)
+    assert (world.slots(1), world.slots(2)) == (2, 2)
+
+
+def test_a_job_shares_at_once_what_it_began_with():
+    world = World(4)
+    world.submit(job(1, 1, 4, pause=5.0, step=1.0))
+    world.turn()
+    world.submit(job(2, 1, 4))
+    world.turn()
     assert (world.slots(1), world.slots(2)) == (2, 2)
 
 
