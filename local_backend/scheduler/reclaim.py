@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.admission import Admission
 from local_backend.scheduler.model import Job
+from local_backend.scheduler.sharing import NEARLY
 from local_backend.scheduler.tree import Node
-
-_NEARLY = 1e-9
 
 
 class Reclaim:
@@ -50,7 +49,7 @@ class Reclaim:
         coming = sum(self._gain(job) for job in self._fixed if job.leaving)
         for job, need in self._wanting:
             home = _home(self._root, job)
-            if not job.running and held.get(home, 0) + job.size > home.due + _NEARLY:
+            if not job.running and held.get(home, 0) + job.size > home.due + NEARLY:
                 continue
             missing = need - coming - (0 if job.running else self._admission.left)
             victims = self._victims(job, missing, dict(held), now)
@@ -66,7 +65,7 @@ class Reclaim:
             grace, owner = self._graces[victim.exec_id], _home(self._root, victim)
             if victim.shares or victim.elastic or victim.leaving or not victim.movable or not self._gain(victim):
                 continue
-            if grace is None or now - job.entered < grace or held[owner] <= owner.due + _NEARLY:
+            if grace is None or now - job.entered < grace or held[owner] <= owner.due + NEARLY:
                 continue
             found.append(victim)
             held[owner] -= victim.floor

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NEARLY = 1e-9
+#: Numbers of slots that differ by less are the same.
+NEARLY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int
     What `least` promises is given even when that is more than the capacity.
     """
     exact = parts(capacity, claims)
-    shares = [math.floor(value + _NEARLY) for value in exact]
+    shares = [math.floor(value + NEARLY) for value in exact]
     rest = capacity - sum(shares)
     if rest <= 0:
         return shares
@@ -66,7 +67,7 @@ def level(capacity: float, claims: Sequence[Claim]) -> float:
         for turn in ((claim.least / claim.weight, claim.weight), (claim.most / claim.weight, -claim.weight))
     )
     taken, slope, height = float(sum(claim.least for claim in claims)), 0.0, 0.0
-    flat = _NEARLY * min((claim.weight for claim in claims), default=1.0)
+    flat = NEARLY * min((claim.weight for claim in claims), default=1.0)
     if taken >= capacity:
         return 0.0
     for turn, change in turns:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from local_backend.scheduler.admission import Admission, Memory
 from local_backend.scheduler.model import Job
-from local_backend.scheduler.sharing import Claim, share
+from local_backend.scheduler.sharing import NEARLY, Claim, share
 from local_backend.scheduler.tree import Node
 from local_backend.scheduler.urgency import Key
 
@@ -23,7 +23,6 @@ from local_backend.scheduler.urgency import Key
 STEPS = 10
 #: Slot-seconds after which a slot that two have the same claim to goes to the other.
 ROTATION = 60.0
-_NEARLY = 1e-9
 #: Seconds: a job that was given its slots so soon after its start has those that it began with.
 _BEGINNING = 0.1
 
@@ -130,7 +129,7 @@ class Surplus:
                     low, high = self._bounds[job.exec_id]
                     least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
             # Parts of slots count as whole ones here: then what the others get is no fraction, either.
-            settled = self._settled[id(node)] = math.ceil(parts - _NEARLY)
+            settled = self._settled[id(node)] = math.ceil(parts - NEARLY)
             least, most, has = least + settled, most + settled, has + settled
         for child in node.children:
             low, high, served, there = self._sum(child)

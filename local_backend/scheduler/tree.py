@@ -12,10 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.model import Job, Plan
-from local_backend.scheduler.sharing import Claim, parts
+from local_backend.scheduler.sharing import NEARLY, Claim, parts
 from local_backend.scheduler.urgency import Key
-
-_NEARLY = 1e-9
 
 
 class Node:
@@ -116,7 +114,7 @@ class Node:
         node: Node | None = self
         while node is not None:
             most = node.plan.most
-            if most is not None and node.used + slots + (node.kept if heed else 0.0) > most + _NEARLY:
+            if most is not None and node.used + slots + (node.kept if heed else 0.0) > most + NEARLY:
                 return node
             node = node.parent
         return None
@@ -180,7 +178,7 @@ class Node:
         """Whether jobs of this user, or of a plan above, need all that is due to them."""
         node: Node | None = self
         while node is not None:
-            if node.used >= node.due - _NEARLY:
+            if node.used >= node.due - NEARLY:
                 return True
             node = node.parent
         return False
