@@ -1,18 +1,15 @@
-"""What is shown of applications, as the scheduler calls jobs: tables, and the last hours; and stopping them."""
+"""What is shown of applications, as the scheduler calls jobs: tables, and the last hours."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.client import MOST_APPLICATIONS, Client
 from dlicmd.cluster import node_finder, pods
-from dlicmd.console import error, inert
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.application import Resources
-from dlicmd.contract.exits import Exit
-from dlicmd.errors import ServerError
 from dlicmd.render import MISSING, Output, emit, emit_value, scalar, show_rows
 from dlicmd.times import epoch, full, short, since
 
@@ -96,22 +93,6 @@ def amount(name: str, found: Resources) -> str:
     if name != "mem" or not value:
         return f"{value:g}"
     return f"{value / 1024:.4g}G" if value >= 1024 else f"{value:.4g}M"
-
-
-def stop(client: Client, ids: Iterable[str]) -> int:
-    """Stop applications, all of them even when one cannot be; the exit code."""
-    code = Exit.DONE
-    for app_id in ids:
-        try:
-            answer = client.stop_application(app_id)
-            said = inert(" ".join(answer.text().split()))
-        except ServerError as problem:
-            emit(f"Stop application {inert(app_id)} failed. HTTP:{problem.status} ")
-            error(str(problem))
-            code = problem.exit_code
-        else:
-            emit(f"Stop application {app_id} succeed. HTTP:{answer.status} {said}")
-    return code
 
 
 def show_summary(client: Client, output: Output, hours: int | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dlicmd import small_file
 from dlicmd.apps import active
 from dlicmd.client import Client
 from dlicmd.cluster import node_finder, pods
@@ -21,13 +22,7 @@ def read_plans(name: str) -> Any:
     """The document in a YAML file. Raises UsageProblem when there is none."""
     import yaml
 
-    try:
-        with open(name, "rb") as file:
-            text = file.read(_LARGEST + 1)
-    except OSError as problem:
-        raise UsageProblem(f"--rp-apply {name}: {problem.strerror}") from None
-    if len(text) > _LARGEST:
-        raise UsageProblem(f"--rp-apply {name}: it is larger than {_LARGEST >> 20} MiB")
+    text = small_file.read("--rp-apply", name, _LARGEST)
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:

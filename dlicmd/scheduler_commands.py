@@ -11,6 +11,9 @@ from dlicmd.errors import DlicmdError
 from dlicmd.render import emit, emit_value
 from dlicmd.session import Session
 
+#: What `each.tell` calls it.
+_STOP = "Stop application"
+
 
 def _app_get_all(session: Session) -> int:
     from dlicmd.apps import active, show_applications
@@ -62,19 +65,20 @@ def _app_wait(session: Session) -> int:
 
 
 def _app_stop(session: Session) -> int:
-    from dlicmd.apps import stop
+    from dlicmd.each import tell
 
-    return stop(session.client, session.operands)
+    return tell(_STOP, session.operands, session.client.stop_application)
 
 
 def _app_stop_all(session: Session) -> int:
-    from dlicmd.apps import active, stop
+    from dlicmd.apps import active
     from dlicmd.contract.application import identity
+    from dlicmd.each import tell
 
     found = active(session.client, *_part(session))
     if not found:
         emit("No result found")
-    return stop(session.client, [identity(app) for app in found])
+    return tell(_STOP, [identity(app) for app in found], session.client.stop_application)
 
 
 def _app_analyze(session: Session) -> int:

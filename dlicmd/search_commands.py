@@ -36,15 +36,15 @@ def _hpo_get(session: Session) -> int:
 
 
 def _hpo_stop(session: Session) -> int:
-    from dlicmd.searches import tell
+    from dlicmd.each import tell
 
-    return tell("Stop", session.operands, session.client.stop_search)
+    return tell("Stop hpo", session.operands, session.client.stop_search)
 
 
 def _hpo_delete(session: Session) -> int:
-    from dlicmd.searches import tell
+    from dlicmd.each import tell
 
-    return tell("Delete", session.operands, session.client.delete_search)
+    return tell("Delete hpo", session.operands, session.client.delete_search)
 
 
 def _hpo_delete_all(session: Session) -> int:

@@ -6,7 +6,7 @@ import json
 from contextlib import ExitStack
 from typing import Any
 
-from dlicmd import hints, package
+from dlicmd import hints, package, small_file
 from dlicmd.body import FilePart, Multipart
 from dlicmd.console import aside, inert
 from dlicmd.contract import wire
@@ -43,13 +43,7 @@ def start(session: Session) -> None:
 
 def read_definition(name: str) -> dict[str, Any]:
     """The definition in a JSON file. Raises UsageProblem when there is none."""
-    try:
-        with open(name, "rb") as file:
-            text = file.read(_LARGEST + 1)
-    except OSError as problem:
-        raise UsageProblem(f"--hpo-start {name}: {problem.strerror}") from None
-    if len(text) > _LARGEST:
-        raise UsageProblem(f"--hpo-start {name}: it is larger than {_LARGEST >> 20} MiB")
+    text = small_file.read("--hpo-start", name, _LARGEST)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as problem:

@@ -1,17 +1,13 @@
-"""What is shown of searches for hyper-parameters, and what is told about stopping and deleting them."""
+"""What is shown of searches for hyper-parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from dlicmd.console import error, inert
 from dlicmd.contract import wire
-from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import objects
-from dlicmd.errors import ServerError
 from dlicmd.render import Output, emit, scalar, show_rows, table
-from dlicmd.transport import Answer
 
 COLUMNS = ("name", *wire.SEARCH_KEYS)
 _INDENT = " " * 8
@@ -35,19 +31,3 @@ def _lines(items: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
 
 def _cell(item: Mapping[str, Any], column: str) -> str:
     return scalar(item.get(wire.SEARCH_NAME if column == "name" else column))
-
-
-def tell(verb: str, names: Iterable[str], call: Callable[[str], Answer]) -> int:
-    """Do `call` for every search, also when it fails for one, and say how it went; the exit code."""
-    code = Exit.DONE
-    for name in names:
-        try:
-            answer = call(name)
-            said = inert(" ".join(answer.text().split()))
-        except ServerError as problem:
-            emit(f"{verb} hpo {inert(name)} failed. HTTP:{problem.status} ")
-            error(str(problem))
-            code = problem.exit_code
-        else:
-            emit(f"{verb} hpo {name} succeed. HTTP:{answer.status} {said}")
-    return code

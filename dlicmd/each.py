@@ -1,0 +1,28 @@
+"""One call for each of several names, and how each of them went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dlicmd.console import error, inert
+from dlicmd.contract.exits import Exit
+from dlicmd.errors import ServerError
+from dlicmd.render import emit
+from dlicmd.transport import Answer
+
+
+def tell(what: str, names: Iterable[str], call: Callable[[str], Answer]) -> int:
+    """Do `call` for every name, also when it fails for one, and say how it went, in the words that scripts know: `Stop
+    application ID succeed. HTTP:200 ...`, where `what` is `Stop application`. The exit code."""
+    code = Exit.DONE
+    for name in names:
+        try:
+            answer = call(name)
+            said = inert(" ".join(answer.text().split()))
+        except ServerError as problem:
+            emit(f"{what} {inert(name)} failed. HTTP:{problem.status} ")
+            error(str(problem))
+            code = problem.exit_code
+        else:
+            emit(f"{what} {name} succeed. HTTP:{answer.status} {said}")
+    return code
