@@ -10,20 +10,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from dlicmd import auth, hints
+from dlicmd import auth
 from dlicmd.address import open_transport
+from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.errors import (
     Denied,
-    DlicmdError,
     NoSuchApplication,
     NoSuchExec,
     NoSuchSearch,
@@ -42,7 +41,7 @@ ALL_LINES = 1_000_000
 MOST_APPLICATIONS = 10_000
 JSON, TEXT = "application/json", "text/plain"
 #: How servers answer about an exec that they do not know.
-BAD_REQUEST, NOT_FOUND = 400, 404
+NOT_FOUND = 404
 _UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
@@ -92,7 +91,7 @@ class Client:
             Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
-        found = _an_object(_checked(answer, "the logon"))
+        found = an_object(checked(answer, "the logon"))
         token = found.get(wire.ACCESS_TOKEN)
         if not isinstance(token, str) or not token:
             raise ServerError("the server's answer to the logon holds no accessToken", answer.status)
@@ -105,7 +104,7 @@ class Client:
 
     def conf(self) -> dict[str, Any]:
         """The server's configuration: names to text."""
-        return _an_object(self._call("GET", wire.CONF))
+        return an_object(self._call("GET", wire.CONF))
 
     def extensions(self) -> frozenset[str]:
         """What the server offers beyond the recorded contract, see `dlicmd.contract.wire.EXTENSIONS`."""
@@ -118,20 +117,20 @@ class Client:
 
     def frameworks(self) -> list[dict[str, Any]]:
         """The frameworks that `start_exec` takes."""
-        return _a_list(self._call("GET", wire.FRAMEWORKS))
+        return a_list(self._call("GET", wire.FRAMEWORKS))
 
     # Execs
 
     def execs(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
-        return _a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
+        return a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
         answer = self._transport.send(self.submission(args, body))
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
-        return _an_object(_checked(answer, "the submission"))
+        return an_object(checked(answer, "the submission"))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
         """The request that `start_exec` sends."""
@@ -147,7 +146,7 @@ class Client:
 
     def exec(self, exec_id: str) -> dict[str, Any]:
         """One exec."""
-        return _an_object(self._exec_call("GET", exec_id))
+        return an_object(self._exec_call("GET", exec_id))
 
     def stop_exec(self, exec_id: str) -> int:
         """Ask that an exec be stopped; the HTTP code of the answer."""
@@ -156,7 +155,7 @@ class Client:
     def why(self, exec_id: str) -> dict[str, Any]:
         """What a waiting exec lacks, who has it, and what can be done. From other servers: its state and message."""
         if wire.EXT_WHY in self.extensions():
-            return _an_object(self._exec_call("GET", exec_id, "why"))
+            return an_object(self._exec_call("GET", exec_id, "why"))
         found = self.exec(exec_id)
         return {name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found}
 
@@ -190,7 +189,7 @@ class Client:
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
-        return _an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
+        return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
 
     # Scheduler
 
@@ -201,14 +200,14 @@ class Client:
         `length` of them."""
         query = {"start": start, "length": length, "sort": wire.NEWEST_FIRST} | (
             {wire.STATE: ",".join(states)} if states else {})
-        return _a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
+        return a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
 
     def application(self, app_id: str) -> dict[str, Any]:
         """One application as the scheduler's engine sees it. Raises NoSuchApplication."""
         answer = self._send("GET", wire.application_path(_checked_id(app_id)))
         if answer.status in _UNKNOWN:
             raise NoSuchApplication(app_id, answer.status)
-        found = _checked(answer, f"to show {app_id}").json()
+        found = checked(answer, f"to show {app_id}").json()
         one = next(iter(objects(found)), None) if isinstance(found, list) else found
         if not isinstance(one, dict) or not one:
             raise NoSuchApplication(app_id)
@@ -223,11 +222,11 @@ class Client:
                 self.application(app_id)
             except NoSuchApplication:
                 raise NoSuchApplication(app_id, answer.status) from None
-        return _checked(answer, f"to stop {app_id}")
+        return checked(answer, f"to stop {app_id}")
 
     def applications(self, app_id: str) -> list[dict[str, Any]]:
         """The scheduler's detail of an application: a list of none or one."""
-        return _a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
+        return a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
 
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
         """A scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
@@ -236,32 +235,32 @@ class Client:
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
         """One object of the cluster, such as the `paralleljob` of an application."""
-        return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+        return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
 
     def kubernetes_objects(self, kind: str) -> dict[str, Any]:
         """All objects of a type, under `items`."""
-        return _an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
+        return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
 
     def slot_view(self) -> dict[str, Any]:
         """The slots, who holds them, who trains and who waits (extension `slot-view`)."""
-        return _an_object(self._call("GET", wire.SLOTS_VIEW))
+        return an_object(self._call("GET", wire.SLOTS_VIEW))
 
     def holdings(self, query: str | None = None) -> dict[str, Any]:
         """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
-        return _an_object(self._call("GET", wire.HOLDINGS + _as_given(query)))
+        return an_object(self._call("GET", wire.HOLDINGS + _as_given(query)))
 
     def plans(self) -> dict[str, Any]:
         """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
-        return _an_object(self._call("GET", wire.PLAN_TREE))
+        return an_object(self._call("GET", wire.PLAN_TREE))
 
     def plan(self, name: str) -> dict[str, Any]:
         """One resource plan."""
-        return _an_object(self._call("GET", wire.plan_path(name)))
+        return an_object(self._call("GET", wire.plan_path(name)))
 
     def replace_plans(self, document: Any) -> dict[str, Any]:
         """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
         body = json.dumps(document).encode()
-        return _an_object(self._call("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, body))
+        return an_object(self._call("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, body))
 
     def delete_plan(self, name: str) -> str:
         """Delete a resource plan and those below it; the server's text."""
@@ -271,18 +270,18 @@ class Client:
 
     def searches(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your searches with their experiments; `query` goes to the server as it is."""
-        return _a_list(self._call("GET", wire.SEARCHES + _as_given(query)))
+        return a_list(self._call("GET", wire.SEARCHES + _as_given(query)))
 
     def start_search(self, body: Multipart) -> Answer:
         """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
         answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status)
-        return _checked(answer, "the search")
+        return checked(answer, "the search")
 
     def search(self, name: str) -> dict[str, Any]:
         """One search. Raises NoSuchSearch."""
-        return _an_object(self._search_call("GET", name, "show {}"))
+        return an_object(self._search_call("GET", name, "show {}"))
 
     def stop_search(self, name: str) -> Answer:
         """Ask that a search be stopped; the answer is a success. Raises NoSuchSearch."""
@@ -304,14 +303,14 @@ class Client:
             answer.hold()
             if method == "GET" or self._send("GET", path).status in _UNKNOWN:
                 raise NoSuchSearch(name, answer.status)
-        return _checked(answer, "to " + doing.format(name))
+        return checked(answer, "to " + doing.format(name))
 
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,
         body: bytes | Multipart | None = None, timeout: float = 60.0,
     ) -> Answer:
         answer = self._send(method, target, headers, body, timeout)
-        return _checked(answer, f"{method} {target.partition('?')[0]}")
+        return checked(answer, f"{method} {target.partition('?')[0]}")
 
     def _send(
         self, method: str, target: str, headers: dict[str, str] | None = None,
@@ -342,44 +341,7 @@ class Client:
             plain = not action and method == "GET"
             if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
                 raise NoSuchExec(exec_id, answer.status)
-        return _checked(answer, "to " + _DOING[action or method].format(exec_id))
-
-
-def _checked(answer: Answer, what: str) -> Answer:
-    """The answer if it is a success. Raises ServerError with the server's own words about `what` was asked."""
-    if 200 <= answer.status < 300:
-        return answer
-    if answer.status == 401:
-        raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
-                     f" Log on again: {hints.logon()}", 401)
-    if answer.status == 403:
-        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}", 403)
-    if 300 <= answer.status < 400:
-        raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
-                          "name that host with --rest-host", answer.status)
-    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status})"
-    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status)
-
-
-def explanation(answer: Answer) -> str:
-    """What an error's body says, in one line; JSON bodies are looked into."""
-    import json
-
-    try:
-        text = answer.text().strip()
-    except DlicmdError as problem:
-        return str(problem)
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        errors = found.get("errors")
-        first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-        said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
-        text = next((value for value in said if isinstance(value, str) and value), text)
-    line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
-    return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
+        return checked(answer, "to " + _DOING[action or method].format(exec_id))
 
 
 def _as_given(query: str | None) -> str:
@@ -392,17 +354,3 @@ def _checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoS
     if not name.strip(". ") or not name.isprintable():
         raise unknown(name)
     return name
-
-
-def _an_object(answer: Answer) -> dict[str, Any]:
-    found = answer.json()
-    if not isinstance(found, dict):
-        raise ServerError("the server's answer is not a JSON object: is this a WMLA server?", answer.status)
-    return found
-
-
-def _a_list(answer: Answer) -> list[dict[str, Any]]:
-    found = answer.json()
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ServerError("the server's answer is not a list of JSON objects: is this a WMLA server?", answer.status)
-    return found
