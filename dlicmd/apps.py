@@ -100,7 +100,7 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
     (`curr_`), what those that have ended had asked for (`hist_`), and how many there are of every state."""
     last = int(time.time())
     first = max(0, last - 3600 * (_HOURS if hours is None else hours))
-    found = [app for app in client.engine_applications() if _in_hand(app, first)]
+    found = [app for app in _jobs(client.engine_applications()) if _in_hand(app, first)]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for app in found:
         groups.setdefault((application.tag(app), application.kind(app)), []).append(app)
@@ -111,6 +111,12 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
     emit(f"From {full(first)} To {full(last)}")
     show_rows(rows, output, ("tag", "type", *(f"{when}_{name}" for when in ("curr", "hist") for name in _AMOUNTS),
                              *application.BUCKETS), _summary_cell)
+
+
+def _jobs(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the packs whose jobs are listed, too: what these have would count twice."""
+    named = {application.pack(app) for app in found if not application.is_pack(app)}
+    return [app for app in found if not (application.is_pack(app) and application.identity(app) in named)]
 
 
 def _summary(tag: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:

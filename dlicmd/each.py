@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dlicmd.console import error, inert
+from dlicmd.console import error, inert, info
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import ServerError
 from dlicmd.render import emit
 from dlicmd.transport import Answer
 
 
-def tell(what: str, names: Iterable[str], call: Callable[[str], Answer]) -> int:
+def tell(
+    what: str, names: Iterable[str], call: Callable[[str], Answer], done: Callable[[str], bool] = lambda _: False
+) -> int:
     """Do `call` for every name, also when it fails for one, and say how it went, in the words that scripts know: `Stop
-    application ID succeed. HTTP:200 ...`, where `what` is `Stop application`. The exit code."""
+    application ID succeed. HTTP:200 ...`, where `what` is `Stop application`. The exit code. It has not failed where
+    after it `done` says that nothing was left to do."""
     code = Exit.DONE
     for name in names:
         try:
             answer = call(name)
             said = inert(" ".join(answer.text().split()))
         except ServerError as problem:
+            if done(name):
+                info(f"{inert(name)} has ended by itself")
+                continue
             emit(f"{what} {inert(name)} failed. HTTP:{problem.status} ")
             error(str(problem))
             code = problem.exit_code

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from dlicmd.client import Client
-from dlicmd.console import error, info
+from dlicmd.console import error, inert, info
+from dlicmd.contract import application
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import DlicmdError, NoSuchApplication, ServerError
 from dlicmd.execs import application_id
@@ -29,7 +30,7 @@ def show_application_logs(client: Client, app_id: str, log: str) -> int:
     """The same of an application. Raises NoSuchApplication."""
     applications = client.applications(app_id)
     if not applications:
-        raise NoSuchApplication(app_id)
+        return _show_logs_of_members(client, app_id, log)
     processes = tasks(applications[0])
     if (first := _first_executor(processes)) > 1:
         info(f"executors before {first} are not shown")
@@ -43,6 +44,18 @@ def show_application_logs(client: Client, app_id: str, log: str) -> int:
         except ServerError as problem:
             error(f"{title} {log}: {problem}")
             code = Exit.FAILED
+    return code
+
+
+def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
+    """The same of every job of a pack, after its id. Raises NoSuchApplication."""
+    if not application.is_pack(client.application(pack_id)):
+        raise NoSuchApplication(pack_id)
+    code: int = Exit.DONE
+    for member in client.engine_applications():
+        if application.pack(member) == pack_id:
+            emit(inert(application.identity(member)))
+            code = show_application_logs(client, application.identity(member), log) or code
     return code
 
 
@@ -60,17 +73,17 @@ def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, 
     return True
 
 
-def tasks(application: dict[str, Any]) -> list[tuple[str, str]]:
+def tasks(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Heading and path of every process: the driver, when there is one, and the executors, numbered by their names
     (`task12n-7`) or else from 1."""
-    found = [("Driver", "driver")] if application.get("task0") else []
-    workers = application.get("task12n")
+    listed = [("Driver", "driver")] if found.get("task0") else []
+    workers = found.get("task12n")
     for place, worker in enumerate(workers if isinstance(workers, list) else [], 1):
         name = str(worker.get("name")) if isinstance(worker, dict) else ""
         named = re.fullmatch(r"task12n-([0-9]{1,9})", name)
         number = int(named[1]) if named else place
-        found.append((f"Executor {number}", f"executor/{number}"))
-    return found
+        listed.append((f"Executor {number}", f"executor/{number}"))
+    return listed
 
 
 def _first_executor(processes: list[tuple[str, str]]) -> int:

@@ -72,13 +72,17 @@ def _app_stop(session: Session) -> int:
 
 def _app_stop_all(session: Session) -> int:
     from dlicmd.apps import active
-    from dlicmd.contract.application import identity
+    from dlicmd.contract.application import identity, is_active
     from dlicmd.each import tell
 
     found = active(session.client, *_part(session))
     if not found:
         emit("No result found")
-    return tell(_STOP, [identity(app) for app in found], session.client.stop_application)
+
+    def ended(app_id: str) -> bool:
+        return not is_active(session.client.application(app_id))
+
+    return tell(_STOP, [identity(app) for app in found], session.client.stop_application, ended)
 
 
 def _app_analyze(session: Session) -> int:

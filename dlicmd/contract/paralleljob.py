@@ -106,7 +106,7 @@ def _wanted(group: Any) -> str:
     memory = words(at(asked, "memory"))
     whole = re.fullmatch(r"([0-9]+)\.0+(\D.*)", memory)
     amounts = {
-        "mem": whole[1] + whole[2] if whole else memory,
+        "mem": (whole[1] + whole[2] if int(whole[1]) else "") if whole else memory,
         "cpu": words(at(asked, "cpu")),
         "gpu": words(at(asked, "nvidia.com/gpu")) or words(at(group, "metadata", "annotations", _GPU)),
     }

@@ -191,7 +191,7 @@ def wanted_states(text: str | None) -> frozenset[str] | None:
     if text is None or not text.strip():
         return None
     wanted = frozenset(word.strip().upper() for word in text.split(","))
-    unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", ""})
+    unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
     if unknown:
         raise ApiError(400, f"state: there is no state {unknown[0][:40]!r}")
     return wanted

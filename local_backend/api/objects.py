@@ -196,12 +196,17 @@ def application_object(
 
 def pack_id(row: ExecRow) -> str:
     """Id of the application that stands for the pack of an exec; packs of two users are two. Empty for no pack."""
-    return f"pack-{row.user}-{row.job.pack}" if row.job.pack else ""
+    return f"pack-{row.user}:{row.job.pack}" if row.job.pack else ""
 
 
 def _request(row: ExecRow, kind: str) -> str:
     cpus, gpus = _devices(row, kind)
-    return f"ncpus={cpus:g},ngpus={gpus:g},mem={(row.job.memory or 0) // 2**20}"
+    return f"ncpus={plain(cpus)},ngpus={plain(gpus)},mem={(row.job.memory or 0) // 2**20}"
+
+
+def plain(value: float) -> str:
+    """A number as clients read it that take it for a whole one where it is: no exponent, no trailing zeros."""
+    return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
@@ -242,9 +247,9 @@ def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) 
     if row.start_time and row.state not in _WAITING:
         status["jobStartTime"] = iso(row.start_time)
     cpus, gpus = _devices(row, kind)
-    groups = [_task_group("task12n", row.num_worker, row, cpus, gpus)]
+    groups = [_task_group("task12n", row.num_worker, row.job.memory, cpus, gpus)]
     if row.elastic:
-        groups.insert(0, _task_group(DRIVER, 1, row, 1, 0))
+        groups.insert(0, _task_group(DRIVER, 1, None, 1, 0))
     return {
         "apiVersion": "ibm.com/v1alpha1",
         "kind": "ParallelJob",
@@ -265,10 +270,10 @@ def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) 
     }
 
 
-def _task_group(name: str, replica: int, row: ExecRow, cpus: float, gpus: float) -> dict[str, Any]:
-    memory = row.job.memory
-    limits = {"memory": f"{memory / 2**20:.6f}Mi"} if memory else {}
-    requests = {**limits, "cpu": f"{cpus:g}", "nvidia.com/gpu": f"{gpus:g}"}
+def _task_group(name: str, replica: int, memory: int | None, cpus: float, gpus: float) -> dict[str, Any]:
+    # Clients read both without asking whether they are there; 0 is none asked for, and no limit.
+    limits = {"memory": f"{(memory or 0) / 2**20:.6f}Mi"}
+    requests = {**limits, "cpu": plain(cpus), "nvidia.com/gpu": plain(gpus)}
     return {
         "metadata": {"name": name, "annotations": {"lsf.ibm.com/gpu": _gpu(gpus)}},
         "spec": {
@@ -281,7 +286,7 @@ def _task_group(name: str, replica: int, row: ExecRow, cpus: float, gpus: float)
 
 
 def _gpu(count: float) -> str:
-    return f"num={count:g}" if count else ""
+    return f"num={plain(count)}" if count else ""
 
 
 def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:

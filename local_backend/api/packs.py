@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlicmd.contract import states
+from local_backend.api.objects import plain
 
 _USED = ("used_gpu", "used_cpu", "used_mem")
 _LIMITS = ("ncpus", "ngpus", "mem")
@@ -25,25 +26,35 @@ def _parent(name: str, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     over, jobs = not active, active or jobs
     first = min(jobs, key=lambda job: int(job["submit_time"]))
     running = [job for job in jobs if job["state"] in (states.RUNNING, states.RECOVERING)]
-    requests = [dict(item.split("=") for item in job["task12n_resreq"].split(",")) for job in jobs]
-    limits = {key: sum(float(request[key]) for request in requests) for key in _LIMITS}
+    began = [job["start_time"] for job in jobs if job["start_time"] and (over or job in running)]
+    limits = {key: sum(map(_limit(key), jobs)) for key in _LIMITS}
     same = ("type", "tag", "consumer", "submit_user")
     return {
         "id": name,
-        "name": name.removeprefix(f"pack-{first['submit_user']}-"),
+        "name": name.partition(":")[2],
         "state": running[0]["state"] if running else _worst(jobs) if over else first["state"],
         **{key: first[key] for key in same},
         "priority": max(job["priority"] for job in jobs),
         "submit_time": first["submit_time"],
-        "start_time": min((job["start_time"] for job in running), default=0),
+        "start_time": min(began, default=0),
         "end_time": max(job["end_time"] for job in jobs) if over else 0,
-        "task12n_resreq": ",".join(f"{key}_limit={limits[key]:g}" for key in _LIMITS),
+        "task12n_resreq": ",".join(f"{key}_limit={plain(limits[key])}" for key in _LIMITS),
         "task12n_num": 1,
         **{key: round(sum(job[key] for job in jobs), 3) for key in _USED},
         "task12n": [],
         "kernels": first["kernels"],
         "is_packing": True,
     }
+
+
+def _limit(key: str) -> Callable[[Mapping[str, Any]], float]:
+    """What all workers of a job may use of this."""
+
+    def limit(job: Mapping[str, Any]) -> float:
+        request = dict(item.split("=") for item in job["task12n_resreq"].split(","))
+        return float(request[key]) * int(job["task12n_num"])
+
+    return limit
 
 
 def _worst(jobs: Sequence[Mapping[str, Any]]) -> str:

@@ -46,8 +46,12 @@ def applications(
 ) -> list[dict[str, Any]]:
     """Applications, and packs of them. `sort` is a field, with a leading `-` for descending; `state` is a list by
     commas."""
-    found = [_application(backend, row) for row in _rows(backend, user, state)]
-    found = _sorted([*found, *parents(found)], sort, APPLICATION_FIELDS)
+    rows, wanted = _rows(backend, user, None), wanted_states(state)
+    packs = {pack_id(row) for row in rows if _is(row.state, wanted)} - {""}
+    # A pack is what all its jobs are together, those in other states included.
+    known = [_application(backend, row) for row in rows if _is(row.state, wanted) or pack_id(row) in packs]
+    found = [shown for shown in (*known, *parents(known)) if _is(shown["state"], wanted)]
+    found = _sorted(found, sort, APPLICATION_FIELDS)
     first = whole(start, "start", 0)
     return found[first : first + whole(length, "length", 0)]
 
@@ -84,8 +88,11 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")
 def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
     """Stop an application, or all jobs of a pack."""
-    packed = [row for row in _rows(backend, user, None) if pack_id(row) == app_id and not row.terminal]
-    for row in packed or [backend.exec_row(app_id, user)]:
+    packed = [row for row in _rows(backend, user, None) if pack_id(row) == app_id]
+    active = [row for row in packed if not row.terminal]
+    if packed and not active:
+        raise ApiError(400, f"All jobs of {app_id} have ended already")
+    for row in active or [backend.exec_row(app_id, user)]:
         request_stop(backend, row)
     return JSONResponse({"id": app_id, "message": "stop requested"})
 
@@ -141,7 +148,11 @@ def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
 def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
     wanted = wanted_states(state)
     rows = backend.database.read(lambda c: execs.of_user(c, user))
-    return [row for row in rows if wanted is None or row.state in wanted]
+    return [row for row in rows if _is(row.state, wanted)]
+
+
+def _is(state: str, wanted: frozenset[str] | None) -> bool:
+    return wanted is None or state in wanted
 
 
 def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) -> list[dict[str, Any]]:

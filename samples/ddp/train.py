@@ -80,7 +80,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # The interpreter is not taken apart: a thread of gloo's (torch 2.13) may still hold something of Python's that DDP's
-    # last backward pass left with it, and aborts the process when it lets go of it while the interpreter ends.
+    # The interpreter is not taken apart: a thread of gloo's (torch 2.13) may still hold something of Python's that
+    # the last backward pass of DDP left with it, and would abort the process when it lets go of it during that.
     sys.stdout.flush()
     os._exit(0)

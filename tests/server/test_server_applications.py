@@ -72,9 +72,9 @@ def test_a_request_is_for_gpus_where_there_are_any_unless_it_says_cpu(live: Live
     some, none = live.submitted(f"{ELASTIC} --workerDeviceNum 2"), live.submitted(f"{ELASTIC} --workerDeviceType cpu")
     assert application(live, some)["task12n_resreq"] == "ncpus=1,ngpus=2,mem=2048"
     assert application(live, none)["task12n_resreq"] == "ncpus=1,ngpus=0,mem=2048"
-    memory = {"memory": "2048.000000Mi"}
+    memory, none_asked = {"memory": "2048.000000Mi"}, {"memory": "0.000000Mi"}
     assert requests(live, some) == [
-        {**memory, "cpu": "1", "nvidia.com/gpu": "0"}, {**memory, "cpu": "1", "nvidia.com/gpu": "2"},
+        {**none_asked, "cpu": "1", "nvidia.com/gpu": "0"}, {**memory, "cpu": "1", "nvidia.com/gpu": "2"},
     ]
     assert requests(live, none)[1]["nvidia.com/gpu"] == "0"
 
@@ -82,7 +82,7 @@ def test_a_request_is_for_gpus_where_there_are_any_unless_it_says_cpu(live: Live
 def test_on_a_machine_without_gpus_a_request_is_for_cores(live: Live) -> None:
     exec_id = live.submitted("--exec-start PyTorch --model-main main.py --workerDeviceNum 2 --workerDeviceType gpu")
     assert application(live, exec_id)["task12n_resreq"] == "ncpus=2,ngpus=0,mem=0"
-    assert requests(live, exec_id) == [{"cpu": "2", "nvidia.com/gpu": "0"}]
+    assert requests(live, exec_id) == [{"memory": "0.000000Mi", "cpu": "2", "nvidia.com/gpu": "0"}]
 
 
 def test_one_that_waits_says_why_in_the_words_of_its_exec(live: Live) -> None:

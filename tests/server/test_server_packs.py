@@ -1,0 +1,65 @@
+"""Packs as applications of their own.
+
+Contract, section 2.2: 'is_packing: true = pack parent', 'pack_id: on a child: id of its pack parent'.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from live_server import Live
+
+from dlicmd.contract.states import FINISHED, KILLED, RUNNING
+
+APPLICATIONS = "/scheduler/engine/applications"
+WORDS = "--exec-start PyTorch --model-main main.py --msd-pack-id p --workerCPULimit 0.25 --workerMemoryLimit 1234567m"
+
+
+def listed(live: Live, query: str = "") -> dict[str, dict[str, Any]]:
+    return {found["id"]: found for found in live.call("GET", APPLICATIONS + query).json()}
+
+
+def pack(live: Live, words: str = WORDS) -> tuple[str, str, str]:
+    """The pack's id and those of its two jobs, the first of which runs."""
+    first, second = live.submitted(words), live.submitted(words)
+    live.run_on(first, "cpu-0")
+    return listed(live)[first]["pack_id"], first, second
+
+
+def test_a_pack_is_in_one_state_however_it_is_asked_for(live: Live) -> None:
+    name, first, second = pack(live)
+    live.move(second, KILLED)
+    assert set(listed(live, f"?state={RUNNING}")) == {name, first}
+    assert set(listed(live, f"?state={KILLED}")) == {second}, "the pack still runs"
+    (alone,) = live.call("GET", f"{APPLICATIONS}/{name}").json()
+    assert alone == listed(live)[name] == listed(live, f"?state={RUNNING}")[name]
+    assert alone["state"] == RUNNING and alone["start_time"] and not alone["end_time"]
+    live.move(first, FINISHED)
+    ended = listed(live, f"?state={KILLED},{FINISHED}")[name]
+    assert ended["state"] == KILLED and ended["start_time"] == alone["start_time"] and ended["end_time"]
+
+
+def test_the_limit_of_a_pack_is_that_of_all_workers_in_whole_digits(live: Live) -> None:
+    words = WORDS.replace("PyTorch", "distPyTorch") + " --numWorker 2"
+    name, first, _ = pack(live, words)
+    found = listed(live)
+    assert found[name]["task12n_resreq"] == f"ncpus_limit=1,ngpus_limit=0,mem_limit={4 * 1234567}"
+    assert found[first]["task12n_resreq"] == "ncpus=0.25,ngpus=0,mem=1234567"
+    assert found[name]["is_packing"] is True and found[name]["task12n_num"] == 1
+
+
+def test_packs_of_two_users_are_never_one(live: Live) -> None:
+    words = WORDS.replace("-id p", "-id {}") + " --submit-user {}"
+    one, other = live.submitted(words.format("b-c", "a")), live.submitted(words.format("c", "a-b"))
+    found = listed(live)
+    assert found[one]["pack_id"] != found[other]["pack_id"]
+    assert {found[found[name]["pack_id"]]["name"] for name in (one, other)} == {"b-c", "c"}
+
+
+def test_stopping_a_pack_stops_its_jobs_and_one_that_has_ended_says_so(live: Live) -> None:
+    name, first, second = pack(live)
+    assert live.call("PUT", f"/scheduler/applications/{name}/stop").status == 200
+    live.move(first, KILLED)
+    live.move(second, KILLED)
+    answer = live.call("PUT", f"/scheduler/applications/{name}/stop")
+    assert (answer.status, answer.text) == (400, f"Error 400: All jobs of {name} have ended already.\n")
