@@ -10,7 +10,7 @@ from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.options import EXEC_COMMANDS, LAST
+from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
 from dlicmd.errors import ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
 from dlicmd.session import Session
@@ -300,8 +300,8 @@ def run(session: Session) -> int:
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
     if session.line.flag("--dry-run") and command not in SUBMITTING:
         raise UsageProblem(f"--dry-run is for submissions; {command} would do what it says")
-    if command in EXEC_COMMANDS and LAST in session.operands:
+    if command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
         from dlicmd.newest import resolved
 
-        session.line.operands = resolved(session.client, session.operands)
+        session.line.operands = resolved(session.client, session.operands, command in APP_COMMANDS)
     return COMMANDS[command](session)

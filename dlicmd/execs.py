@@ -32,7 +32,7 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
 
 #: What a server says can be done → in words.
 _ADVICE = {
-    "wait": "it starts by itself",
+    "wait": "it {} by itself",
     "change": "submit it again, asking for less",
     "ask": "ask an administrator for more",
 }
@@ -50,14 +50,16 @@ def show_why(found: dict[str, Any], output: Output) -> None:
     for holder in holders if isinstance(holders, list) else ():
         count = holder.get(wire.SLOTS)
         gives = holder.get(wire.GIVES)
-        kind = f"can give {gives} of them while it runs" if gives else "keeps them to its end"
+        kept = "needs them all" if holder.get(wire.ELASTIC) else "keeps them to its end"
+        kind = f"can give {gives} of them while it runs" if gives else kept
         kind = "shares them with others" if holder.get(wire.SHARES) else kind
         lines.append(f"  {holder.get(wire.ID)} has {count} slot{'' if count == 1 else 's'}: {kind}")
+    begins = "goes on" if state == states.RUNNING else "starts"
     code, starts, advice = found.get(wire.REASON), found.get(wire.STARTS), found.get(wire.ADVICE)
     if starts:
-        lines.append(f"it starts {starts}")
+        lines.append(f"it {begins} {starts}")
     if advice is not None:
-        lines.append(f"{advice}: {_ADVICE.get(str(advice), '')}" + (f" ({code})" if code else ""))
+        lines.append(f"{advice}: {_ADVICE.get(str(advice), '').format(begins)}" + (f" ({code})" if code else ""))
     emit(inert("\n".join(lines)))
 
 

@@ -18,7 +18,7 @@ _EXAMPLES = (
 )
 _NOTE = (
     "What is not an option of dlicmd goes to the program, and so does everything after --. "
-    "In the place of an exec's ID, last means the newest of yours. "
+    "In the place of an exec's or application's ID, last means the newest of yours. "
     "Without --rest-host the local backend is used, and started when it does not run. "
     "Options marked * have no effect there."
 )

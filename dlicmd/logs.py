@@ -52,7 +52,7 @@ def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
     if not application.is_pack(client.application(pack_id)):
         raise NoSuchApplication(pack_id)
     code: int = Exit.DONE
-    for member in client.engine_applications():
+    for member in reversed(client.engine_applications()):
         if application.pack(member) == pack_id:
             emit(inert(application.identity(member)))
             code = show_application_logs(client, application.identity(member), log) or code

@@ -10,6 +10,7 @@ from dlicmd.console import info
 from dlicmd.contract import wire
 from dlicmd.contract.options import LAST
 from dlicmd.errors import NoExecYet
+from dlicmd.execs import application_id
 from dlicmd.times import epoch
 
 #: What our own server answers with the newest alone. Of others nobody knows how they sort: as text, wmla-9 would be
@@ -17,22 +18,24 @@ from dlicmd.times import epoch
 _NEWEST_ALONE = "limit=1&sort_by=id:desc"
 
 
-def resolved(client: Client, ids: Sequence[str]) -> list[str]:
-    """The ids with `last` replaced by the id of the newest exec, which is told. Raises NoExecYet."""
+def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:
+    """The ids with `last` replaced by the id of the newest exec, or of its application, which is told. Raises
+    NoExecYet."""
     if LAST not in ids:
         return list(ids)
-    exec_id = newest(client)
-    info(f"{LAST} is {exec_id}")
-    return [exec_id if name == LAST else name for name in ids]
+    found = newest(client)
+    named = (application_id(found) if of_applications else None) or str(found[wire.ID])
+    info(f"{LAST} is {named}")
+    return [named if name == LAST else name for name in ids]
 
 
-def newest(client: Client) -> str:
-    """The id of the newest exec of the calling user. Raises NoExecYet."""
+def newest(client: Client) -> Mapping[str, Any]:
+    """The newest exec of the calling user. Raises NoExecYet."""
     found = client.execs(_NEWEST_ALONE if client.extensions() else None)
     named = [item for item in found if isinstance(item.get(wire.ID), str) and item[wire.ID]]
     if not named:
         raise NoExecYet
-    return str(max(named, key=_age)[wire.ID])
+    return max(named, key=_age)
 
 
 def _age(found: Mapping[str, Any]) -> tuple[float, int, str]:

@@ -63,7 +63,7 @@ def _lines(jobs: list[dict[str, Any]], depth: int, where: Callable[[Mapping[str,
 
 
 def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
-    """`local-1  ElasticPyTorchTrain  RUNNING  2/4 workers  gpu=2  on node-1`, or with why it waits."""
+    """`local-1  ElasticPyTorchTrain  RUNNING  2/4 workers  gpu=2  on node-1`, and why it waits, or is parked."""
     state = application.state(job)
     shown = paint(one_line(states.SHORT.get(state, state)), _COLOURS.get(application.bucket(job), "dim"))
     name = one_line(str(job.get(application.FIELDS["name"]) or MISSING))
@@ -71,7 +71,7 @@ def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
     if application.is_running(job):
         held = application.held(job)
         amounts = [f"{key}={amount(key, held)}" for key in ("gpu", "cpu", "mem") if getattr(held, key)]
-        return "  ".join((text, *amounts, *([f"on {one_line(nodes_of_it)}"] if nodes_of_it else ())))
+        text = "  ".join((text, *amounts, *([f"on {one_line(nodes_of_it)}"] if nodes_of_it else ())))
     why = job.get(wire.MESSAGE)
     return text + (f"  ({one_line(str(why))})" if why else "")
 

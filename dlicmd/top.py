@@ -16,7 +16,7 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import number, objects, words
 from dlicmd.render import Output, emit, emit_value, scalar, show_columns, table
 from dlicmd.times import short
-from dlicmd.views import progress_text
+from dlicmd.views import is_parked, progress_text
 
 STATE, BUSY = "state", "busy"
 _SLOTS = ("slot", "kind", STATE, BUSY, "user", "job", "consumer")
@@ -57,8 +57,11 @@ def headline(view: Mapping[str, Any]) -> str:
     busy = [share for slot in slots if (share := utilisation(slot)) is not None]
     if busy:
         parts.append(f"{sum(busy) / len(busy):.0%} busy")
-    run, wait = (len(objects(view.get(name))) for name in (wire.RUNNING, wire.QUEUE))
-    parts.append(f"{run} job{' runs' if run == 1 else 's run'}, {wait} wait{'s' if wait == 1 else ''}")
+    running, wait = objects(view.get(wire.RUNNING)), len(objects(view.get(wire.QUEUE)))
+    parked = sum(is_parked(_with_state(job)) for job in running)
+    run = len(running) - parked
+    parts.append(f"{run} job{' runs' if run == 1 else 's run'}, {f'{parked} parked, ' if parked else ''}"
+                 f"{wait} wait{'s' if wait == 1 else ''}")
     return one_line("; ".join(parts))
 
 
@@ -121,8 +124,12 @@ def _running(job: Mapping[str, Any]) -> Row:
         "user": words(job.get(wire.USER)),
         "name": words(job.get(wire.APP_NAME)),
         "slots": words(job.get(wire.SLOTS)),
-        "progress": progress_text({**job, wire.STATE: words(job.get(wire.STATE)) or states.RUNNING}),
+        "progress": progress_text(_with_state(job)),
     }
+
+
+def _with_state(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {**job, wire.STATE: words(job.get(wire.STATE)) or states.RUNNING}
 
 
 def _waiting(job: Mapping[str, Any]) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd import hints
@@ -122,9 +122,16 @@ def _activity(found: dict[str, Any]) -> list[Part]:
     workers = _number(found, wire.WORKERS)
     if _is_trained(found):
         return [Part("finishing")]
+    if is_parked(found) and not workers:
+        return [Part("parked")]
     if workers:
         return [Part(f"{workers:.0f} worker" + ("" if workers == 1 else "s"), 1)]
     return [Part("starting")] if workers == 0 and not _number(found, wire.STEP) else []
+
+
+def is_parked(found: Mapping[str, Any]) -> bool:
+    """Whether it runs and has no slot, so that it does not train."""
+    return found.get(wire.STATE) == states.RUNNING and number(found.get(wire.SLOTS)) == 0
 
 
 def _is_trained(found: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ def options() -> str:
         "",
         "Made by `python docs/generate.py` from the option table. Options are matched exactly; whatever is not listed",
         "here, and everything after `--`, goes to your program. *Hidden* ones are not in `--help`. In the place of an",
-        "exec's ID, `last` means the newest exec of yours.",
+        "exec's or application's ID, `last` means the newest of yours.",
     ]
     for group, members in help_sections(hidden=True).items():
         lines += ["", f"## {group.value}", ""]

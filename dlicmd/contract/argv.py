@@ -202,8 +202,11 @@ def _convert(option: Option, text: str) -> object:
         return text
     if option.kind is Kind.AMOUNT or (option.kind is Kind.DEVICES and re.fullmatch(r"0?\.[0-9]*", text)):
         return _amount(option, text)
-    if not re.fullmatch(r"-?[0-9]{1,10}", text):
-        raise ArgvError(f"{option.name}: '{text}' is not a whole number")
+    if option.kind is Kind.DEVICES:
+        text = re.sub(r"(?<=[0-9])\.0*$", "", text)
+    if not re.fullmatch(r"-?[0-9]{1,40}", text):
+        part = " or a part of one such as 0.5" if option.kind is Kind.DEVICES else ""
+        raise ArgvError(f"{option.name}: '{text}' is not a whole number{part}")
     number = int(text)
     least, most = {
         Kind.POSITIVE: (1, MAX_NUMBER),

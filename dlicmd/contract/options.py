@@ -293,6 +293,10 @@ LAST = "last"
 EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
     option.name for option in COMMANDS if option.name.startswith("--exec-") and option.metavar.startswith("ID"))
 
+#: Those whose operands are ids of applications, as the scheduler calls execs.
+APP_COMMANDS: frozenset[str] = frozenset(
+    option.name for option in COMMANDS if option.name.startswith("--app-") and option.metavar.startswith("ID"))
+
 
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
     """Commands and options by section of the help, in the order of the table."""

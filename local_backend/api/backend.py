@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
+from local_backend.api.objects import is_parked
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -68,8 +69,9 @@ class Backend:
         self.plans = Plans(self.database)
 
     def reason(self, row: ExecRow) -> Reason | None:
-        """Why an exec waits; None when it does not."""
-        return self.supervisor.reason(row.id) if row.state in (SUBMITTED, PENDING) else None
+        """Why an exec waits, or is parked; None when it does not."""
+        waits = row.state in (SUBMITTED, PENDING) or is_parked(row)
+        return self.supervisor.reason(row.id) if waits else None
 
     def consumer(self, row: ExecRow) -> str:
         """The resource plan that an exec counts for."""

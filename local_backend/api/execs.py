@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
-from local_backend.api.objects import exec_object, pending, saying, why
+from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
 from local_backend.runtime.paths import ExecPaths
@@ -54,7 +54,7 @@ def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
 def told(backend: Backend, row: ExecRow) -> dict[str, Any]:
     """What the server knows better than the row of an exec that is not over: why it waits, that its disk is full."""
     reason = backend.reason(row)
-    shown = {} if reason is None else pending(reason)
+    shown = {} if reason is None else pending(reason, is_parked(row))
     trouble = None if row.terminal else full_disk(backend.paths(row).state)
     return shown | {wire.MESSAGE: trouble} if trouble else shown
 

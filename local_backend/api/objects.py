@@ -26,7 +26,8 @@ PROGRESS = (
 )
 _MOST_PROGRESS = 1e300
 _RUNNING = frozenset({states.RUNNING, states.RECOVERING})
-_NOW = frozenset({wire.WORKERS, wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
+_SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
+_NOW = _SPEED | {wire.WORKERS}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
 _JOB_STATUS = {
     states.SUBMITTED: "Pending", states.PENDING: "Pending", states.RUNNING: "Running", states.RECOVERING: "Running",
@@ -67,14 +68,19 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         **_first_generation(row, scheduler_url),
         wire.SLOTS: len(_slots(row)) if row.state in _RUNNING else None,
         wire.FIXED_SLOTS: row.pinned,
-        **_progress(progress, row.state in _RUNNING),
+        **_progress(progress, row.state in _RUNNING, is_parked(row)),
     }
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def pending(reason: Reason) -> dict[str, Any]:
-    """What is shown of why an exec waits: one sentence with everything, and its parts."""
-    text = f"{reason.sentence}; place {reason.position} in the queue"
+def is_parked(row: ExecRow) -> bool:
+    """Whether it runs and has no slot: its training stands still until it gets one."""
+    return row.state in _RUNNING and row.elastic and not _slots(row)
+
+
+def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
+    """What is shown of why an exec waits, or is parked: one sentence with everything, and its parts."""
+    text = f"{'parked, ' * parked}{reason.sentence}; place {reason.position} in the queue"
     shown: dict[str, Any] = {wire.REASON: reason.code, wire.QUEUE_POSITION: reason.position}
     if reason.estimate is not None:
         shown[wire.EXPECTED_START] = iso(reason.estimate)
@@ -88,7 +94,8 @@ def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[
     if reason is None:
         return shown | ({wire.MESSAGE: row.message} if row.message else {})
     holders = [_holder(other) for other in others if _slots(other)]
-    return shown | pending(reason) | {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
+    more = {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
+    return shown | pending(reason, is_parked(row)) | more
 
 
 def _holder(row: ExecRow) -> dict[str, Any]:
@@ -121,8 +128,9 @@ def saying(row: ExecRow, progress: Any) -> str | None:
     return one_line(text) or None if isinstance(text, str) else None
 
 
-def _progress(progress: Any, running: bool) -> dict[str, int | float]:
-    """The numbers of a progress file that are numbers; how fast and how long only while it runs."""
+def _progress(progress: Any, running: bool, parked: bool) -> dict[str, int | float]:
+    """The numbers of a progress file that are numbers; how many workers only while it runs, how fast and how long only
+    while it trains."""
     if not isinstance(progress, Mapping):
         return {}
     return {
@@ -132,6 +140,7 @@ def _progress(progress: Any, running: bool) -> dict[str, int | float]:
         and not isinstance(value, bool)
         and abs(value) < _MOST_PROGRESS  # neither infinite, nor a NaN, nor an integer that no float can hold
         and (running or key not in _NOW)
+        and not (parked and key in _SPEED)
     }
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.execs import show, told
-from local_backend.api.objects import PROGRESS
+from local_backend.api.objects import PROGRESS, is_parked
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
 from local_backend.scheduler.model import CPU, GPU
@@ -20,7 +20,7 @@ from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["scheduler"])
 
-_SHOWN = (wire.ID, wire.APP_NAME, wire.SLOTS, *PROGRESS)
+_SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, *PROGRESS)
 _LAST = 1 << 31
 
 
@@ -88,4 +88,5 @@ def _waiting(backend: Backend, row: ExecRow) -> dict[str, Any]:
 
 def _running(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
     shown = show(backend, row, base_url)
-    return {wire.USER: row.user} | {key: shown[key] for key in _SHOWN if key in shown}
+    told = (*_SHOWN, wire.MESSAGE) if is_parked(row) else _SHOWN
+    return {wire.USER: row.user} | {key: shown[key] for key in told if key in shown}

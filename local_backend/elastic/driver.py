@@ -81,6 +81,8 @@ class _Report:
 
     action: events.Action
     members: int
+    #: Nothing was trained for a while before it.
+    after_pause: bool = False
     at: float = field(default_factory=time.monotonic)
 
 
@@ -102,6 +104,8 @@ class _Driver:
         self._failed = False
         self._alive: set[int] = set()
         self._status: dict[str, Any] = {}
+        #: Training stands still, or has until the last report; and it does for lack of slots alone.
+        self._paused = self._parked = False
         path = [entry for entry in sys.path if isinstance(entry, str)]
         dtype = str(torch.get_default_dtype()).removeprefix("torch.")
         terms = Terms(
@@ -155,6 +159,8 @@ class _Driver:
                 self._record.begin(report.action.plan)
                 self._reporter.begin(report.action.plan, self._record.committed, self._record.rows)
             case events.Commit():
+                if report.after_pause:
+                    self._reporter.resumed()
                 self._reporter.commit(report.action, report.members)
                 self._record.commit(report.action)
                 self._reporter.show_progress(report.action)
@@ -243,7 +249,8 @@ class _Driver:
                 self._launcher.kill(action.worker)
             case events.Begin() | events.Commit() | events.Validated() | events.End() | events.Fail():
                 self._failed = isinstance(action, events.Fail)
-                self._put(_Report(action, len(self._state.members)))
+                self._put(_Report(action, len(self._state.members), self._paused))
+                self._paused = False
 
     def _put(self, report: _Report) -> None:
         """Hand on a report; while a slow logger keeps us waiting, nobody is blamed for being late."""
@@ -259,8 +266,12 @@ class _Driver:
         """Tell what has changed about workers, besides the progress of the training."""
         state, crew = self._state, self._state.crew
         message = None
+        self._paused = self._paused or state.parked or state.recovering
+        self._parked = state.parked or (self._parked and state.recovering)
         if state.parked:
             message = f"parked at step {state.committed}: waits for a slot"
+        elif self._parked:
+            message = f"was parked: goes on at step {state.committed}"
         elif state.recovering:
             message = "recovering: no worker is left; training goes on from its newest snapshot"
         status = {

@@ -146,7 +146,7 @@ def revive(state: State) -> Outcome:
     actions: tuple[Action, ...] = ()
     if state.kept is not None:
         steps = state.kept.version // 4
-        actions = (Note(f"recovered at step {state.committed} from the snapshot of step {steps}"),)
+        actions = (Note(f"step {state.committed}: recovered from the snapshot of step {steps}"),)
     elif state.committed:
         actions = (Note("no snapshot was taken yet: training begins again, and gives the same results"),)
     # A boundary is come to again, and only the rest of its work is done.

@@ -121,6 +121,10 @@ class Reporter:
         if self._hooks:
             self._hooks.train_begin()
 
+    def resumed(self) -> None:
+        """Training stood still until now: that says nothing about its speed."""
+        self._speed = Speed(time.monotonic(), self._samples)
+
     def commit(self, action: Commit, workers: int) -> None:
         """One call of the logger per batch, in order of shards; that many workers are there now."""
         self._workers = workers

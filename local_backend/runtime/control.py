@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import time
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,8 +90,8 @@ class Control:
 
     @property
     def reasons(self) -> Mapping[str, Reason]:
-        """Why execs wait, as decided last."""
-        return self._decision.waiting
+        """Why execs wait, or are parked, as decided last."""
+        return ChainMap(self._decision.waiting, self._decision.parked)
 
     @property
     def descriptors(self) -> list[int]:

@@ -180,6 +180,8 @@ class Decision:
     expired: dict[str, str] = field(default_factory=dict)
     #: Running elastic jobs → their slots from now on, fewer or more; none to park them.
     resize: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
+    #: Running elastic jobs that have no slot and get none → what they wait for.
+    parked: dict[str, Reason] = field(default_factory=dict)
     #: Fixed-size jobs that end now and wait again → whose slots they are on.
     reclaim: dict[str, str] = field(default_factory=dict)
     #: When the same jobs may lead to another decision, though nothing has happened.

@@ -118,7 +118,9 @@ class _Pass:
         late = place(self._jobs, self._admission, self._surplus.targets, self._usable, free, decision)
         queue = reasons.Queue(self._admission, self._fixed, self._shared, self._machine, self._kind, self._now)
         for job, reason in [*queue.refused(), *queue.late(late)]:
-            if job.patience is not None and self._now - job.entered >= job.patience:
+            if job.running:
+                decision.parked[job.exec_id] = reason
+            elif job.patience is not None and self._now - job.entered >= job.patience:
                 decision.expired[job.exec_id] = reasons.expired(job)
             else:
                 decision.waiting[job.exec_id] = reason

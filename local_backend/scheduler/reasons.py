@@ -30,7 +30,7 @@ CODES = {
     "DRAINED": ("ask", "when these are in service again, or when it asks for less"),
 }
 #: The same for who asks for more than its limit.
-_NEVER = ("change", "never within that limit: when it asks for less, or with a larger limit (--rp-apply)")
+_NEVER = ("change", "only when it asks for less, or with a larger limit (--rp-apply)")
 
 
 def want(job: Job) -> str:
@@ -113,7 +113,7 @@ class Queue:
         needed, gone, freed = 0.0, 0, float(self._free)
         for refusal in self._admission.refused:
             job = refusal.job
-            if job.running:
+            if job.running and job.slots:
                 continue
             self._position += 1
             estimate = None
@@ -159,7 +159,7 @@ class Queue:
             enough = _least(job) <= self._total
             return ("DRAINED", f"; out of service are {out}") if enough else (
                 "MACHINE", f"; the machine has {self._total} now")
-        if refusal.lacks == "slots" and job is self._admission.head:
+        if refusal.lacks == "slots" and (job is self._admission.head or self._position == 1):
             return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
         return "QUEUE", "; others wait before it"
 

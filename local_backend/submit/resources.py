@@ -127,7 +127,7 @@ def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, flo
     kind = line.text("--workerDeviceType")
     number = line.amount("--workerDeviceNum")
     if number is None:
-        number = hardware.number("gpu.num_gpu", 0)
+        number = hardware.amount("gpu.num_gpu")
         if number and kind is None:
             kind = "gpu"
     if number == 0:

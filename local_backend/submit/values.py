@@ -10,6 +10,8 @@ from dlicmd.contract.argv import MAX_NUMBER
 from dlicmd.contract.sizes import parse_size
 from local_backend.submit.errors import BadSubmission
 
+#: The smallest part of a device that can be asked for.
+LEAST_PART = 0.001
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -27,7 +29,9 @@ def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
 
 def whole_number(value: Any, what: str, least: int) -> int:
     """A number that clients write as a number or as text. Raises BadSubmission."""
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}", value.strip()):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}(\.0*)?", value.strip()):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadSubmission(f"{what}: '{str(value)[:40]}' is not a whole number")
@@ -51,6 +55,14 @@ class Hardware:
         """A whole number at a dotted path, None when it is not there."""
         value = self._at(path)
         return None if value is None else whole_number(value, f"hardwareSpec {path}", least)
+
+    def amount(self, path: str) -> float | None:
+        """A number that may have a fraction at a dotted path."""
+        value = self._at(path)
+        fraction = re.fullmatch(r"0?\.[0-9]{1,6}", str(value).strip())
+        if fraction and 0 < float(fraction[0]) < LEAST_PART:
+            raise BadSubmission(f"hardwareSpec {path}: {fraction[0]} is less than {LEAST_PART}")
+        return float(fraction[0]) if fraction and float(fraction[0]) else self.number(path, 0)
 
     def size(self, path: str) -> int | None:
         """A memory size in bytes at a dotted path."""
@@ -77,6 +89,6 @@ class Hardware:
             if not isinstance(value, dict):
                 raise BadSubmission(f"hardwareSpec: what holds '{key}' is not a JSON object")
             value = value.get(key)
-            if value is None:
+            if value is None or value == "":
                 return None
         return value

@@ -285,6 +285,16 @@ def test_all_are_stopped(desk: Desk, local: FakeServer) -> None:
     assert desk.run("--app-stop-all").code == 1
 
 
+def test_one_that_ended_by_itself_is_no_failure_to_stop_all(desk: Desk, local: FakeServer) -> None:
+    serve(local, app("a-2"), app("a-1"))
+    stopper(local, "a-2")
+    local.replies["PUT", f"{BASE}/scheduler/applications/a-1/stop"] = Reply(400, b"Error 400: It is KILLED already.")
+    assert desk.run("--app-stop-all").code == 1, "it still runs"
+    local.replies["GET", f"{ENGINE}/a-1"] = Reply(200, json.dumps([app("a-1", state="KILLED")]).encode())
+    done = desk.run("--app-stop-all")
+    assert done.code == 0 and done.err == "dlicmd: a-1 has ended by itself\n" and "failed" not in done.out
+
+
 def test_the_last_hours(desk: Desk, local: FakeServer) -> None:
     """Contract, 4.2: '"From … To …", table tag, type, curr_cpu/gpu/mem, hist_cpu/gpu/mem, PENDING…UNKNOWN'."""
     now = int(time.time())
@@ -304,10 +314,14 @@ def test_the_last_hours(desk: Desk, local: FakeServer) -> None:
         ["/cpd/training/alice", "Training", "9", "4", "17G", "9", "4", "17G", "2", "1", "0", "0", "1", "0"],
     ]
     assert "state" not in local.seen[-1].query
+    members = [app("m-1", pack_id="p"), app("m-2", pack_id="p")]
     longer = json.loads(desk.run("--app-analyze", "3", "-o", "json").out)
     assert longer[1]["FINISHED"] == 1 and longer[1]["hist_mem"] == 2 * 17408
     for words in (["--app-analyze", "999999999"], ["--app-analyze", "5", "-o", "custom-columns=tag,RUNNING,nope"]):
         assert desk.run(*words).code == 0
+    serve(local, *members, app("p", is_packing=True))
+    (packs,) = json.loads(desk.run("--app-analyze", "-o", "json").out)
+    assert (packs["RUNNING"], packs["curr_cpu"]) == (2, 18), "what is packed counts once"
     serve(local)
     assert desk.run("--app-analyze").out.endswith("No result found\n")
 
@@ -324,6 +338,17 @@ def test_logs_of_every_process(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--app-outlogs", "w-1")
     # Contract, 4.2: 'a failing log call is printed as if it were the log'.
     assert done.code == 1 and "gone" not in done.out and "gone" in done.err
+
+
+def test_logs_of_a_pack_are_those_of_its_jobs(desk: Desk, local: FakeServer) -> None:
+    serve(local, app("m-2", pack_id="p"), app("m-1", pack_id="p"), app("m-0"), app("p", is_packing=True))
+    details = {"p": [], "m-1": [{"task12n": [{}]}], "m-2": [{"task12n": [{}]}]}
+    local.replies["GET", f"{BASE}/scheduler/applications"] = lambda seen: Reply(
+        200, json.dumps(details[seen.query["applicationid"][0]]).encode())
+    done = desk.run("--app-outlogs", "p")
+    line = "=" * 80
+    assert done.code == 0 and done.out == "".join(
+        f"{name}\n{line}\nExecutor 1 stdout\n{name}/executor/1/logs/stdout\n" for name in ("m-1", "m-2"))
 
 
 def test_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:

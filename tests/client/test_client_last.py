@@ -8,7 +8,7 @@ import pytest
 from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 
-from dlicmd.contract.options import BY_NAME, EXEC_COMMANDS, Arity
+from dlicmd.contract.options import APP_COMMANDS, BY_NAME, EXEC_COMMANDS, Arity
 
 
 def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
@@ -39,6 +39,15 @@ def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -
         assert done.err.startswith("dlicmd: last is w-7\n"), command
         assert all("last" not in seen.path for seen in local.seen) and "w-7" in local.seen[-1].target, command
     assert desk.run("--exec-delete", "last").out == "Delete exec w-7 succeed. HTTP:204 \n" and not local.execs
+
+
+def test_every_command_about_an_application_takes_last(desk: Desk, local: FakeServer) -> None:
+    assert {"--app-get", "--app-wait", "--app-stop", "--app-outlogs"} <= APP_COMMANDS
+    local.execs["w-7"] = exec_object("w-7", appId="app-7")
+    for command in sorted(APP_COMMANDS):
+        local.seen.clear()
+        assert desk.run(command, "last").err.startswith("dlicmd: last is app-7\n"), command
+        assert any("app-7" in seen.target for seen in local.seen), command
 
 
 @pytest.mark.parametrize("answer", [[], [{}], [{"id": 3}], [{"id": ""}]])

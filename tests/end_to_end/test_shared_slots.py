@@ -144,7 +144,12 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four,
     eventually(lambda: urgent.shown["state"] == "RUNNING", "the urgent one runs")
     shown = first.shown
     assert (shown["state"], shown["slots"]) == ("RUNNING", 0)
-    assert "parked" in shown["message"]
+    assert shown["message"].startswith("parked, waiting for 1 CPU slot") and shown["reason"] == "SLOTS"
+    assert "secondsLeft" not in shown and "samplesPerSecond" not in shown
+    why = four.run("--exec-why", first.id).out
+    assert f"{first.id} is RUNNING: parked, " in why and f"  {urgent.id} has 4 slots: " in why
+    assert "it goes on when" in why and "wait: it goes on by itself" in why
+    assert "1 job runs, 1 parked, 1 waits" in four.run("--top").out
     assert "waiting for 4 CPU slots" in patient.shown["message"]
     why = four.run("--exec-why", patient.id).out
     assert why.startswith(f"{patient.id} is PENDING_PJ: waiting for 4 CPU slots; ")

@@ -59,6 +59,7 @@ def test_a_job_that_ended_meanwhile_is_taken_over(tmp_path: Path) -> None:
     with host_bench(tmp_path) as (host, one):
         job = one.submit(UNTIL_TOLD + "raise ValueError('late')\n")
         one.wait_for_file(job, "starts")
+        one.wait_running(job)
         host.kill()
         (code_of(one, job) / "go").touch()
         eventually(one.paths(job).exit.exists, "the runner writes its end")

@@ -37,6 +37,26 @@ def test_what_is_no_number_of_devices_is_refused(live: Live, number) -> None:
     assert refusal(live, f"--workerDeviceNum {number}").startswith(f"--workerDeviceNum: '{number}' is not")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "workers", "number", "share"),
+    [
+        ({"num_nodes": 2.0, "gpu": {"num_gpu": "2.0"}}, 2, 2, 1.0),
+        ({"num_nodes": "3", "gpu": {"num_gpu": "0.5"}}, 3, 1, 0.5),
+        ({"num_nodes": "", "gpu": {"num_gpu": .25}}, 1, 1, 0.25),
+    ],
+)
+def test_numbers_of_a_hardware_spec_may_be_numbers_or_strings(live: Live, nodes, workers, number, share) -> None:
+    """Contract, section 5.5: 'values may be numbers or strings'."""
+    data = json.dumps({"hardwareSpec": {"nodes": nodes}})
+    row = live.row(live.submitted(f"--exec-start distPyTorch {MAIN}", data=data))
+    assert (row.num_worker, row.job.device_num, row.job.device_share) == (workers, number, share)
+
+
+@pytest.mark.parametrize("number", [1.5, "0.0004", "1e3", "NaN", -1, True, [1]])
+def test_other_numbers_of_devices_are_refused(live: Live, number) -> None:
+    assert refusal(live, "", nodes={"gpu": {"num_gpu": number}}).startswith("hardwareSpec gpu.num_gpu: ")
+
+
 def test_a_pack_with_its_limits(live: Live) -> None:
     job = spec(live, "--msd-pack-id p.1 --workerGPULimit 0.25 --workerCPULimit 250m --workerMemoryLimit 2g "
                      "--workerMemory 1g")

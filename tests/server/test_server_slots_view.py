@@ -112,9 +112,9 @@ def test_those_that_run_show_their_progress(live: Live) -> None:
     live.move(over, FINISHED)
     shown = live.call("GET", PATH).json()
     assert shown["running"] == [
-        {"user": "alice", "id": running, "appName": "SingleNodePytorchTrain", "slots": 2, "workers": 1, "epoch": 2,
-         "epochs": 9},
-        {"user": "alice", "id": starting, "appName": "SingleNodePytorchTrain"},
+        {"user": "alice", "id": running, "appName": "SingleNodePytorchTrain", "state": RECOVERING, "slots": 2,
+         "workers": 1, "epoch": 2, "epochs": 9},
+        {"user": "alice", "id": starting, "appName": "SingleNodePytorchTrain", "state": PENDING},
     ]
     assert shown["queue"] == []
 
