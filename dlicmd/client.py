@@ -259,8 +259,10 @@ class Client:
 
     def replace_plans(self, document: Any) -> dict[str, Any]:
         """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
-        body = json.dumps(document).encode()
-        return an_object(self._call("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, body))
+        answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status)
+        return an_object(checked(answer, "the plans"))
 
     def delete_plan(self, name: str) -> str:
         """Delete a resource plan and those below it; the server's text."""

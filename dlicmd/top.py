@@ -21,7 +21,7 @@ from dlicmd.views import is_parked, progress_text
 STATE, BUSY = "state", "busy"
 _SLOTS = ("slot", "kind", STATE, BUSY, "user", "job", "consumer")
 _RUNNING = ("running", "user", "name", "slots", "progress")
-_QUEUE = ("waiting", "place", "user", "consumer", "pri", "slots", "not before", "why")
+_QUEUE = ("waiting", "place", "user", "name", "consumer", "pri", "slots", "not before", "why")
 Row = dict[str, str]
 
 
@@ -137,6 +137,7 @@ def _waiting(job: Mapping[str, Any]) -> Row:
         "waiting": words(job.get(wire.ID)),
         "place": words(job.get(wire.QUEUE_POSITION)),
         "user": words(job.get(wire.USER)),
+        "name": words(job.get(wire.APP_NAME)),
         "consumer": words(job.get(wire.CONSUMER)),
         "pri": words(job.get(wire.PRIORITY)),
         "slots": words(job.get(wire.SLOTS)),

@@ -14,7 +14,7 @@ from local_backend.api.execs import show, told
 from local_backend.api.objects import PROGRESS, is_parked
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
-from local_backend.scheduler.model import CPU, GPU
+from local_backend.scheduler.model import CPU, GPU, WHOLE
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
@@ -76,12 +76,14 @@ def _holder(backend: Backend, holder: Holder, row: ExecRow | None) -> dict[str, 
 def _waiting(backend: Backend, row: ExecRow) -> dict[str, Any]:
     spec = row.job
     each, least, _ = needs.slots(spec)
+    part = needs.share(spec, backend.kind(row)) / WHOLE if spec.shares else 1
     shown = {
         wire.ID: row.id,
         wire.USER: row.user,
+        wire.APP_NAME: row.app_name,
         wire.CONSUMER: backend.consumer(row),
         wire.PRIORITY: spec.priority,
-        wire.SLOTS: each * least,
+        wire.SLOTS: each * least * part,
     }
     return shown | ({wire.MESSAGE: row.message} if row.message else {}) | told(backend, row)
 

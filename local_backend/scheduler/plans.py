@@ -143,29 +143,29 @@ def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
 
 def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise PlanError(f"{where}: plans is a list")
+        raise PlanError(f"plan {where}: what is below 'plans:' has to be a list of plans")
     if depth > _DEEPEST:
-        raise PlanError(f"{where}: plans are at most {_DEEPEST} deep")
+        raise PlanError(f"plan {where}: plans are at most {_DEEPEST} deep")
     children = tuple(_plan(one, where, depth) for one in written)
     names = [child.name for child in children]
     for name in names:
         if names.count(name) > 1:
-            raise PlanError(f"{where}: there are two plans {name!r}")
+            raise PlanError(f"plan {where}: there are two plans {name!r}")
     return children
 
 
 def _plan(written: Any, where: str, depth: int) -> Plan:
     if not isinstance(written, Mapping) or not isinstance(name := written.get("name"), str):
-        raise PlanError(f"{where}: each plan has a name")
+        raise PlanError(f"plan {where}: each plan has a name")
     if not _NAME.fullmatch(name):
-        raise PlanError(f"{where}: {name[:80]!r} is no name for a plan; use letters, digits, '.', '_' and '-'")
+        raise PlanError(f"plan {where}: {name[:80]!r} is no name for a plan; use letters, digits, '.', '_' and '-'")
     where = f"{where}/{name}"
     unknown = [str(key) for key in written if key not in (*KEYS, "name", "plans")]
     if unknown:
-        raise PlanError(f"{where}: {unknown[0][:80]!r} is not known; there are {', '.join([*KEYS, 'plans'])}")
+        raise PlanError(f"plan {where}: {unknown[0][:80]!r} is not known; there are {', '.join([*KEYS, 'plans'])}")
     policy = written.get("policy", "fairshare")
     if policy not in POLICIES:
-        raise PlanError(f"{where}: policy is {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
+        raise PlanError(f"plan {where}: policy is {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
     plan = Plan(
         name,
         weight=_number(written, "weight", where, _WEIGHTS, 1.0) or 1.0,
@@ -177,7 +177,7 @@ def _plan(written: Any, where: str, depth: int) -> Plan:
         children=_children(written.get("plans", ()), where, depth + 1),
     )
     if plan.most is not None and plan.reserved > plan.most:
-        raise PlanError(f"{where}: reserved ({plan.reserved}) is more than max ({plan.most})")
+        raise PlanError(f"plan {where}: reserved ({plan.reserved}) is more than max ({plan.most})")
     return plan
 
 
@@ -188,7 +188,7 @@ def _number(
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not bounds[0] <= value <= bounds[1]:
-        raise PlanError(f"{where}: {key} is a number from {bounds[0]:g} to {bounds[1]:g}, not {value!r}")
+        raise PlanError(f"plan {where}: {key} is a number from {bounds[0]:g} to {bounds[1]:g}, not {value!r}")
     return float(value)
 
 
@@ -197,5 +197,5 @@ def _slots(written: Mapping[str, Any], key: str, where: str, default: int | None
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**6:
-        raise PlanError(f"{where}: {key} is a whole number of slots, not {value!r}")
+        raise PlanError(f"plan {where}: {key} is a whole number of slots, not {value!r}")
     return value

@@ -56,11 +56,18 @@ def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str,
         mig_profile="" if device_type == "cpu" else _profile(hardware),
         pack=pack,
         # The limits are for packs alone, as the contract has it.
-        gpu_limit=line.amount("--workerGPULimit") if pack else None,
+        gpu_limit=_gpu_limit(line) if pack else None,
         cpu_limit=line.amount("--workerCPULimit") if pack else None,
         memory=_memory(line, hardware, packed=bool(pack)),
         attributes=attributes,
     )
+
+
+def _gpu_limit(line: CommandLine) -> float | None:
+    limit = line.amount("--workerGPULimit")
+    if limit is not None and limit > 1:
+        raise BadSubmission(f"--workerGPULimit: jobs of a pack share one device, and {limit:g} is more than that")
+    return limit
 
 
 def node_labels(line: CommandLine) -> dict[str, str]:

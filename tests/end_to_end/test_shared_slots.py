@@ -220,5 +220,5 @@ def test_plans_are_applied_shown_and_obeyed(four) -> None:
     assert "plans.yaml: this is not YAML in line 2" in refused.err
     file.write_text("plans:\n- name: a\n  weight: -1\n")
     refused = four.run("--rp-apply", str(file))
-    assert refused.code == 1
-    assert "Local/a: weight is a number from 0.001 to 1000, not -1" in refused.err
+    assert refused.code == 2
+    assert "Plan local/a: weight is a number from 0.001 to 1000, not -1" in refused.err

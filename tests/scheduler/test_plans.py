@@ -88,7 +88,7 @@ def test_plans_are_found_changed_and_removed_by_path_or_name():
     ("written", "sentence"),
     [
         ([], '"plans:" with a list'),
-        ({"plans": 3}, "local: plans is a list"),
+        ({"plans": 3}, "plan local: what is below 'plans:' has to be a list of plans"),
         ({"plans": [{}]}, "local: each plan has a name"),
         ({"plans": [{"name": "a/b"}]}, "'a/b' is no name for a plan"),
         ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans 'a'"),

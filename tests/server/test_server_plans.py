@@ -51,7 +51,7 @@ def test_plans_are_replaced_changed_and_removed(live: Live) -> None:
     ("method", "path", "document", "expected"),
     [
         ("PUT", TREE, [], (400, 'Error 400: The plans are written as "plans:" with a list of plans below it.\n')),
-        ("PUT", TREE, {"plans": [{"name": "a", "wait": 1}]}, (400, "Error 400: Local/a: 'wait' is not known")),
+        ("PUT", TREE, {"plans": [{"name": "a", "wait": 1}]}, (400, "Error 400: Plan local/a: 'wait' is not known")),
         ("PUT", "/resplans/resplan/nowhere/x", {}, (400, "Error 400: There is no plan /local/nowhere to put it under")),
         ("PUT", "/resplans/resplan/training", 3, (400, "Error 400: A plan is written as an object.\n")),
         ("DELETE", "/resplans/resplan/nowhere", None, (404, "Error 404: There is no plan 'nowhere'.\n")),

@@ -93,7 +93,8 @@ def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
     shown = live.call("GET", PATH).json()
     assert [row["id"] for row in shown["queue"]] == [first, late, new] and shown["running"] == []
     assert shown["queue"][0] == {
-        "id": first, "user": "alice", "consumer": "/local/training", "priority": 7000, "slots": 1, "reason": "SLOTS",
+        "id": first, "user": "alice", "appName": "ElasticPyTorchTrain", "consumer": "/local/training", "priority": 7000,
+        "slots": 1, "reason": "SLOTS",
         "queuePosition": 1, "expectedStart": "1970-01-01T00:01:00Z",
         "message": live.call("GET", f"/execs/{first}").json()["message"],
     }
