@@ -68,10 +68,9 @@ class Wire:
         return self.ask("POST", f"/execs/?args={args}", {"Content-Type": "multipart/form-data; boundary=b0und"}, body)
 
     def exchange(self, raw: bytes) -> list[Answer]:
-        """Send bytes, hang up our side, and read every answer until the server hangs up."""
+        """Send bytes, and read every answer until the server hangs up."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sock:
             sock.sendall(raw)
-            sock.shutdown(socket.SHUT_WR)
             received = b""
             while chunk := sock.recv(1 << 16):
                 received += chunk
