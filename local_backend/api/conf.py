@@ -51,10 +51,14 @@ def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
     }
 
 
-@router.get(CLIENT_FILE)
+class _Program(FileResponse):
+    media_type = "text/x-python"
+
+
+@router.get(CLIENT_FILE, response_class=_Program)
 def client_file() -> FileResponse:
     """A Python file that runs dlicmd; scripts fetch it from here."""
-    return FileResponse(handout.__file__, media_type="text/x-python", filename="dlicmd.py")
+    return _Program(handout.__file__, filename="dlicmd.py")
 
 
 @router.get(wire.FRAMEWORKS)

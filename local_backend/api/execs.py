@@ -40,6 +40,16 @@ _SORTABLE = {
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
+#: How the description of the API shows the body of a submission, which is read as it arrives.
+_FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
+_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
+_BODY = {"requestBody": {"content": {
+    "multipart/form-data": {"schema": {
+        "type": "object", "properties": {wire.PART_DATA: {"type": "string"}, wire.PART_FILE: _FILES},
+    }},
+    "application/x-www-form-urlencoded": {"schema": _FORM},
+    "application/json": {"schema": {"type": "object"}},
+}}}
 
 
 def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
@@ -95,7 +105,7 @@ def list_execs(
     return [show(backend, row, str(request.base_url)) for row in rows[:most]]
 
 
-@router.post(wire.EXECS)
+@router.post(wire.EXECS, openapi_extra=_BODY)
 async def submit(
     *,
     request: Request,
