@@ -16,7 +16,8 @@ from dlicmd.console import inert
 #: Complete sequences, of which nothing is left.
 WHOLE = [
     "\x1b[2J", "\x1b[31m", "\x1b[1;31;40m", "\x1b[?1049h", "\x1b[6n", "\x1b[3 q", "\x1b[!p", "\x1b[>c", "\x9b2J",
-    "\x1bc", "\x1b7", "\x1b(0", "\x1b#8", "\x1b=", "\x1b]0;title\x07", "\x1b]0;title\x1b\\", "\x1b]52;c;cm0gLXJmIC8=\x07",
+    "\x1bc", "\x1b7",
+    "\x1b(0", "\x1b#8", "\x1b=", "\x1b]0;title\x07", "\x1b]0;title\x1b\\", "\x1b]52;c;cm0gLXJmIC8=\x07",
     "\x1b]8;;http://evil.example\x1b\\", "\x1b]1337;File=:AA==\x07", "\x1bP+q544e\x1b\\", "\x1b_Gf=24;AAAA\x1b\\",
     "\x1b^x\x1b\\", "\x1bXx\x1b\\", "\x07", "\x08\x08\x08", "\x00", "\x7f", "\x0e", "\x85", "\u202e", "\u2066",
     "\u200f", "\u061c",
