@@ -11,10 +11,9 @@ LEVELS = ("debug", "info", "warn", "error")
 _level = "info"
 #: C0 and C1 controls but for tab and newline, and the characters that turn the direction of text.
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-#: Terminal sequences as a whole: CSI, OSC and other strings, two-character escapes.
-_ESCAPE = (
-    r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
-)
+#: Terminal sequences as a whole: CSI, OSC and other strings, two-character escapes. Only what is complete, in one line
+#: and of a form that terminals know: an open one must not take with it what others say behind it.
+_ESCAPE = r"(?:\x1b\[|\x9b)[0-?]*[ -/]?[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]?[0-~]"
 #: Style → SGR parameters of a terminal.
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 

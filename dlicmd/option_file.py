@@ -87,7 +87,4 @@ def _checked(option: Option, text: str, place: Place) -> Given:
 def _sources(option: Option, key: str, value: Place) -> Given:
     if not value.is_list or not all(item.is_mapping for item in value.items()):
         value.refuse(f"{key} needs a list of data sources, each with 'type' and 'location'")
-    try:
-        return Given(option, json.dumps(value.data(), allow_nan=False))
-    except (TypeError, ValueError):
-        value.refuse(f"{key} holds something that JSON has not, such as a date; put it in quotes")
+    return Given(option, json.dumps(value.json(key)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dlicmd import small_file
 from dlicmd.apps import active
 from dlicmd.client import Client
 from dlicmd.cluster import node_finder, pods
@@ -15,20 +14,15 @@ from dlicmd.errors import Denied, ServerError, UsageProblem
 from dlicmd.plan_tree import drawn
 from dlicmd.render import Output, emit, emit_value
 
-_LARGEST = 1 << 20
-
 
 def read_plans(name: str) -> Any:
     """The document in a YAML file. Raises UsageProblem when there is none."""
-    import yaml
+    from dlicmd.yaml_file import read
 
-    text = small_file.read("--rp-apply", name, _LARGEST)
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        mark = getattr(problem, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise UsageProblem(f"--rp-apply {Path(name).name}: this is not YAML{where}") from None
+    found = read(Path(name))
+    if found is None:
+        raise UsageProblem(f"{name}: there are no plans in it")
+    return found.json("a plan")
 
 
 def show_plans(tree: dict[str, Any], output: Output) -> None:

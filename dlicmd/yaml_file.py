@@ -7,6 +7,7 @@ than a machine's memory.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -81,6 +82,15 @@ class Place:
             return yaml.constructor.SafeConstructor().construct_document(self._node)
         except (yaml.YAMLError, ValueError, RecursionError):
             self.refuse("there is something that is neither text, number, list nor mapping")
+
+    def json(self, what: str) -> Any:
+        """The same, of a value that goes on as JSON. Raises UsageProblem when `what` holds what JSON has not."""
+        found = self.data()
+        try:
+            json.dumps(found, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            self.refuse(f"{what} holds something that JSON has not, such as a date; put it in quotes")
+        return found
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
         """Raise UsageProblem: `name` is no `what`, and perhaps one of `known` was meant."""

@@ -24,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from local_backend import collector
+from local_backend.connections import Protocol, raise_file_limit
 from local_backend.files import write_json
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
@@ -245,6 +246,7 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
     from local_backend.api.app import create_app
     from local_backend.runtime.supervisor import Supervisor
 
+    raise_file_limit()
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")]
@@ -339,7 +341,7 @@ def make_server(guard: Guard, settings: Settings) -> Server:
         log_config=None,
         access_log=False,
         lifespan="off",
-        http="h11",
+        http=Protocol,
         ws="none",
         loop="asyncio",
         server_header=False,

@@ -47,6 +47,7 @@ def create_app(
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
+        responses=errors.RESPONSES,
     )
     backend = Backend(settings, database, supervisor, token, password)
     app.state.backend = backend

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter
@@ -40,21 +39,24 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 @router.get(wire.STATUS)
 def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
     """Version, uptime and the grace of stopped jobs in seconds, execs by state, what the supervisor says of itself."""
-    rows = backend.database.read(lambda c: execs.of_user(c, None))
     return {
         "version": __version__,
         "embedded": backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
-        "jobs": dict(Counter(row.state for row in rows)),
+        "jobs": backend.database.read(execs.count_by_state),
         wire.STOP_GRACE: backend.settings.stop_grace,
         **backend.supervisor.status(),
     }
 
 
-@router.get(CLIENT_FILE)
+class _Program(FileResponse):
+    media_type = "text/x-python"
+
+
+@router.get(CLIENT_FILE, response_class=_Program)
 def client_file() -> FileResponse:
     """A Python file that runs dlicmd; scripts fetch it from here."""
-    return FileResponse(handout.__file__, media_type="text/x-python", filename="dlicmd.py")
+    return _Program(handout.__file__, filename="dlicmd.py")
 
 
 @router.get(wire.FRAMEWORKS)

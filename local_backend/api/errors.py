@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +16,14 @@ from local_backend.submit.errors import BadSubmission, StorageFailed, SubmitErro
 
 _log = logging.getLogger(__name__)
 _STATUS: dict[type[SubmitError], int] = {BadSubmission: 400, TooLarge: 413, StorageFailed: 507}
+#: How the description of the API shows every failure.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    code: {
+        "description": f"{whose}: `Error <code>: <sentence>.`",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+    for code, whose in (("4XX", "What was asked for cannot be had"), ("5XX", "The server failed"))
+}
 _SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
 
 

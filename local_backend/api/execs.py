@@ -40,6 +40,16 @@ _SORTABLE = {
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
+#: How the description of the API shows the body of a submission, which is read as it arrives.
+_FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
+_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
+_BODY = {"requestBody": {"content": {
+    "multipart/form-data": {"schema": {
+        "type": "object", "properties": {wire.PART_DATA: {"type": "string"}, wire.PART_FILE: _FILES},
+    }},
+    "application/x-www-form-urlencoded": {"schema": _FORM},
+    "application/json": {"schema": {"type": "object"}},
+}}}
 
 
 def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
@@ -88,14 +98,12 @@ def list_execs(
     """The caller's execs, oldest first. `state`: one or several, by commas; `sort_by`: `field[:asc|desc]`; `limit`."""
     wanted = wanted_states(state)
     most = whole(limit, "limit", 0) if limit is not None else None
-    rows = backend.database.read(lambda c: execs.of_user(c, user))
-    if sort_by is not None:
-        rows = _sorted(rows, sort_by)
-    rows = [row for row in rows if wanted is None or row.state in wanted]
-    return [show(backend, row, str(request.base_url)) for row in rows[:most]]
+    column, down = _order(sort_by)
+    rows = backend.database.read(lambda c: execs.of_user(c, user, wanted, sort=column, down=down, most=most))
+    return [show(backend, row, str(request.base_url)) for row in rows]
 
 
-@router.post(wire.EXECS)
+@router.post(wire.EXECS, openapi_extra=_BODY)
 async def submit(
     *,
     request: Request,
@@ -204,17 +212,13 @@ def whole(text: str, name: str, least: int) -> int:
     return int(text)
 
 
-def _sorted(rows: list[ExecRow], sort_by: str) -> list[ExecRow]:
-    name, _, direction = sort_by.partition(":")
+def _order(sort_by: str | None) -> tuple[str, bool]:
+    """The column that a list is sorted by, and whether downwards. Raises ApiError."""
+    name, _, direction = (wire.ID if sort_by is None else sort_by).partition(":")
     column = _SORTABLE.get(name)
     if column is None or direction not in {"", "asc", "desc"}:
         raise ApiError(400, f"sort_by: write FIELD:asc or FIELD:desc; fields are {', '.join(_SORTABLE)}")
-
-    def key(row: ExecRow) -> tuple[bool, Any]:
-        value = getattr(row, column)
-        return value is not None, value if value is not None else 0
-
-    return sorted(rows, key=key, reverse=direction == "desc")
+    return column, direction == "desc"
 
 
 def _make(folder: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from dlicmd.contract import wire
 from local_backend.api.backend import TheBackend, TheUser
@@ -21,9 +22,15 @@ router = APIRouter(tags=["logs"])
 
 _STREAMS = {"outlog": ("stdout",), "errlog": ("stderr",), "outerrlog": ("stdout", "stderr")}
 _LOGS = ("stdout", "stderr", "launcherlog")
+_TEXT = {"schema": {"type": "string"}}
+#: How the description of the API shows what these calls answer.
+_SHOWN: Any = {
+    "response_class": PlainTextResponse,
+    "responses": {200: {"description": "The log", "content": {"application/json": _TEXT}}},
+}
 
 
-@router.get(wire.EXECS + "/{exec_id}/log")
+@router.get(wire.EXECS + "/{exec_id}/log", **_SHOWN)
 def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str, logType: str = "outlog") -> Response:
     """What the program wrote: `outlog`, `errlog`, or `outerrlog` (one after the other). Text, or one JSON string."""
     row = backend.exec_row(exec_id, user)
@@ -35,7 +42,7 @@ def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str
     return _answer(request, content(files))
 
 
-@router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}")
+@router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}", **_SHOWN)
 def driver_log(
     *, request: Request, backend: TheBackend, user: TheUser, app_id: str, log: str, lastlines: str | None = None
 ) -> Response:
@@ -46,7 +53,7 @@ def driver_log(
     return _answer(request, content([_task_file(backend.paths(row), row, DRIVER, log)], _lines(lastlines)))
 
 
-@router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}")
+@router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}", **_SHOWN)
 def executor_log(
     *,
     request: Request,

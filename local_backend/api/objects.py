@@ -24,8 +24,11 @@ PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
 )
+#: What the id of a pack begins with.
+PACK = "pack-"
 _MOST_PROGRESS = 1e300
-_RUNNING = frozenset({states.RUNNING, states.RECOVERING})
+#: States in which an exec has slots, or is about to have them again.
+HAS_SLOTS = frozenset({states.RUNNING, states.RECOVERING})
 _SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
 _NOW = _SPEED | {wire.WORKERS}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
@@ -66,16 +69,16 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         wire.EXIT_CODE: row.exit_code,
         wire.HAS_RESULT: has_result,
         **_first_generation(row, scheduler_url),
-        wire.SLOTS: len(_slots(row)) if row.state in _RUNNING else None,
+        wire.SLOTS: len(_slots(row)) if row.state in HAS_SLOTS else None,
         wire.FIXED_SLOTS: row.pinned,
-        **_progress(progress, row.state in _RUNNING, is_parked(row)),
+        **_progress(progress, row.state in HAS_SLOTS, is_parked(row)),
     }
     return {key: value for key, value in shown.items() if value is not None}
 
 
 def is_parked(row: ExecRow) -> bool:
     """Whether it runs and has no slot: its training stands still until it gets one."""
-    return row.state in _RUNNING and row.elastic and not _slots(row)
+    return row.state in HAS_SLOTS and row.elastic and not _slots(row)
 
 
 def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
@@ -119,12 +122,12 @@ def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
 
 def _slots(row: ExecRow) -> list[Any]:
     """Ids of the slots that it holds now."""
-    return json.loads(row.slots) if row.slots and row.state in _RUNNING else []
+    return json.loads(row.slots) if row.slots and row.state in HAS_SLOTS else []
 
 
 def saying(row: ExecRow, progress: Any) -> str | None:
     """What the program of a running exec says about itself, in one line."""
-    text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in _RUNNING else None
+    text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in HAS_SLOTS else None
     return one_line(text) or None if isinstance(text, str) else None
 
 
@@ -166,7 +169,7 @@ def application_object(
     asks for this kind of slot; times are whole epoch seconds, memory is in MiB. `told`: what is known of why it waits,
     beside its row."""
     spec = row.job
-    running = row.state in _RUNNING
+    running = row.state in HAS_SLOTS
     slots = len(_slots(row))
     part = needs.share(spec, kind) / WHOLE if spec.shares else 1
     application: dict[str, Any] = {
@@ -198,14 +201,14 @@ def application_object(
     if row.elastic:
         application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
     said = {wire.MESSAGE: row.message, wire.REASON: row.reason, **told}
-    if row.state not in _RUNNING or not slots:
+    if row.state not in HAS_SLOTS or not slots:
         application |= {key: said[key] for key in (wire.MESSAGE, wire.REASON) if said.get(key)}
     return application
 
 
 def pack_id(row: ExecRow) -> str:
     """Id of the application that stands for the pack of an exec; packs of two users are two. Empty for no pack."""
-    return f"pack-{row.user}:{row.job.pack}" if row.job.pack else ""
+    return f"{PACK}{row.user}:{row.job.pack}" if row.job.pack else ""
 
 
 def _request(row: ExecRow, kind: str) -> str:
@@ -300,7 +303,7 @@ def _gpu(count: float) -> str:
 
 def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:
     """The processes of a running exec as pods on `node`; none before and after."""
-    if row.state not in _RUNNING:
+    if row.state not in HAS_SLOTS:
         return []
     tasks = [*([DRIVER] if row.elastic else []), *(worker_task(number) for number in executors)]
     return [

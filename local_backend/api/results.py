@@ -25,7 +25,13 @@ from local_backend.store.execs import ExecRow
 router = APIRouter(tags=["execs"])
 
 
-@router.get(wire.EXECS + "/{exec_id}/result")
+class _Zip(Response):
+    """How the description of the API shows a result."""
+
+    media_type = "application/zip"
+
+
+@router.get(wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses={206: {"description": "The rest of it"}})
 def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     """The trained model, whole or from a byte on. Of a running exec, what is there now."""
     row = backend.exec_row(exec_id, user)

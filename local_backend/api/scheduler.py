@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,7 +16,9 @@ from local_backend.api.execs import progress_of, request_stop, told, wanted_stat
 from local_backend.api.executors import executors, running
 from local_backend.api.objects import (
     APPLICATION_FIELDS,
+    HAS_SLOTS,
     INSTANCE_ID,
+    PACK,
     SPARK_FIELDS,
     application_object,
     pack_id,
@@ -46,11 +49,14 @@ def applications(
 ) -> list[dict[str, Any]]:
     """Applications, and packs of them. `sort` is a field, with a leading `-` for descending; `state` is a list by
     commas."""
-    rows, wanted = _rows(backend, user, None), wanted_states(state)
-    packs = {pack_id(row) for row in rows if _is(row.state, wanted)} - {""}
-    # A pack is what all its jobs are together, those in other states included.
-    known = [_application(backend, row) for row in rows if _is(row.state, wanted) or pack_id(row) in packs]
-    found = [shown for shown in (*known, *parents(known)) if _is(shown["state"], wanted)]
+    wanted = wanted_states(state)
+    rows = _rows(backend, user, wanted)
+    packs = {pack_id(row) for row in rows} - {""}
+    if packs and wanted is not None:
+        # A pack is what all its jobs are together, those in other states included.
+        rows = [row for row in _rows(backend, user, None) if row.state in wanted or pack_id(row) in packs]
+    known = [_application(backend, row) for row in rows]
+    found = [shown for shown in (*known, *parents(known)) if wanted is None or shown["state"] in wanted]
     found = _sorted(found, sort, APPLICATION_FIELDS)
     first = whole(start, "start", 0)
     return found[first : first + whole(length, "length", 0)]
@@ -59,8 +65,7 @@ def applications(
 @router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
 def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[str, Any]]:
     """One application or pack, as a list of one; of an unknown id, as an empty list."""
-    rows = [row for row in _rows(backend, user, None) if app_id in (row.id, pack_id(row))]
-    found = [_application(backend, row) for row in rows]
+    found = [_application(backend, row) for row in _named(backend, user, app_id)]
     return [shown for shown in (*found, *parents(found)) if shown["id"] == app_id]
 
 
@@ -69,7 +74,9 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
     """Applications with their driver (`task0`) and executors (`task12n`). `applicationid`, `applicationname`,
     `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""
     query = request.query_params
-    rows = _rows(backend, user, query.get("state"))
+    wanted, asked = wanted_states(query.get("state")), query.get("applicationid")
+    rows = _named(backend, user, asked) if asked else _rows(backend, user, wanted)
+    rows = [row for row in rows if wanted is None or row.state in wanted]
     for name, column in _FILTERS.items():
         if query.get(name):
             rows = [row for row in rows if getattr(row, column) == query[name]]
@@ -88,7 +95,7 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")
 def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
     """Stop an application, or all jobs of a pack."""
-    packed = [row for row in _rows(backend, user, None) if pack_id(row) == app_id]
+    packed = [row for row in _named(backend, user, app_id) if pack_id(row) == app_id]
     active = [row for row in packed if not row.terminal]
     if packed and not active:
         raise ApiError(400, f"All jobs of {app_id} have ended already")
@@ -100,14 +107,13 @@ def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Respons
 @router.get(wire.KUBERNETES_OBJECTS)
 def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name: str | None = None) -> dict[str, Any]:
     """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
-    rows = _rows(backend, user, None)
+    objects: list[dict[str, Any]] = []
     if type == "paralleljob":
+        rows = _rows(backend, user, None) if name is None else _named(backend, user, name)
         objects = [_parallel_job(backend, row) for row in rows]
     elif type == "pod":
-        node = socket.gethostname()
+        node, rows = socket.gethostname(), _rows(backend, user, HAS_SLOTS)
         objects = [pod for row in rows for pod in pods(row, running(row, backend.paths(row)), node)]
-    else:
-        objects = []
     if name is None:
         return {"items": objects}
     for found in objects:
@@ -145,14 +151,16 @@ def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
     return parallel_job(row, backend.consumer(row), backend.kind(row), backend.reason(row))
 
 
-def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
-    wanted = wanted_states(state)
-    rows = backend.database.read(lambda c: execs.of_user(c, user))
-    return [row for row in rows if _is(row.state, wanted)]
+def _rows(backend: Backend, user: str, wanted: Collection[str] | None) -> list[ExecRow]:
+    return backend.database.read(lambda c: execs.of_user(c, user, wanted))
 
 
-def _is(state: str, wanted: frozenset[str] | None) -> bool:
-    return wanted is None or state in wanted
+def _named(backend: Backend, user: str, app_id: str) -> list[ExecRow]:
+    """The exec with this id, or the members of this pack. None of them has to be there."""
+    if execs.is_exec_id(app_id):
+        row = backend.database.read(lambda c: execs.get(c, app_id))
+        return [row] if row is not None and row.creator == user else []
+    return [row for row in _rows(backend, user, None) if pack_id(row) == app_id] if app_id.startswith(PACK) else []
 
 
 def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
@@ -120,12 +120,34 @@ def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow 
     return ExecRow(**found) if found else None
 
 
-def of_user(connection: Connection, creator: str | None) -> list[ExecRow]:
-    """Execs of one user (None: of all) that are not deleted, oldest first."""
-    query = select(*_COLUMNS).where(execs.c.deleted.is_(False)).order_by(execs.c.number)
+def of_user(
+    connection: Connection,
+    creator: str | None,
+    states: Collection[str] | None = None,
+    *,
+    sort: str = "number",
+    down: bool = False,
+    most: int | None = None,
+) -> list[ExecRow]:
+    """Execs of one user (None: of all) that are not deleted, oldest first: those in one of `states` (None: in any).
+
+    `sort` is a column to sort by instead, `down` from the largest on; rows without a value are the smallest, and of
+    equal ones the older comes first. Of the sorted rows the first `most`.
+    """
+    query = select(*_COLUMNS).where(execs.c.deleted.is_(False))
     if creator is not None:
         query = query.where(execs.c.creator == creator)
+    if states is not None:
+        query = query.where(execs.c.state.in_(states))
+    order = [execs.c.number] if sort == "number" else [execs.c[sort].is_not(None), execs.c[sort]]
+    query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
+
+
+def count_by_state(connection: Connection) -> dict[str, int]:
+    """How many execs that are not deleted are in each state."""
+    query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
+    return {name: count for name, count in connection.execute(query)}
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+import warnings
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,29 @@ def test_the_name_must_be_the_certificates(desk: Desk, authority: trustme.CA, ca
         done = desk.run("--exec-get-all", "--rest-host", "localhost", "--rest-port", str(server.port), "--jwt-token",
                         "t", "--ca-cert", ca_file)
         assert done.code == 8 and not server.seen
+
+
+def test_a_certificate_that_is_over(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    over = datetime.now(timezone.utc) - timedelta(days=1)
+    authority.issue_cert("localhost", not_before=over - timedelta(days=9), not_after=over).configure_cert(context)
+    with FakeServer(tls=context) as server:
+        done = desk.run("--exec-get-all", "--rest-host", "localhost", "--rest-port", str(server.port), "--jwt-token",
+                        "t", "--ca-cert", ca_file)
+        assert done.code == 8 and "expired" in done.err and len(done.err.splitlines()) == 1 and not server.seen
+
+
+def test_an_old_version_of_the_protocol(desk: Desk, authority: trustme.CA, ca_file: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    authority.issue_cert("localhost").configure_cert(context)
+    with FakeServer(tls=context) as server:
+        done = desk.run("--exec-get-all", "--rest-host", "localhost", "--rest-port", str(server.port), "--jwt-token",
+                        "t", "--ca-cert", ca_file)
+        assert done.code == 8 and len(done.err.splitlines()) == 1 and not server.seen
 
 
 def test_insecure_says_so(desk: Desk, secure: FakeServer, words: list[str]) -> None:

@@ -217,7 +217,7 @@ def test_plans_are_applied_shown_and_obeyed(four) -> None:
     file.write_text("plans: [\n")
     refused = four.run("--rp-apply", str(file))
     assert (refused.code, refused.out) == (2, "")
-    assert "plans.yaml: this is not YAML in line 2" in refused.err
+    assert "plans.yaml: line 2: this is not YAML" in refused.err
     file.write_text("plans:\n- name: a\n  weight: -1\n")
     refused = four.run("--rp-apply", str(file))
     assert refused.code == 2

@@ -13,9 +13,14 @@ ROOT = Path(__file__).parent.parent.parent
 BANNED_CALLS = {
     "eval", "exec", "compile", "os.system", "os.popen", "pickle.load", "pickle.loads", "pickle.Unpickler",
     "cloudpickle.load", "cloudpickle.loads", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
-    "marshal.loads", "shelve.open", "tempfile.mktemp", "runpy.run_path",
+    "marshal.load", "marshal.loads", "shelve.open", "tempfile.mktemp", "runpy.run_path", "os.popen2", "os.execl",
+    "subprocess.getoutput", "subprocess.getstatusoutput", "commands.getoutput", "yaml.load_all", "dill.loads",
+    "joblib.load", "numpy.load", "pandas.read_pickle", "ssl._create_unverified_context", "hashlib.md5", "hashlib.sha1",
+    "xml.etree.ElementTree.parse",
 }
-BANNED_METHODS = {"extractall"}
+BANNED_METHODS = {"extractall", "set_debuglevel"}
+#: Keyword arguments that open a door, whatever is called.
+BANNED_WORDS = {("verify", False), ("check_hostname", False), ("allow_pickle", True), ("weights_only", False)}
 #: What runs in a job's own processes, on the job's own data, may do what the user's program may do.
 IN_THE_JOB = ("local_backend/elastic/", "local_backend/fabric/", "local_backend/runtime/program.py")
 
@@ -42,6 +47,9 @@ def offences(path: Path) -> list[str]:
         name = origins.get(name, name)
         if name in BANNED_CALLS or name.rpartition(".")[2] in BANNED_METHODS:
             found.append(f"{path}:{node.lineno}: {name}")
+        for word in node.keywords:
+            if isinstance(word.value, ast.Constant) and (word.arg, word.value.value) in BANNED_WORDS:
+                found.append(f"{path}:{node.lineno}: {word.arg}={word.value.value}")
         if any(word.arg == "shell" and not (isinstance(word.value, ast.Constant) and not word.value.value)
                for word in node.keywords):
             found.append(f"{path}:{node.lineno}: shell=")
@@ -61,7 +69,8 @@ def test_no_banned_call() -> None:
 @pytest.mark.parametrize("code", [
     "import pickle\npickle.loads(b'')", "from pickle import loads as f\nf(b'')", "import os\nos.system('x')",
     "import subprocess\nsubprocess.run('x', shell=True)", "eval('1')", "t.extractall()",
-    "try:\n  pass\nexcept:\n  pass",
+    "try:\n  pass\nexcept:\n  pass", "import requests\nrequests.get('x', verify=False)", "import yaml\nyaml.load('x')",
+    "import ssl\nssl._create_unverified_context()", "from hashlib import md5\nmd5(b'')",
 ])
 def test_the_ban_sees_what_it_should(tmp_path: Path, code: str) -> None:
     (tmp_path / "x.py").write_text(code)

@@ -1,0 +1,57 @@
+"""Connections that cost their makers something: who opens many and says little does not keep others out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+#: So many files and sockets are enough; where the hard limit is higher, some programs visit every number up to theirs.
+_MOST_FILES = 65536
+
+
+class Protocol(H11Protocol):
+    """HTTP/1.1 on one connection, with an end to waiting for a request.
+
+    Without it a connection on which nothing arrives stays for ever, and so does one on which the head of a request
+    arrives byte by byte. Whoever has no request under way has `timeout_keep_alive` seconds for the next whole head.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has come."""
+        super().connection_made(transport)
+        self._patience: asyncio.TimerHandle | None = None
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """One answer is out; the next request may be here already."""
+        self._expect()
+        super().on_response_complete()
+
+    def _expect(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(self.timeout_keep_alive, self._give_up, self.cycle)
+
+    def _give_up(self, last: Any) -> None:
+        """Hang up, unless a request has come since the `last` one."""
+        if self.cycle is last and not self.transport.is_closing():
+            self.transport.close()
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many files and sockets open as it may; shells allow it 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,41 @@
+"""What a user types, or finds in a file, never becomes a header or a second request."""
+
+from __future__ import annotations
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer
+
+BREAK = "x\r\nX-Injected: 1\r\n\r\nDELETE /platform/rest/deeplearning/v1/execs HTTP/1.1\r\n"
+
+
+@pytest.mark.parametrize("words", [
+    ["--exec-get", BREAK], ["--exec-get-all", "--query-args", BREAK], ["--exec-get-all", "--query-args", "a b\nc"],
+    ["--app-get", BREAK], ["--rp-get", BREAK], ["--k8s-obj-get", BREAK, BREAK], ["--hpo-get", BREAK],
+    ["--exec-start", "PyTorch", "--user-cmd", "--appName", BREAK, "--", BREAK],
+    ["--exec-deploy", "w-1", "--kernel", BREAK],
+], ids=lambda words: words[0])
+def test_words_stay_in_their_place(desk: Desk, fake: FakeServer, remote: list[str], words: list[str]) -> None:
+    own = words.index("--") if "--" in words else len(words)
+    done = desk.run(*words[:own], *remote, *words[own:])
+    assert "unexpected" not in done.err and "Traceback" not in done.err
+    assert not fake.requests("DELETE") and not any("x-injected" in seen.headers for seen in fake.seen)
+
+
+@pytest.mark.parametrize("where", ["--jwt-token", "DLICMD_TOKEN", "file"])
+def test_a_token_of_several_lines_is_none(desk: Desk, fake: FakeServer, where: str) -> None:
+    words = ["--rest-host", "127.0.0.1", "--rest-port", str(fake.port), "--http"]
+    if where == "file":
+        (desk.home / ".dlicmd").write_bytes(BREAK.encode())
+    elif where == "DLICMD_TOKEN":
+        desk.environment[where] = BREAK
+    else:
+        words += [where, BREAK]
+    done = desk.run("--exec-get-all", *words)
+    assert done.code == 9 and len(done.err.splitlines()) == 1 and not fake.seen, done
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1\r\nX-Injected: 1", "127.0.0.1/x", "a@127.0.0.1", "127.0.0.1?x", "#", " "])
+def test_a_host_is_a_host(desk: Desk, fake: FakeServer, host: str) -> None:
+    done = desk.run("--exec-get-all", "--rest-host", host, "--rest-port", str(fake.port), "--http", "--jwt-token", "t")
+    assert done.code in (2, 8) and len(done.err.splitlines()) == 1 and not fake.seen, done

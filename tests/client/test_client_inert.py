@@ -1,0 +1,82 @@
+"""What others wrote, into a name, a log or a message, is text on a terminal: it does nothing, and hides nothing."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer, Reply, exec_object
+
+from dlicmd.console import inert
+
+#: Complete sequences, of which nothing is left.
+WHOLE = [
+    "\x1b[2J", "\x1b[31m", "\x1b[1;31;40m", "\x1b[?1049h", "\x1b[6n", "\x1b[3 q", "\x1b[!p", "\x1b[>c", "\x9b2J",
+    "\x1bc", "\x1b7",
+    "\x1b(0", "\x1b#8", "\x1b=", "\x1b]0;title\x07", "\x1b]0;title\x1b\\", "\x1b]52;c;cm0gLXJmIC8=\x07",
+    "\x1b]8;;http://evil.example\x1b\\", "\x1b]1337;File=:AA==\x07", "\x1bP+q544e\x1b\\", "\x1b_Gf=24;AAAA\x1b\\",
+    "\x1b^x\x1b\\", "\x1bXx\x1b\\", "\x07", "\x08\x08\x08", "\x00", "\x7f", "\x0e", "\x85", "\u202e", "\u2066",
+    "\u200f", "\u061c",
+]
+#: Sequences that never end: what stands behind them must stay to be seen.
+OPEN = ["\x1b", "\x1b[", "\x1b]", "\x1b]0;", "\x1bP", "\x1b_", "\x1b^", "\x1bX", "\x9b", "\x9d", "\x90", "\x1b[1;",
+        "\x1b(", "\x1b#", "\x1b]52;c;", "\x1b[ ", "\x98"]
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("sequence", WHOLE, ids=ascii)
+def test_nothing_is_left_of_a_sequence(sequence: str) -> None:
+    assert inert(f"before{sequence}after") == "beforeafter"
+
+
+@pytest.mark.parametrize("sequence", OPEN, ids=ascii)
+def test_an_open_sequence_hides_nothing(sequence: str) -> None:
+    found = inert(f"before{sequence}\nafter it\nand 'quoted{sequence}'. Then more.")
+    assert found.startswith("before") and "\nafter it\nand 'quoted" in found and found.endswith("'. Then more.")
+    assert not CONTROL.search(found)
+
+
+def on_a_terminal(desk: Desk, *words: str) -> str:
+    """What dlicmd writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with desk.start(*words, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while select.select([ours], [], [], 90)[0]:
+            try:
+                piece = os.read(ours, 1 << 16)
+            except OSError:  # the terminal was left
+                break
+            if not piece:
+                break
+            shown += piece
+        process.wait(90)
+    os.close(ours)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("words", [
+    ["--exec-get-all"], ["--exec-get", "w-1"], ["--exec-trainlogs", "w-1"], ["--exec-stop", "w-1"],
+    ["--exec-outlogs", "w-1"], ["--dl-frameworks"], ["--status"], ["--app-get-all"], ["--exec-plot", "w-1"],
+])
+def test_what_a_server_says_does_nothing_on_a_terminal(desk: Desk, fake: FakeServer, remote: list[str], words) -> None:
+    desk.environment |= {"TERM": "xterm-256color", "NO_COLOR": "1"}
+    bad = "".join(WHOLE) + "seen" + "".join(OPEN)
+    texts = dict.fromkeys(("state", "appName", "creator", "framework", "args", "message", "workDir"), bad)
+    fake.execs["w-1"] = exec_object("w-1", **texts)
+    fake.logs["w-1"] = f"Iteration 1: tag train_loss, simple_value 0.5{bad}\n{bad}\nthe end\n"
+    base = "/platform/rest/deeplearning/v1"
+    fake.replies |= {
+        ("GET", f"{base}/scheduler/applications/w-1/executor/1/logs/stdout"): Reply(200, f"{bad}\nthe end\n".encode()),
+        ("POST", f"{base}/execs/w-1/stop"): Reply(500, f"Error 500: {bad}.\n".encode()),
+        ("GET", f"{base}/status"): Reply(200, bad.encode()),
+    }
+    shown = on_a_terminal(desk, *words, *remote)
+    left = re.sub(r"\x1b\[[0-9;]*m", "", shown.replace("\r\n", "\n"))  # bold of our own
+    assert not CONTROL.search(left), ascii(left)
+    if "log" in words[0]:
+        assert "the end" in shown

@@ -1,0 +1,101 @@
+"""Calls made from the description of the API: whatever is asked, the answer is as described, and nothing fails."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from live_server import TOKEN, Live, settings_for
+
+schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
+checks = pytest.importorskip("schemathesis.checks")
+checks.load_all_checks()
+#: What an answer is held to. The others ask that every text be taken for an id, or that none be refused.
+HELD = {"not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"}
+OTHERS = [check for check in checks.CHECKS.get_all() if check.__name__ not in HELD]
+#: Names that lead to something, so that not every call ends at an unknown id.
+KNOWN = {
+    "exec_id": ["local-1", "local-2", "local-3"], "app_id": ["local-1", "local-3"], "number": ["1", "2"],
+    "log": ["stdout", "stderr", "launcherlog"], "name": ["local/training", "training", "local"],
+}
+#: Deploying is refused with 501, and that is as meant.
+REFUSING = [*OTHERS, *(check for check in checks.CHECKS.get_all() if check.__name__ == "not_a_server_error")]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    running = Live(settings_for(tmp_path_factory.mktemp("fuzz") / "home"))
+    for args in ("PyTorch --model-main main.py", "distPyTorch --numWorker 2 --model-main main.py",
+                 "edtPyTorch --numWorker 2 --model-main main.py"):
+        running.submitted(f"--exec-start {args}")
+    running.run_on("local-2", "cpu-0", "cpu-1")
+    running.run_on("local-3", "cpu-0")
+    yield running
+    running.close()
+
+
+def fuzz(live: Live, each: int) -> Counter[int]:
+    """Ask `each` times for everything that takes anything; how often which status was the answer."""
+    schema: Any = schemathesis.openapi.from_dict(live.call("GET", "/openapi.json", base="").json())
+    url = f"http://127.0.0.1:{live.port}"
+    found: Counter[int] = Counter()
+    with requests.Session() as session:
+        operations = [item.ok() for item in schema.get_all_operations()]
+        for operation in sorted(operations, key=lambda operation: operation.method.lower() == "delete"):
+            settled = settings(max_examples=each, database=None, phases=[Phase.generate], derandomize=each < 100,
+                               suppress_health_check=list(HealthCheck))
+            ask = partial(call, session, url, REFUSING if operation.path.endswith("/deploy") else OTHERS, found)
+            settled(given(case=operation.as_strategy(), data=st.data())(named(ask)))()
+    return found
+
+
+def named(ask: Any) -> Any:
+    """What hypothesis can call."""
+
+    def test(case: Any, data: st.DataObject) -> None:
+        ask(case, data)
+
+    return test
+
+
+def call(  # noqa: PLR0917
+    session: requests.Session, url: str, left_out: list[Any], found: Counter[int], case: Any, data: st.DataObject
+) -> None:
+    """Ask for one thing, and look at the answer."""
+    for name in case.path_parameters or {}:
+        if name in KNOWN and data.draw(st.booleans()):
+            case.path_parameters[name] = data.draw(st.sampled_from(KNOWN[name]))
+    if "wait" in (case.query or {}):
+        case.query["wait"] = data.draw(st.sampled_from(["0", "-1", "x", "1.5"]))
+    answer = case.call(session=session, base_url=url, headers={"Authorization": f"Bearer {TOKEN}"})
+    found[answer.status_code] += 1
+    case.validate_response(answer, excluded_checks=left_out)
+    if answer.status_code >= 400:
+        assert answer.text.startswith(f"Error {answer.status_code}: "), (case, answer.text)
+        assert answer.text.endswith(".\n") and "Traceback" not in answer.text
+
+
+def outside(live: Live) -> set[Path]:
+    """Everything beside the home of the server."""
+    return set(live.settings.home.parent.iterdir()) - {live.settings.home}
+
+
+@pytest.mark.parametrize("each", [
+    pytest.param(25, id="some"),
+    pytest.param(900, id="20000", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+])
+def test_every_answer_is_as_described(live: Live, each: int, caplog: pytest.LogCaptureFixture) -> None:
+    found = fuzz(live, each)
+    assert sum(found.values()) >= each * 22
+    assert found[200] > 50 and found[400] > 50, "some calls were right, and some were wrong"
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert not outside(live)
+    assert live.call("GET", "/conf").status == 200

@@ -1,0 +1,108 @@
+"""No id, name or number in any path leads anywhere but to what it names; no answer has a header of the caller's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from live_server import TOKEN, Live, multipart, quoted, settings_for
+from test_server_guard import route_table
+
+SECRET = b"the-content-of-a-file-that-nobody-may-read"
+#: Where a file lies that is none of the server's, from a folder that is.
+UP = "../" * 6
+NAMES = [
+    "..", ".", "...", "../..", f"{UP}canary", f"{UP}etc/passwd", "/etc/passwd", "//etc/passwd", "local-1/../canary",
+    "local-1/../../backend.json", "..\\..\\canary", "C:\\canary", "~/canary", "~root", "canary\0",
+    "local-1\0/../canary",
+    "file:///etc/passwd", "local-1?x=1", "local-1#x", "local-1;x", "local-01", "LOCAL-1", "local-1 ", " local-1",
+    "local-１", "local-1\n", "local-1\r\nX-Injected: 1", "local--1", "local-1e0", "%2e%2e%2fcanary", "%00", "*",
+    "local-1'", "1' OR '1'='1", "{exec_id}", "$HOME", "`id`", "a" * 5000, "\x1b[2J", "\u202e", "stdout/../../../canary",
+]
+#: What `route_table` puts in the place of parameters.
+FILLED = ("local-1", "stdout", "1")
+
+
+def encodings(name: str) -> list[str]:
+    """A name as it may stand in a path: wholly escaped, and as it is where that is a request at all."""
+    whole = quoted(name)
+    bare = [name] if name.isascii() and name.isprintable() and not set(name) & set(" ?#") else []
+    overlong = [whole.replace("%2F", "%c0%af"), whole.replace("%2F", "%252F")] if "/" in name else []
+    return [whole, *bare, *overlong]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home = tmp_path_factory.mktemp("traversal")
+    running = Live(settings_for(home / "a" / "home"))
+    for folder in (home, home / "a", running.settings.home, running.settings.result_fs, running.settings.paths.jobs):
+        (folder / "canary").write_bytes(SECRET)
+    running.submitted()
+    yield running
+    running.close()
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.name.startswith("backend.db")}
+
+
+def targets(live: Live) -> list[str]:
+    """Every route with one of its parameters replaced by every name."""
+    found = []
+    for path in route_table(live):
+        parts = path.split("/")
+        for number, part in enumerate(parts):
+            if part in FILLED or part.startswith("{"):
+                for name in NAMES:
+                    found += ["/".join([*parts[:number], text, *parts[number + 1:]]) for text in encodings(name)]
+    return found
+
+
+def test_every_parameter_of_every_path(live: Live) -> None:
+    before, rows = files(live.settings.home.parent), live.call("GET", "/execs").json()
+    asked = targets(live)
+    assert len(asked) > 500
+    connection = HTTPConnection("127.0.0.1", live.port, timeout=60)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": "0"}
+    for target, method in zip(asked, itertools.cycle(("GET", "POST", "GET", "DELETE", "PUT")), strict=False):
+        connection.putrequest(method, "/", skip_accept_encoding=True)
+        # What http.client would refuse to send goes out as it is.
+        connection._buffer[0] = f"{method} {target} HTTP/1.1".encode("latin-1", "replace")  # type: ignore[attr-defined]
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        body = answer.read()
+        assert SECRET not in body and b"root:" not in body and b"Traceback" not in body, (method, target, body)
+        assert answer.status < 500 or answer.status == 501, (method, target, answer.status, body)
+        assert answer.getheader("X-Injected") is None and b"\x1b" not in body, (method, target)
+    connection.close()
+    assert files(live.settings.home.parent) == before
+    assert live.call("GET", "/execs").json() == rows, "no name but its own leads to an exec"
+
+
+@pytest.mark.parametrize("part", ["appName", "sigName", "file", "data_path", "volume", "conda"])
+def test_what_is_named_in_a_submission(live: Live, part: str) -> None:
+    before = files(live.settings.home.parent)
+    for name in NAMES[:24]:
+        argv = ["--exec-start", "PyTorch", "--user-cmd"]
+        argv += {"appName": ["--appName", name], "data_path": ["--cs-datastore-meta", f"type=fs,data_path={name}"],
+                 "conda": ["--conda-env-name", name]}.get(part, [])
+        data: dict[str, object] = {"argv": [*argv, "--", "true"]}
+        if part == "volume":
+            data["dataSource"] = [{"type": "fs", "location": {"volume": name}}]
+        file = name if part == "file" else "x.bin"
+        body, kind = multipart([("file", file.replace("\r", "").replace("\n", ""), SECRET[:4]),
+                                ("data", None, json.dumps(data).encode())])
+        query = f"?sigName={quoted(name)[:300]}" if part == "sigName" else ""
+        answer = live.call("POST", f"/execs{query}", body, {"Content-Type": kind})
+        assert answer.status in (200, 400), (name, answer)
+        assert SECRET not in answer.body and "x-injected" not in answer.headers
+        if answer.status == 200:
+            live.forget(answer.json()["id"])
+    assert {name for name in files(live.settings.home.parent) - before if "incoming" not in name} <= {
+        "home/results/alice", "home/results/alice/batchworkdir"}
