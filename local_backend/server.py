@@ -77,7 +77,7 @@ def make_home(settings: Settings) -> None:
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.home.chmod(0o700)
-        for folder in (paths.jobs, paths.incoming, paths.volumes):
+        for folder in (paths.jobs, paths.incoming, paths.volumes, paths.forwarding):
             folder.mkdir(mode=0o700, exist_ok=True)
         settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.data_fs.is_relative_to(settings.home):
@@ -253,10 +253,12 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
     server = make_server(guard, settings)
     server.may_go_on = partial(holds, settings, lock)
     supervisor.start()
+    guard.backend.forwarding.start()
     try:
         with server.heeding_signals(), _announced(settings, sock, token, lock):
             server.run(sockets=[sock])
     finally:
+        guard.backend.forwarding.close()
         supervisor.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")

@@ -25,7 +25,7 @@ from local_backend.files import full_disk, read_json
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
-from local_backend.submit import words
+from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
 from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
@@ -228,15 +228,20 @@ def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_n
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
-    return accept(
+    targets = forwarding.targets(asked.line)
+    row = accept(
         replace(spec, sig_name=sig_name or None),
         upload,
         shown_args=asked.shown,
         data_source=asked.data_source,
+        targets=targets,
         home=paths,
         database=backend.database,
         limits=settings.limits,
     )
+    if targets is not None:
+        backend.forwarding.add(row.id)
+    return row
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

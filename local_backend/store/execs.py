@@ -134,6 +134,15 @@ def unfinished(connection: Connection) -> list[ExecRow]:
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
 
 
+def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
+    """The states of those of these execs that are there and not deleted."""
+    found: dict[str, str] = {}
+    for at in range(0, len(ids), 500):  # databases bound the number of parameters
+        query = select(execs.c.id, execs.c.state).where(execs.c.id.in_(ids[at : at + 500]), execs.c.deleted.is_(False))
+        found.update((str(row.id), str(row.state)) for row in connection.execute(query))
+    return found
+
+
 def all_ids(connection: Connection) -> set[str]:
     """Ids of all rows, deleted ones included."""
     return set(connection.execute(select(execs.c.id)).scalars())

@@ -1,0 +1,50 @@
+"""Which execs have metrics to forward, on disk: one file each, from before the submission is acknowledged until all is
+sent. They hold tokens and passwords, so that the database and the files of the job need not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from local_backend.files import read_json, write_json
+from local_backend.forward.target import Targets
+from local_backend.runtime.paths import HomePaths
+
+
+@dataclass(frozen=True)
+class Order:
+    """The metrics of an exec of `user` go to these targets."""
+
+    exec_id: str
+    user: str
+    targets: Targets
+
+
+def place(home: HomePaths, order: Order) -> None:
+    """Write an order down, durably. Raises OSError."""
+    value = {"user": order.user, "targets": order.targets.to_json()}
+    write_json(home.order(order.exec_id), value)
+
+
+def remove(home: HomePaths, exec_id: str) -> None:
+    """Forget an order, as far as the disk lets us: the next start tries again."""
+    try:
+        home.order(exec_id).unlink(missing_ok=True)
+    except OSError:
+        return
+
+
+def find(home: HomePaths, exec_id: str) -> Order | None:
+    """The order of an exec, None when there is none that can be read."""
+    try:
+        value = read_json(home.order(exec_id))
+        return Order(exec_id, str(value["user"]), Targets.from_json(value["targets"])) if value else None
+    except (OSError, KeyError, TypeError):
+        return None
+
+
+def open_orders(home: HomePaths) -> list[str]:
+    """Ids of the execs that have one."""
+    try:
+        return sorted(path.stem for path in home.forwarding.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+    except OSError:
+        return []
