@@ -40,6 +40,7 @@ def main() -> None:
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
+@click.option("--open-metrics", is_flag=True, default=None, help="Answer GET /metrics without a token.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""

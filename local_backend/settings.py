@@ -72,6 +72,10 @@ class Settings:
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
     die_with_server: bool = False
+    #: GET /metrics needs no token.
+    open_metrics: bool = False
+    #: Bytes that must be free on the disks of state and results for the server to call itself ready.
+    ready_free_bytes: int = 256 * 2**20
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -99,6 +103,8 @@ class Settings:
             "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
             "health_every": _number("DLI_HEALTH_SECONDS", 1, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
+            "open_metrics": _switch("DLI_OPEN_METRICS"),
+            "ready_free_bytes": _number("DLI_READY_FREE_BYTES", 0, 2**60),
             "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**{
                 name: value
@@ -123,6 +129,13 @@ def _number(variable: str, least: int, most: int) -> int | None:
     if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
         raise ValueError(f"{variable} must be a whole number between {least} and {most}, not '{text}'")
     return int(text)
+
+
+def _switch(variable: str) -> bool | None:
+    text = os.environ.get(variable, "").lower()
+    if text not in ("", "true", "yes", "1", "false", "no", "0"):
+        raise ValueError(f"{variable} must be true or false, not '{text}'")
+    return text in ("true", "yes", "1") if text else None
 
 
 def _labels(variable: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, pending, saying, why
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
+from local_backend.measures import SUBMISSIONS
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
@@ -115,13 +116,15 @@ async def submit(
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError:
+    except SubmitError as problem:
+        SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
         await _drain(body)
         raise
     except ClientDisconnect:
         return Response(status_code=400)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    SUBMISSIONS.labels("accepted").inc()
     backend.supervisor.wake()
     return JSONResponse(show(backend, row, str(request.base_url)))
 

@@ -17,6 +17,7 @@ from local_backend.files import read_json, write_json
 from local_backend.forward import source
 from local_backend.forward.channel import Channel, Refused, Trouble
 from local_backend.forward.source import Line
+from local_backend.measures import FORWARD_FAILURES, FORWARDED
 from local_backend.runtime import launcher_log
 from local_backend.runtime.paths import ExecPaths
 
@@ -44,6 +45,7 @@ class Forwarder(threading.Thread):
     def __init__(self, paths: ExecPaths, kind: str, channel: Channel, pace: Pace) -> None:
         super().__init__(name=f"forward-{kind}-{paths.exec_id}", daemon=True)
         self._paths = paths
+        self._kind = kind
         self._note_file: Path = paths.forwarded(kind)
         self._channel = channel
         self._pace = pace
@@ -120,6 +122,7 @@ class Forwarder(threading.Thread):
         except Trouble as problem:
             self._sent(lines[: problem.done])
             return self._failed(problem)
+        FORWARDED.labels(self._kind).inc(len(lines))
         if self._failures:
             self._note(f"{self._channel.name} takes metrics again")
         self._failures, self._most = 0, min(_MOST, self._most * 2)
@@ -127,6 +130,7 @@ class Forwarder(threading.Thread):
         return 0.0
 
     def _failed(self, problem: Trouble) -> float:
+        FORWARD_FAILURES.labels(self._kind).inc()
         if not self._failures:
             self._note(f"metrics wait to be sent to {self._channel.name}: {problem}", "WARN")
         self._failures += 1
@@ -145,6 +149,7 @@ class Forwarder(threading.Thread):
 
     def _sent(self, lines: list[Line]) -> None:
         if lines:
+            FORWARDED.labels(self._kind).inc(len(lines))
             self._remember(self._offsets | {line.source: line.end for line in lines})
 
     def _remember(self, offsets: dict[str, int]) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
+from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.adoption import Adopter
@@ -188,7 +189,8 @@ class Control:
         tree = self._plans.tree
         self._drain(self._health.drained)
         jobs = self._demand.jobs(unfinished, self._active, tree)
-        decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
+        with DECISION_SECONDS.time():
+            decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
@@ -141,6 +141,12 @@ def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
         query = select(execs.c.id, execs.c.state).where(execs.c.id.in_(ids[at : at + 500]), execs.c.deleted.is_(False))
         found.update((str(row.id), str(row.state)) for row in connection.execute(query))
     return found
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """How many execs are in each state, without deleted ones."""
+    query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
+    return {str(state): int(count) for state, count in connection.execute(query)}
 
 
 def all_ids(connection: Connection) -> set[str]:
