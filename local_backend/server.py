@@ -15,7 +15,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
-from local_backend import collector
+from local_backend import collector, logs
 from local_backend.files import write_json
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
@@ -37,7 +36,6 @@ log = logging.getLogger("local_backend.server")
 
 #: Seconds that open calls get to end when the server stops.
 _GOODBYE = 3
-_LOG_BYTES = 10 << 20
 
 
 class ServerError(Exception):
@@ -48,7 +46,9 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings) as lock, _logging(settings):
+    with _locked(settings) as lock, logs.written_to(
+        settings.paths.log, settings.log_format, settings.log_level, settings.log_bytes
+    ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
             _serve(settings, lock)
@@ -139,27 +139,6 @@ def holder(settings: Settings) -> int | None:
     finally:
         os.close(fd)
     return None
-
-
-@contextlib.contextmanager
-def _logging(settings: Settings) -> Iterator[None]:
-    """Everything that is logged goes to backend.log, tracebacks of failed calls included."""
-    try:
-        handler = RotatingFileHandler(settings.paths.log, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
-        settings.paths.log.chmod(0o600)
-    except OSError as problem:
-        raise _unusable(settings, problem) from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.raiseExceptions = False  # a full disk must not turn every log line into a traceback
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
 
 
 def _serve(settings: Settings, lock: int) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
+from local_backend import logs
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, pending, saying, why
@@ -125,6 +126,7 @@ async def submit(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     SUBMISSIONS.labels("accepted").inc()
+    logs.about(exec=row.id)
     backend.supervisor.wake()
     return JSONResponse(show(backend, row, str(request.base_url)))
 

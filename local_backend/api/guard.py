@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlicmd.contract import wire
+from local_backend import logs
 from local_backend.api import passwords
 from local_backend.api.backend import Backend
 from local_backend.api.errors import error_response
@@ -75,6 +76,8 @@ class Guard:
             await error_response(401, sentence, CHALLENGE)(scope, receive, send)
             return
         scope["dlicmd.user"] = user
+        if user is not None:
+            logs.about(user=user)
         await self.app(scope, receive, send)
 
     def _foreign(self, headers: Headers, scheme: str) -> str | None:

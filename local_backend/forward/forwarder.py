@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from local_backend import logs
 from local_backend.files import read_json, write_json
 from local_backend.forward import source
 from local_backend.forward.channel import Channel, Refused, Trouble
@@ -72,6 +73,7 @@ class Forwarder(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
+        logs.begin(exec=self._paths.exec_id)
         try:
             self._offsets = self._remembered()
             self._forward()

@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
+from local_backend import logs
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
@@ -131,14 +132,15 @@ class Control:
     def _apart(self, exec_id: str) -> Iterator[None]:
         """What goes wrong with one exec (a job can do anything to its files) keeps no other waiting: it is tried again
         in a while. Not so what the database raises."""
-        try:
-            yield
-        except SQLAlchemyError:
-            raise
-        except Exception as problem:
-            fault = not isinstance(problem, OSError)
-            _log.error("%s: %s; trying again in %g s", exec_id, problem, _RETRY, exc_info=fault)
-            self._retry_at = time.monotonic() + _RETRY
+        with logs.concerning(exec=exec_id):
+            try:
+                yield
+            except SQLAlchemyError:
+                raise
+            except Exception as problem:
+                fault = not isinstance(problem, OSError)
+                _log.error("%s: %s; trying again in %g s", exec_id, problem, _RETRY, exc_info=fault)
+                self._retry_at = time.monotonic() + _RETRY
 
     def _watch_over(self, active: Active) -> None:
         """Move on an attempt that starts or runs."""
