@@ -43,11 +43,12 @@ class Pace:
 class Forwarder(threading.Thread):
     """Reads, sends, notes down. `start` first; ends by itself when the exec is over and all is sent, or given up."""
 
-    def __init__(self, paths: ExecPaths, kind: str, channel: Channel, pace: Pace) -> None:
+    def __init__(self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace) -> None:
+        """`notes` is the file that says up to where all is sent to the target of this kind."""
         super().__init__(name=f"forward-{kind}-{paths.exec_id}", daemon=True)
         self._paths = paths
         self._kind = kind
-        self._note_file: Path = paths.forwarded(kind)
+        self._note_file: Path = notes
         self._channel = channel
         self._pace = pace
         self._event = threading.Event()

@@ -12,6 +12,8 @@ import socket
 
 #: Of the addresses of one name that many are tried.
 _MOST = 4
+#: An IPv4 address is in the last four bytes of these: a translator on the way leads to it.
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 #: Where clouds answer about the machine, besides the link-local addresses.
 _METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")})
 
@@ -24,7 +26,8 @@ def is_permitted(address: str, loopback: bool) -> bool:
     """Whether the server connects to an address; `loopback` says whether it does to its own machine's."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
-        found = found.ipv4_mapped or found.sixtofour or found
+        within = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _TRANSLATED else None
+        found = found.ipv4_mapped or found.sixtofour or within or found
     if found.is_loopback:
         return loopback
     return not (found.is_link_local or found.is_multicast or found.is_unspecified or found.is_reserved

@@ -3,11 +3,13 @@ sent. They hold tokens and passwords, so that the database and the files of the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from local_backend.files import read_json, write_json
 from local_backend.forward.target import Targets
 from local_backend.runtime.paths import HomePaths
+from local_backend.store import execs
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,10 @@ def place(home: HomePaths, order: Order) -> None:
 
 
 def remove(home: HomePaths, exec_id: str) -> None:
-    """Forget an order, as far as the disk lets us: the next start tries again."""
-    try:
-        home.order(exec_id).unlink(missing_ok=True)
-    except OSError:
-        return
+    """Forget an order and how far it has come, as far as the disk lets us: the next start tries again."""
+    for path in (home.order(exec_id), *home.forwarding.glob(f"{exec_id}.*.json")):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def find(home: HomePaths, exec_id: str) -> Order | None:
@@ -43,8 +44,12 @@ def find(home: HomePaths, exec_id: str) -> Order | None:
 
 
 def open_orders(home: HomePaths) -> list[str]:
-    """Ids of the execs that have one."""
-    try:
-        return sorted(path.stem for path in home.forwarding.iterdir() if path.suffix == ".json" and path.name[0] != ".")
-    except OSError:
-        return []
+    """Ids of the execs that have one. Files that belong to none are removed: when an exec is deleted while a batch of
+    its metrics is under way, what that has come to is noted afterwards."""
+    found = sorted(home.forwarding.glob("*"))
+    ids = {path.stem for path in found if path.suffix == ".json" and execs.is_exec_id(path.stem)}
+    for path in found:
+        if path.name.partition(".")[0] not in ids:
+            with suppress(OSError):
+                path.unlink()
+    return sorted(ids)

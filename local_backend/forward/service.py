@@ -119,8 +119,8 @@ class Forwarding:
         for exec_id in added:
             order = orders.find(self._home, exec_id)
             if order is None:
-                _log.warning("%s: its order to forward metrics cannot be read", exec_id)
-                orders.remove(self._home, exec_id)
+                _log.error("%s: %s cannot be read; its metrics wait for the next server", exec_id,
+                           self._home.order(exec_id))
             else:
                 self._jobs[exec_id] = _Job(order)
                 self._seen = -1
@@ -130,10 +130,12 @@ class Forwarding:
         paths = self._home.job(order.exec_id, order.user)
         if targets.rest is not None:
             channel = RestChannel(targets.rest, order.exec_id, self._loopback)
-            job.forwarders.append(Forwarder(paths, "rest", channel, self._pace))
+            notes = self._home.forwarded(order.exec_id, "rest")
+            job.forwarders.append(Forwarder(paths, "rest", notes, channel, self._pace))
         if targets.rabbit is not None:
             broker = RabbitChannel(targets.rabbit, order.exec_id, self._loopback)
-            job.forwarders.append(Forwarder(paths, "rabbitmq", broker, self._pace))
+            notes = self._home.forwarded(order.exec_id, "rabbitmq")
+            job.forwarders.append(Forwarder(paths, "rabbitmq", notes, broker, self._pace))
         for one in job.forwarders:
             one.start()
 

@@ -85,6 +85,10 @@ class HomePaths:
         """What is to be forwarded of one exec."""
         return self.forwarding / f"{exec_id}.json"
 
+    def forwarded(self, exec_id: str, kind: str) -> Path:
+        """Up to where its metrics have been sent to the target of a kind."""
+        return self.forwarding / f"{exec_id}.{kind}.json"
+
     @property
     def volumes(self) -> Path:
         """Named storage volumes: a directory, or a link to one, per volume."""
@@ -151,10 +155,6 @@ class ExecPaths:
     @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
-
-    def forwarded(self, kind: str) -> Path:
-        """Up to where its metrics have been sent to the target of a kind."""
-        return self.state / f"forwarded-{kind}.json"
 
     @property
     def captures(self) -> Path:

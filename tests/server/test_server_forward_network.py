@@ -15,7 +15,7 @@ from local_backend.forward.target import Rest
 
 @pytest.mark.parametrize("address", [
     "169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "2002:a9fe:a9fe::1",
-    "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
+    "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
 ])
 def test_refused_whoever_asks(address: str) -> None:
     assert not network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)

@@ -95,6 +95,7 @@ def launcher_log(live: Live, exec_id: str) -> str:
 def all_sent(live: Live, exec_id: str) -> None:
     order = live.settings.paths.order(exec_id)
     eventually(lambda: not order.exists(), f"everything of {exec_id} is sent")
+    eventually(lambda: not list(order.parent.glob(f"{exec_id}.*")), "nothing of it is kept")
 
 
 def test_what_emetrics_records_arrives_while_the_exec_runs(
@@ -193,7 +194,7 @@ def test_what_is_no_metric_is_left_out(live: Live, receiver: Receiver) -> None:
 def test_the_next_server_goes_on_where_the_last_one_was(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     write(live, exec_id, lines(1, 2))
-    noted = live.paths(exec_id).forwarded("rest")
+    noted = live.settings.paths.forwarded(exec_id, "rest")
     eventually(noted.exists, "it is noted down")
     live.guard.backend.forwarding.close()
     write(live, exec_id, lines(3))
@@ -219,6 +220,10 @@ def test_a_deleted_exec_is_forgotten(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     assert live.call("DELETE", f"/execs/{exec_id}").status == 204
     all_sent(live, exec_id)
+    live.guard.backend.forwarding.close()
+    live.settings.paths.forwarded(exec_id, "rest").write_text("{}")  # of a batch that was under way
+    served(live, FAST)
+    assert not list(live.settings.paths.forwarding.glob(f"{exec_id}*"))
 
 
 def test_no_secret_is_shown_or_left(live: Live, receiver: Receiver, stub_pika: list[Any]) -> None:
