@@ -26,7 +26,8 @@ def checked(answer: Answer, what: str) -> Answer:
     if 300 <= answer.status < 400:
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
                           "name that host with --rest-host", answer.status)
-    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status})"
+    named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
+    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
     raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status)
 
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import requests
 from requests.auth import AuthBase
 
-from dlicmd.console import debug, warn
+from dlicmd.console import warn
 from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
-from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, repeating, speaks_tls
+from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, repeating, speaks_tls
 
 _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
 
@@ -59,8 +59,7 @@ class RequestsTransport:
             )
         except OSError as problem:
             raise self._explained(problem) from problem
-        debug(f"{request.method} {request.target.partition('?')[0]} -> {response.status_code}")
-        return Answer(response.status_code, response.headers.items(), self._chunks(response))
+        return noted(request, Answer(response.status_code, response.headers.items(), self._chunks(response)))
 
     def _chunks(self, response: requests.Response) -> Iterator[bytes]:
         try:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from dlicmd.body import Multipart
 from dlicmd.console import debug
+from dlicmd.contract import wire
 from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class Answer:
         self.status = status
         self.headers = {name.lower(): value for name, value in headers}
         self._chunks = chunks
+
+    @property
+    def request_id(self) -> str:
+        """The name of the request in the server's log; empty when it tells none, or one that is not to be shown."""
+        named = self.headers.get(wire.REQUEST_ID.lower(), "")
+        return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
 
     def chunks(self) -> Iterator[bytes]:
         """The body piece by piece. Raises ConnectionLost when it is cut."""
@@ -147,8 +154,7 @@ class PlainTransport:
                 raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         self._answer = response
-        debug(f"{request.method} {request.target.partition('?')[0]} -> {response.status}")
-        return Answer(response.status, response.headers.items(), self._chunks(response))
+        return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
 
     def _connected(self, request: Request) -> http.client.HTTPConnection:
         """The kept connection when it is idle and the request may be repeated, else a new one."""
@@ -198,6 +204,13 @@ class PlainTransport:
                 # What is left of this answer must not be taken for the next one.
                 self.close()
             response.close()
+
+
+def noted(request: Request, answer: Answer) -> Answer:
+    """The answer, told to whoever debugs, without the query: that of a submission holds its command line."""
+    named = f" (request {answer.request_id})" if answer.request_id else ""
+    debug(f"{request.method} {request.target.partition('?')[0]} -> {answer.status}{named}")
+    return answer
 
 
 def speaks_tls(host: str, port: int) -> bool:

@@ -19,6 +19,7 @@ from dlicmd import __version__
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
+from local_backend import logs
 from local_backend.files import read_json
 from local_backend.settings import Settings
 
@@ -40,6 +41,9 @@ def main() -> None:
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
+@click.option("--log-format", type=click.Choice(logs.FORMATS), help="How backend.log is written (default text).")
+@click.option("--log-level", type=click.Choice(logs.LEVELS), help="From which level on (default info).")
+@click.option("--open-metrics", is_flag=True, default=None, help="Answer GET /metrics without a token.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 #: Bytes without which a file system counts as full: a record and a journal of the database.
 _ROOM = 64 * 1024
@@ -68,6 +68,19 @@ def read_json(path: Path) -> Any:
         return None
     finally:
         os.close(fd)
+
+
+def open_regular(path: Path) -> BinaryIO | None:
+    """A file that a program may still be writing, None when it is not there; never a link, nor anything that could
+    block."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return open(fd, "rb")
 
 
 def sync_directory(path: Path) -> None:

@@ -15,7 +15,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
-from local_backend import collector
+from local_backend import collector, logs
 from local_backend.connections import Protocol, raise_file_limit
 from local_backend.files import write_json
 from local_backend.settings import Settings
@@ -38,7 +37,6 @@ log = logging.getLogger("local_backend.server")
 
 #: Seconds that open calls get to end when the server stops.
 _GOODBYE = 3
-_LOG_BYTES = 10 << 20
 
 
 class ServerError(Exception):
@@ -49,7 +47,9 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings) as lock, _logging(settings):
+    with _locked(settings) as lock, logs.written_to(
+        settings.paths.log, settings.log_format, settings.log_level, settings.log_bytes
+    ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
             _serve(settings, lock)
@@ -78,7 +78,7 @@ def make_home(settings: Settings) -> None:
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         settings.home.chmod(0o700)
-        for folder in (paths.jobs, paths.incoming, paths.volumes):
+        for folder in (paths.jobs, paths.incoming, paths.volumes, paths.forwarding):
             folder.mkdir(mode=0o700, exist_ok=True)
         settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.data_fs.is_relative_to(settings.home):
@@ -140,27 +140,6 @@ def holder(settings: Settings) -> int | None:
     finally:
         os.close(fd)
     return None
-
-
-@contextlib.contextmanager
-def _logging(settings: Settings) -> Iterator[None]:
-    """Everything that is logged goes to backend.log, tracebacks of failed calls included."""
-    try:
-        handler = RotatingFileHandler(settings.paths.log, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
-        settings.paths.log.chmod(0o600)
-    except OSError as problem:
-        raise _unusable(settings, problem) from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.raiseExceptions = False  # a full disk must not turn every log line into a traceback
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
 
 
 def _serve(settings: Settings, lock: int) -> None:
@@ -255,10 +234,12 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
     server = make_server(guard, settings)
     server.may_go_on = partial(holds, settings, lock)
     supervisor.start()
+    guard.backend.forwarding.start()
     try:
         with server.heeding_signals(), _announced(settings, sock, token, lock):
             server.run(sockets=[sock])
     finally:
+        guard.backend.forwarding.close()
         supervisor.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")

@@ -6,11 +6,12 @@ import getpass
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlicmd.contract.home import home as default_home
+from local_backend import logs
 from local_backend.runtime.paths import HomePaths
 
 
@@ -72,6 +73,14 @@ class Settings:
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
     die_with_server: bool = False
+    #: How the server's own log is written (see logs.py), and the bytes after which a new file begins.
+    log_format: str = "text"
+    log_level: str = "info"
+    log_bytes: int = 10 * 2**20
+    #: GET /metrics needs no token.
+    open_metrics: bool = False
+    #: Bytes that must be free on the disks of state and results for the server to call itself ready.
+    ready_free_bytes: int = 256 * 2**20
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -99,6 +108,11 @@ class Settings:
             "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
             "health_every": _number("DLI_HEALTH_SECONDS", 1, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
+            "log_format": _choice("DLI_LOG_FORMAT", logs.FORMATS),
+            "log_level": _choice("DLI_LOG_LEVEL", logs.LEVELS),
+            "log_bytes": _number("DLI_LOG_BYTES", 4096, 2**60),
+            "open_metrics": _switch("DLI_OPEN_METRICS"),
+            "ready_free_bytes": _number("DLI_READY_FREE_BYTES", 0, 2**60),
             "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**{
                 name: value
@@ -123,6 +137,20 @@ def _number(variable: str, least: int, most: int) -> int | None:
     if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
         raise ValueError(f"{variable} must be a whole number between {least} and {most}, not '{text}'")
     return int(text)
+
+
+def _choice(variable: str, words: Sequence[str]) -> str | None:
+    text = os.environ.get(variable, "").lower()
+    if text and text not in words:
+        raise ValueError(f"{variable} must be one of {', '.join(words)}, not '{text}'")
+    return text or None
+
+
+def _switch(variable: str) -> bool | None:
+    text = os.environ.get(variable, "").lower()
+    if text not in ("", "true", "yes", "1", "false", "no", "0"):
+        raise ValueError(f"{variable} must be true or false, not '{text}'")
+    return text in ("true", "yes", "1") if text else None
 
 
 def _labels(variable: str) -> dict[str, str]:

@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "dlicmd": {"dlicmd.contract"},
     "local_backend.api": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
-        "local_backend.data", "local_backend.scheduler",
+        "local_backend.data", "local_backend.scheduler", "local_backend.forward",
     },
     "local_backend.submit": {"dlicmd.contract", "local_backend", "local_backend.data", "local_backend.store",
-                             "local_backend.runtime"},
+                             "local_backend.runtime", "local_backend.forward"},
+    "local_backend.forward": {"dlicmd.contract", "local_backend", "local_backend.store", "local_backend.runtime"},
     "local_backend.data": {"dlicmd.contract", "local_backend"},
     "local_backend.store": {"dlicmd.contract", "local_backend"},
     "local_backend.scheduler": {"dlicmd.contract", "local_backend"},

@@ -233,9 +233,10 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("--sc-runasuser", "user id in the container", _E, "UID", Kind.INTEGER, hidden=True),
     _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Kind.INTEGER, hidden=True),
     _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Kind.INTEGER, hidden=True),
-    _ignored("--cs-rmq-meta", "forward metrics to RabbitMQ", _E, "TEXT"),
-    _ignored("--cs-url-meta", "forward metrics to a URL", _E, "TEXT"),
-    _ignored("--cs-url-bearer", "bearer token of that URL", _E, "TOKEN"),
+    Option("--cs-rmq-meta", Kind.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST"
+           "?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
+    Option("--cs-url-meta", Kind.TEXT, _E, "forward metrics to a URL, by POST", "URL"),
+    Option("--cs-url-bearer", Kind.TEXT, _E, "bearer token for that URL", "TOKEN"),
     # Spellings of the first product generation; seen in scripts, consumed so that they do not reach the program.
     Option("--edt-options", Kind.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
            hidden=True),

@@ -11,6 +11,10 @@ CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
 FRAMEWORKS = BASE + "/execs/frameworks"
+#: Names a request in the logs of both sides; the server makes one up where the client gives none.
+REQUEST_ID = "X-Request-ID"
+#: For whoever watches the server: it lives, it can work, what it counts.
+HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 ENGINE_APPLICATIONS = BASE + "/scheduler/engine/applications"
 APPLICATIONS = BASE + "/scheduler/applications"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"

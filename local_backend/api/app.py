@@ -15,6 +15,7 @@ from local_backend.api import (
     errors,
     execs,
     follow,
+    health,
     holdings,
     logs,
     resplans,
@@ -31,7 +32,7 @@ from local_backend.store.database import Database
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    slots_view.router, holdings.router, resplans.router,
+    slots_view.router, holdings.router, resplans.router, health.router,
 )
 
 

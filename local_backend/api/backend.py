@@ -13,6 +13,8 @@ from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import is_parked
+from local_backend.api.readiness import Readiness
+from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -41,6 +43,9 @@ class Supervisor(Protocol):
     def places(self) -> list[Place]:
         """The slots of the machine, and who holds them."""
 
+    def comes_round(self, seconds: float) -> bool:
+        """Whether the loop of the supervisor does its work within so many seconds."""
+
     def status(self) -> dict[str, object]:
         """Slots, jobs and nursery, for GET /status."""
 
@@ -64,8 +69,13 @@ class Backend:
     #: How busy the devices are.
     utilisation: Utilisation = field(default_factory=Utilisation)
     plans: Plans = field(init=False)
+    #: Started and closed by who runs the server.
+    forwarding: Forwarding = field(init=False)
+    readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
+        self.readiness = Readiness(self.settings, self.database, self.supervisor.comes_round)
+        self.forwarding = Forwarding(self.settings.paths, self.database, loopback=self.settings.embedded)
         self.plans = Plans(self.database)
 
     def reason(self, row: ExecRow) -> Reason | None:

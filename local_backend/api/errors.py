@@ -70,5 +70,5 @@ def _database(_request: Request, problem: Exception) -> Response:
 
 
 def _unexpected(_request: Request, _problem: Exception) -> Response:
-    """The traceback goes to the log: the web server writes what is raised again after this answer."""
+    """The traceback goes to the log, with the request's id: the web server writes what is raised again after this."""
     return error_response(500, "The server failed; its log (backend.log) says how")

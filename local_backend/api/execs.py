@@ -17,15 +17,17 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
+from local_backend import logs
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
+from local_backend.measures import SUBMISSIONS
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
-from local_backend.submit import words
+from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
 from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
@@ -123,13 +125,16 @@ async def submit(
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError:
+    except SubmitError as problem:
+        SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
         await _drain(body)
         raise
     except ClientDisconnect:
         return Response(status_code=400)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    SUBMISSIONS.labels("accepted").inc()
+    logs.about(exec=row.id)
     backend.supervisor.wake()
     return JSONResponse(show(backend, row, str(request.base_url)))
 
@@ -232,15 +237,20 @@ def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_n
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
-    return accept(
+    targets = forwarding.targets(asked.line)
+    row = accept(
         replace(spec, sig_name=sig_name or None),
         upload,
         shown_args=asked.shown,
         data_source=asked.data_source,
+        targets=targets,
         home=paths,
         database=backend.database,
         limits=settings.limits,
     )
+    if targets is not None:
+        backend.forwarding.add(row.id)
+    return row
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -19,7 +19,8 @@ from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import show, whole
-from local_backend.api.textlog import open_log, size
+from local_backend.api.textlog import size
+from local_backend.files import open_regular
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.store.execs import ExecRow
 
@@ -150,7 +151,7 @@ def _text(line: bytes) -> str:
 def _read(path: Path, start: int, most: int) -> bytes:
     if most <= 0 or size(path) <= start:
         return b""
-    file = open_log(path)
+    file = open_regular(path)
     if file is None:
         return b""
     with file:

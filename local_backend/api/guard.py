@@ -4,8 +4,8 @@
     the loopback address still sends its own name.
  2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
  3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
-    HTTP Basic on every call, as clients of the first product generation send them. Only logon and the client's
-    file go without.
+    HTTP Basic on every call, as clients of the first product generation send them. Only logon, the client's file
+    and the two looks at the server's health go without, and /metrics where a setting says so.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlicmd.contract import wire
+from local_backend import logs
 from local_backend.api import passwords
 from local_backend.api.backend import Backend
 from local_backend.api.errors import error_response
+from local_backend.api.observe import Observation
 from local_backend.store import tokens
 
 #: Logon of the first product generation; same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client, for whoever has none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, CLIENT_FILE})
+OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, CLIENT_FILE, wire.HEALTH, wire.READY})
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
@@ -52,23 +54,30 @@ class Guard:
         self.backend = backend
         self._hosts = LOOPBACK | hosts
         self._addresses = addresses
+        self._open = OPEN_PATHS | ({wire.METRICS} if backend.settings.open_metrics else set())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] != "http":
-            return
+        if scope["type"] == "http":
+            with Observation(scope) as seen:
+                await self._admit(scope, receive, seen.sending(send))
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the call on, or refuse it."""
         headers = Headers(scope=scope)
         scope["path"] = scope["path"].rstrip("/") or "/"
         refusal = self._foreign(headers, scope["scheme"])
         if refusal is not None:
             await error_response(403, refusal)(scope, receive, send)
             return
-        user = None if scope["path"] in OPEN_PATHS else await self._user(headers)
-        if user is None and scope["path"] not in OPEN_PATHS:
+        user = None if scope["path"] in self._open else await self._user(headers)
+        if user is None and scope["path"] not in self._open:
             sentence = "A valid token is required: log on first, or send the token of the running backend"
             await error_response(401, sentence, CHALLENGE)(scope, receive, send)
             return
         scope["dlicmd.user"] = user
+        if user is not None:
+            logs.about(user=user)
         await self.app(scope, receive, send)
 
     def _foreign(self, headers: Headers, scheme: str) -> str | None:

@@ -22,6 +22,7 @@ router = APIRouter(tags=["scheduler"])
 
 _SHOWN = (wire.ID, wire.APP_NAME, wire.STATE, wire.SLOTS, *PROGRESS)
 _LAST = 1 << 31
+SLOT_STATES = ("drained", "free", "leaving", "used")
 
 
 @router.get(wire.SLOTS_VIEW)
@@ -51,7 +52,7 @@ def _slot(
         wire.ID: place.slot.id,
         wire.KIND: place.slot.kind,
         wire.PROFILE: "" if place.slot.kind in (CPU, GPU) else place.slot.kind,
-        wire.STATE: _state(place),
+        wire.STATE: slot_state(place),
         wire.REASON: place.drained,
         wire.UTILISATION: busy.get(place.slot.device),
         wire.HOLDERS: [_holder(backend, holder, rows.get(holder.exec_id)) for holder in place.holders],
@@ -59,7 +60,8 @@ def _slot(
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def _state(place: Place) -> str:
+def slot_state(place: Place) -> str:
+    """One of SLOT_STATES."""
     if place.drained is not None:
         return "drained"
     if not place.holders:

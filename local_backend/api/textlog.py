@@ -10,19 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from local_backend.files import open_regular
+
 _CHUNK = 1 << 16
-
-
-def open_log(path: Path) -> BinaryIO | None:
-    """The file, None when it is not there; never a link, nor anything that could block."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return None
-    return open(fd, "rb")
 
 
 def size(path: Path) -> int:
@@ -37,7 +27,7 @@ def size(path: Path) -> int:
 def content(paths: Iterable[Path], last_lines: int | None = None) -> Iterator[bytes]:
     """The bytes of the files one after the other; of each only the last lines when asked for."""
     for path in paths:
-        file = open_log(path)
+        file = open_regular(path)
         if file is None:
             continue
         with file:

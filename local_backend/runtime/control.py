@@ -16,6 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
+from local_backend import logs
+from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.adoption import Adopter
@@ -131,14 +133,15 @@ class Control:
     def _apart(self, exec_id: str) -> Iterator[None]:
         """What goes wrong with one exec (a job can do anything to its files) keeps no other waiting: it is tried again
         in a while. Not so what the database raises."""
-        try:
-            yield
-        except SQLAlchemyError:
-            raise
-        except Exception as problem:
-            fault = not isinstance(problem, OSError)
-            _log.error("%s: %s; trying again in %g s", exec_id, problem, _RETRY, exc_info=fault)
-            self._retry_at = time.monotonic() + _RETRY
+        with logs.concerning(exec=exec_id):
+            try:
+                yield
+            except SQLAlchemyError:
+                raise
+            except Exception as problem:
+                fault = not isinstance(problem, OSError)
+                _log.error("%s: %s; trying again in %g s", exec_id, problem, _RETRY, exc_info=fault)
+                self._retry_at = time.monotonic() + _RETRY
 
     def _watch_over(self, active: Active) -> None:
         """Move on an attempt that starts or runs."""
@@ -189,7 +192,8 @@ class Control:
         tree = self._plans.tree
         self._drain(self._health.drained)
         jobs = self._demand.jobs(unfinished, self._active, tree)
-        decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
+        with DECISION_SECONDS.time():
+            decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
         for exec_id, sentence in decision.impossible.items():
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():

@@ -77,6 +77,19 @@ class HomePaths:
         return self.home / "incoming"
 
     @property
+    def forwarding(self) -> Path:
+        """Which execs have metrics to forward, and where to (0600: with tokens and passwords)."""
+        return self.home / "forwarding"
+
+    def order(self, exec_id: str) -> Path:
+        """What is to be forwarded of one exec."""
+        return self.forwarding / f"{exec_id}.json"
+
+    def forwarded(self, exec_id: str, kind: str) -> Path:
+        """Up to where its metrics have been sent to the target of a kind."""
+        return self.forwarding / f"{exec_id}.{kind}.json"
+
+    @property
     def volumes(self) -> Path:
         """Named storage volumes: a directory, or a link to one, per volume."""
         return self.home / "volumes"

@@ -56,6 +56,9 @@ class Supervisor:
         self._retry_at: float | None = None
         #: What runners wake this thread by, None before the start and where it cannot be made.
         self._nudges: int | None = None
+        #: Turns that were done without a fault.
+        self._rounds = 0
+        self._rounds_change = threading.Condition()
         self._resizes: queue.SimpleQueue[tuple[str, int | None, Future[Resized]]] = queue.SimpleQueue()
 
     def start(self) -> None:
@@ -112,6 +115,13 @@ class Supervisor:
                 return asked.result()  # it has begun
             raise
 
+    def comes_round(self, seconds: float) -> bool:
+        """Whether the thread does a turn without a fault within so many seconds."""
+        with self._rounds_change:
+            before = self._rounds
+            self.wake()
+            return self._rounds_change.wait_for(lambda: self._rounds != before, seconds)
+
     def reason(self, exec_id: str) -> Reason | None:
         """Why an exec waits, with the estimate in epoch seconds; None when it does not, or nothing is decided yet."""
         found = self._control.reasons.get(exec_id)
@@ -141,6 +151,9 @@ class Supervisor:
             try:
                 self._control.turn()
                 self._retry_at = None
+                with self._rounds_change:
+                    self._rounds += 1
+                    self._rounds_change.notify_all()
                 self._resize()
             except Exception as problem:  # the thread that moves all execs must not end by a fault in one turn
                 known = isinstance(problem, SQLAlchemyError | OSError | psutil.Error)

@@ -102,6 +102,8 @@ class Database:
         url = URL.create("sqlite", database=str(self.path))
         # NullPool for readers: a connection lives as long as one request. The writer keeps its one connection.
         options: dict[str, Any] = {"poolclass": NullPool} if read_only else {"pool_size": 1, "max_overflow": 0}
+        # Values may be secrets (a spec holds the variables of its job), and texts of errors are logged.
+        options["hide_parameters"] = True
         engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
 
         @event.listens_for(engine, "connect")

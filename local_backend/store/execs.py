@@ -147,13 +147,28 @@ def of_user(
 def count_by_state(connection: Connection) -> dict[str, int]:
     """How many execs that are not deleted are in each state."""
     query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
-    return {name: count for name, count in connection.execute(query)}
+    return {state: count for state, count in connection.execute(query).all()}  # noqa: C416 - rows are no pairs to mypy
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:
     """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
     query = select(*_COLUMNS).where(execs.c.state.not_in(TERMINAL) | execs.c.deleted).order_by(execs.c.number)
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
+
+
+def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
+    """The states of those of these execs that are there and not deleted."""
+    found: dict[str, str] = {}
+    for at in range(0, len(ids), 500):  # databases bound the number of parameters
+        query = select(execs.c.id, execs.c.state).where(execs.c.id.in_(ids[at : at + 500]), execs.c.deleted.is_(False))
+        found.update((str(row.id), str(row.state)) for row in connection.execute(query))
+    return found
+
+
+def counts(connection: Connection) -> dict[str, int]:
+    """How many execs are in each state, without deleted ones."""
+    query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
+    return {str(state): int(count) for state, count in connection.execute(query)}
 
 
 def all_ids(connection: Connection) -> set[str]:

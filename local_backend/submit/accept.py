@@ -10,6 +10,9 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.files import sync_directory, write_atomic
+from local_backend.forward import orders
+from local_backend.forward.orders import Order
+from local_backend.forward.target import Targets
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
@@ -27,11 +30,12 @@ def accept(
     *,
     shown_args: str,
     data_source: list[Any] | None,
+    targets: Targets | None,
     home: HomePaths,
     database: Database,
     limits: Limits,
 ) -> ExecRow:
-    """Take a checked submission: a number, its folders and files, its row in state SUBMITTED.
+    """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -46,11 +50,14 @@ def accept(
     try:
         spec = place(upload, replace(spec, exec_id=paths.exec_id), paths.submitted, limits)
         _prepare(paths, spec)
+        if targets is not None:
+            orders.place(home, Order(paths.exec_id, spec.user, targets))
         return database.write(
             lambda c: execs.create(c, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
         )
     except BaseException as problem:
         discard(paths)
+        orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
         if isinstance(problem, SQLAlchemyError):

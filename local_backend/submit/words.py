@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract.secret import masked_text
 from local_backend.submit.errors import BadSubmission
 
-MASK = "***"
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|KEY|CREDENTIAL|JWT|BEARER", re.IGNORECASE)
-_SECRET_OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _MAX_WORDS = 10_000
 
 
@@ -44,7 +41,7 @@ def read(args: str | None, data: str | None) -> Asked:
     hardware = extra.get(wire.HARDWARE_SPEC) or {}
     if not isinstance(hardware, dict):
         raise BadSubmission(f"'{wire.HARDWARE_SPEC}' is not a JSON object")
-    return Asked(line, shown(text if text is not None else join_args(words), words), _sources(extra), hardware)
+    return Asked(line, masked_text(join_args(words) if text is None else text, words), _sources(extra), hardware)
 
 
 def _words(argv: Any, text: str | None) -> list[str]:
@@ -94,44 +91,3 @@ def _json_object(text: str) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
-
-
-def shown(text: str, words: list[str]) -> str:
-    """`text` with the values of secret-looking variables and options masked.
-
-    They are masked where they stand, so that the rest stays as it was given; where quoting is in the way, the whole
-    line is written anew from its words.
-    """
-    masked, secrets = _masked(words)
-    if not secrets:
-        return text
-    for before, secret in sorted(secrets, key=lambda pair: -len(pair[1])):
-        text = re.sub(rf"({re.escape(before)}(?:=|\s+)['\"]?){re.escape(secret)}(?=['\"]?(?:\s|$))",
-                      lambda match: match[1] + MASK, text)
-    return text if split_args(text) == masked else join_args(masked)
-
-
-def _masked(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The words with secrets masked, and (what stands before it, secret) of each. After `--` all is the program's."""
-    result: list[str] = []
-    secrets: list[tuple[str, str]] = []
-    own = words.index("--") if "--" in words else len(words)
-    for at, word in enumerate(words[:own]):
-        option, name, value, kept = "", "", "", ""
-        before = words[at - 1] if at else ""
-        if before in _SECRET_OPTIONS:
-            option, value = before, word
-        elif word.startswith(tuple(f"{secret}=" for secret in _SECRET_OPTIONS)):
-            option, _, value = word.partition("=")
-            kept = f"{option}="
-        elif before == "--msd-env" or word.startswith("--msd-env="):
-            variable = word.removeprefix("--msd-env=")
-            name, _, value = variable.partition("=")
-            kept = word[: len(word) - len(value)]
-            option = name if _SECRET_NAME.search(name) else ""
-        if option and value:
-            secrets.append((option, value))
-            result.append(kept + MASK)
-        else:
-            result.append(word)
-    return result + words[own:], secrets

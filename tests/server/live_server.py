@@ -43,6 +43,7 @@ class QuietSupervisor:
     """Counts how often it was woken, and moves nothing. Resizes end as `resized` says."""
 
     woken: int = 0
+    rounds: bool = True
     resized: Resized | Exception | None = None
     asked: list[tuple[str, int | None]] = field(default_factory=list)
     reasons: dict[str, Reason] = field(default_factory=dict)
@@ -63,6 +64,9 @@ class QuietSupervisor:
 
     def places(self) -> list[Place]:
         return self.machine
+
+    def comes_round(self, seconds: float) -> bool:
+        return self.rounds
 
     def status(self) -> dict[str, object]:
         return {"slots": {"total": 2, "held": 0}, "nursery": "idle"}

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.options import BY_NAME
+from dlicmd.contract.secret import MASK
 from local_backend.data.fs import volume_directory
 from local_backend.submit.errors import BadSubmission
-from local_backend.submit.words import MASK, read
+from local_backend.submit.words import read
 
 SPELLINGS = sorted(BY_NAME)
 words = st.one_of(

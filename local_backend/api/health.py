@@ -1,0 +1,72 @@
+"""For whoever watches the server: it lives, it is ready, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import PlainTextResponse, Response
+
+from dlicmd import __version__
+from dlicmd.contract import states, wire
+from local_backend.api.backend import Backend, TheBackend
+from local_backend.api.errors import error_response
+from local_backend.api.slots_view import SLOT_STATES, slot_state
+from local_backend.store import execs
+from local_backend.store.states import MOVES
+
+router = APIRouter(tags=["health"])
+
+
+@router.get(wire.HEALTH)
+async def alive() -> Response:
+    """The process answers; nothing more is said, and nothing is looked at."""
+    return PlainTextResponse("ok\n")
+
+
+@router.get(wire.READY)
+def ready(backend: TheBackend) -> Response:
+    """Whether the server can take and run jobs: 200, or 503 with what is in the way."""
+    troubles = ["the server is about to end"] if backend.closing else backend.readiness.troubles()
+    return error_response(503, "; ".join(troubles)) if troubles else PlainTextResponse("ready\n")
+
+
+@router.get(wire.METRICS)
+def metrics(backend: TheBackend) -> Response:
+    """Counts and times in Prometheus' text format."""
+    now = CollectorRegistry(auto_describe=False)
+    now.register(_Now(backend))
+    return Response(generate_latest(now) + generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Now(Collector):
+    """What is there at this moment."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        info = GaugeMetricFamily("dlicmd_info", "Version of the server.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+        yield self._slots()
+        counts = self._backend.database.read(execs.counts)
+        found = GaugeMetricFamily("dlicmd_execs", "Execs that are not deleted, by state.", labels=["state"])
+        for state in sorted(MOVES):
+            found.add_metric([state], counts.get(state, 0))
+        yield found
+        waiting = sum(counts.get(state, 0) for state in (states.SUBMITTED, states.PENDING))
+        yield GaugeMetricFamily("dlicmd_queue_length", "Execs that wait for slots.", value=waiting)
+
+    def _slots(self) -> Metric:
+        places = self._backend.supervisor.places()
+        found = GaugeMetricFamily("dlicmd_slots", "Slots of the machine, by kind and state.", labels=["kind", "state"])
+        for kind in sorted({place.slot.kind for place in places}):
+            for state in SLOT_STATES:
+                count = sum(place.slot.kind == kind and slot_state(place) == state for place in places)
+                found.add_metric([kind, state], count)
+        return found

@@ -1,0 +1,90 @@
+"""Sees every request from its first byte to the last of its answer: names it, counts it, times it, logs it.
+
+Its name is the caller's X-Request-ID when that is a sane one, else made up; the answer tells it, and so does every line
+of the log that is about this request. Queries are never logged: a submission's has its whole command line.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from types import TracebackType
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Scope, Send
+
+from dlicmd.contract import wire
+from local_backend import logs
+from local_backend.measures import REQUEST_SECONDS, REQUESTS
+from local_backend.store.execs import is_exec_id
+
+_log = logging.getLogger(__name__)
+_SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+#: Of a path, in the log.
+_LONGEST = 300
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: In the place of the path of a request that led to no route.
+_NOWHERE = "(none)"
+
+
+class Observation:
+    """One request, from `with` to its end."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._began = time.monotonic()
+        self._path = str(scope["path"])
+        given = Headers(scope=scope).get(wire.REQUEST_ID, "")
+        self._id = given if _SANE.fullmatch(given) else secrets.token_hex(8)
+        #: 0 until an answer has begun; 499 in the counts when none ever does: the client has gone.
+        self._status = 0
+
+    def __enter__(self) -> Observation:
+        # Not taken back at the end: what the web server logs about a failed call comes later.
+        named = next(filter(is_exec_id, self._path.split("/")), None)
+        logs.begin(request=self._id, **({"exec": named} if named else {}))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status = self._status or (500 if isinstance(problem, Exception) else 499)
+        REQUESTS.labels(self._method, self._route, status).inc()
+        seconds = time.monotonic() - self._began
+        REQUEST_SECONDS.labels(self._route).observe(seconds)
+        path = self._path[:_LONGEST]
+        numbers = {"method": self._method, "path": path, "status": status, "seconds": round(seconds, 4)}
+        _log.log(self._level(status), "%(method)s %(path)s %(status)d in %(seconds).4f s", numbers,
+                 extra={"numbers": numbers})
+
+    def sending(self, send: Send) -> Send:
+        """`send` of the application, watched."""
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._status = message["status"]
+                message.setdefault("headers", [])
+                MutableHeaders(scope=message)[wire.REQUEST_ID] = self._id
+            await send(message)
+
+        return watched
+
+    def _level(self, status: int) -> int:
+        """Failures of the server's, changes and refusals are worth a line; those that only look are many."""
+        if status >= 500 and status not in (501, 503):
+            return logging.ERROR
+        worth = self._scope["method"] not in _READING or status in (401, 403, 429)
+        return logging.INFO if worth else logging.DEBUG
+
+    @property
+    def _method(self) -> str:
+        method: str = self._scope["method"]
+        return method if method in _METHODS else "OTHER"
+
+    @property
+    def _route(self) -> str:
+        """The path as the route has it, without what fills its parameters."""
+        return getattr(self._scope.get("route"), "path", _NOWHERE)

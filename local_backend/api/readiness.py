@@ -1,0 +1,74 @@
+"""Whether the server can do its work: what GET /readyz answers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract.sizes import show_size
+from local_backend.settings import Settings
+from local_backend.store import probe
+from local_backend.store.database import Database
+
+#: Seconds that an answer holds: whoever asks needs no token, and must not keep the disk busy.
+_NEW = 1.0
+#: Seconds that the scheduler may take to come round, and that a call waits for all checks.
+_ROUND = 5.0
+_PATIENCE = 10.0
+
+
+class Readiness:
+    """Looks at database, scheduler and disks, in a thread of its own: a disk that hangs must not take calls with it.
+    From any thread."""
+
+    def __init__(self, settings: Settings, database: Database, comes_round: Callable[[float], bool]) -> None:
+        """`comes_round` says whether the scheduler does within so many seconds."""
+        self._settings = settings
+        self._database = database
+        self._comes_round = comes_round
+        self._lock = threading.Lock()
+        self._looking: threading.Thread | None = None
+        self._began = 0.0
+        self._found: list[str] = []
+
+    def troubles(self) -> list[str]:
+        """What keeps the server from its work, a sentence each; none when it is ready. Names no path and no user."""
+        with self._lock:
+            looking = self._looking
+            if looking is None or (not looking.is_alive() and time.monotonic() - self._began > _NEW):
+                self._began = time.monotonic()
+                looking = self._looking = threading.Thread(target=self._look, name="readiness", daemon=True)
+                looking.start()
+        looking.join(_PATIENCE)
+        return ["the database or a disk does not answer"] if looking.is_alive() else list(self._found)
+
+    def _look(self) -> None:
+        self._found = list(self._troubles())
+
+    def _troubles(self) -> Iterator[str]:
+        try:
+            self._database.write(probe.write)
+        except SQLAlchemyError:
+            yield "the database cannot be written"
+        if not self._comes_round(_ROUND):
+            yield "the scheduler does not come round"
+        floor = self._settings.ready_free_bytes
+        for what, folder in (("state", self._settings.home), ("results", self._settings.result_fs)):
+            free = _free(folder)
+            if free is None:
+                yield f"the disk for the {what} cannot be read"
+            elif free < floor:
+                yield f"the disk for the {what} has only {show_size(free)} free, less than {show_size(floor)}"
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,175 @@
+"""Sends the metrics of one exec to one target, in a thread of its own: a slow receiver keeps nobody else waiting.
+
+What was sent is written down after every batch, so that the next server goes on there. A server that is killed between
+a batch and that note sends the batch again: every line arrives at least once, and says which one it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_backend import logs
+from local_backend.files import read_json, write_json
+from local_backend.forward import source
+from local_backend.forward.channel import Channel, Refused, Trouble
+from local_backend.forward.source import Line
+from local_backend.measures import FORWARD_FAILURES, FORWARDED
+from local_backend.runtime import launcher_log
+from local_backend.runtime.paths import ExecPaths
+
+_log = logging.getLogger(__name__)
+#: Lines that are sent at once.
+_MOST = 500
+#: Looks without anything new after which a kept connection is closed: brokers want to hear from an open one.
+_IDLE = 10
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds: between two looks for new lines, of the first pause after a failure and of the longest, and of trying
+    when the exec is over."""
+
+    look: float = 1.0
+    first: float = 1.0
+    longest: float = 60.0
+    drain: float = 600.0
+
+
+class Forwarder(threading.Thread):
+    """Reads, sends, notes down. `start` first; ends by itself when the exec is over and all is sent, or given up."""
+
+    def __init__(self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace) -> None:
+        """`notes` is the file that says up to where all is sent to the target of this kind."""
+        super().__init__(name=f"forward-{kind}-{paths.exec_id}", daemon=True)
+        self._paths = paths
+        self._kind = kind
+        self._note_file: Path = notes
+        self._channel = channel
+        self._pace = pace
+        self._event = threading.Event()
+        self._stopped = False
+        #: When the exec was seen to be over (monotonic).
+        self._over_at: float | None = None
+        self._offsets: dict[str, int] = {}
+        self._most = _MOST
+        self._failures = 0
+        #: Everything that will ever be sent has been; else, when the thread has ended, it was stopped.
+        self.finished = False
+
+    def over(self) -> None:
+        """The exec has ended: send the rest, for a bounded time."""
+        if self._over_at is None:
+            self._over_at = time.monotonic()
+            self._event.set()
+
+    def stop(self) -> None:
+        """Send nothing more; the next server goes on."""
+        self._stopped = True
+        self._event.set()
+
+    def run(self) -> None:
+        """The thread."""
+        logs.begin(exec=self._paths.exec_id)
+        try:
+            self._offsets = self._remembered()
+            self._forward()
+        except Exception as problem:
+            _log.error("%s: metrics are no longer forwarded to %s: %s", self._paths.exec_id, self._channel.name,
+                       problem, exc_info=not isinstance(problem, OSError))
+            self.finished = True
+        finally:
+            self._channel.close()
+
+    def _forward(self) -> None:
+        idle = 0
+        while not self._stopped:
+            final = self._over_at is not None  # before reading: what is written later is read again
+            batch = source.read(self._paths.logs, self._offsets, self._most, final)
+            if batch.skipped:
+                self._note(f"{batch.skipped} bytes are no metrics (JSON objects, one in a line) and are left out")
+            if batch.lines:
+                idle = 0
+                pause = self._send(batch.lines, batch.offsets)
+                if pause and self._is_late():
+                    self._note(f"the rest of the metrics is given up: {self._channel.name} has not taken it", "ERROR")
+                    break
+                self._wait(pause)
+            elif final:
+                self._remember(batch.offsets)
+                break
+            else:
+                idle += 1
+                self._remember(batch.offsets)
+                if idle == _IDLE:
+                    self._channel.close()
+                self._wait(self._pace.look)
+        self.finished = not self._stopped
+
+    def _send(self, lines: list[Line], after: dict[str, int]) -> float:
+        """Send a batch, or what of it the other side takes; the seconds to wait before the next."""
+        try:
+            self._channel.send(lines)
+        except Refused as problem:
+            self._sent(lines[: problem.done])
+            # Which of them it does not like shows when they come one by one.
+            self._most = 1
+            if len(lines) == 1:
+                self._note(f"{self._channel.name} refuses a line of {lines[0].source}, which is left out: {problem}")
+                self._remember(after)
+            return 0.0
+        except Trouble as problem:
+            self._sent(lines[: problem.done])
+            return self._failed(problem)
+        FORWARDED.labels(self._kind).inc(len(lines))
+        if self._failures:
+            self._note(f"{self._channel.name} takes metrics again")
+        self._failures, self._most = 0, min(_MOST, self._most * 2)
+        self._remember(after)
+        return 0.0
+
+    def _failed(self, problem: Trouble) -> float:
+        FORWARD_FAILURES.labels(self._kind).inc()
+        if not self._failures:
+            self._note(f"metrics wait to be sent to {self._channel.name}: {problem}", "WARN")
+        self._failures += 1
+        pause = min(self._pace.longest, self._pace.first * 2 ** min(self._failures - 1, 20))
+        return max(problem.after, pause * random.uniform(0.75, 1.25))  # not all at once, when many wait
+
+    def _is_late(self) -> bool:
+        return self._over_at is not None and time.monotonic() > self._over_at + self._pace.drain
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, unless there is news about the exec."""
+        if self._over_at is not None:
+            seconds = min(seconds, max(0.0, self._over_at + self._pace.drain - time.monotonic()))
+        self._event.wait(seconds)
+        self._event.clear()
+
+    def _sent(self, lines: list[Line]) -> None:
+        if lines:
+            FORWARDED.labels(self._kind).inc(len(lines))
+            self._remember(self._offsets | {line.source: line.end for line in lines})
+
+    def _remember(self, offsets: dict[str, int]) -> None:
+        """Note down up to where all is sent. A disk that takes no note only makes lines come twice."""
+        if offsets == self._offsets:
+            return
+        self._offsets = offsets
+        try:
+            write_json(self._note_file, offsets, durable=False)
+        except OSError as problem:
+            _log.warning("%s: %s", self._note_file, problem)
+
+    def _remembered(self) -> dict[str, int]:
+        found = read_json(self._note_file)
+        if not isinstance(found, dict):
+            return {}
+        return {name: at for name, at in found.items() if isinstance(at, int) and at >= 0}
+
+    def _note(self, text: str, level: str = "INFO") -> None:
+        launcher_log.note(self._paths.launcher_log, "forwarding", text, level)

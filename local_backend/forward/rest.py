@@ -1,0 +1,128 @@
+"""Metrics by POST to a URL.
+
+`http.client` and not requests: the connection must go to an address that was looked at (see network.py), through no
+proxy, and end after a whole time, whatever trickles in.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+from dlicmd import __version__
+from dlicmd.contract.secret import without_secrets
+from local_backend.forward import network
+from local_backend.forward.channel import CONNECT, WHOLE, Refused, Trouble
+from local_backend.forward.source import Line
+from local_backend.forward.target import Rest
+
+#: About what was sent, and not about who sent it or when.
+_REFUSALS = (400, 413, 422)
+#: The longest time that a server is left alone when it asks for it, in seconds.
+_LONGEST_AFTER = 300.0
+
+
+class RestChannel:
+    """One POST per batch; see Channel. The body is `{"execId", "metrics": [{"source", "offset", "metric"}]}`."""
+
+    def __init__(self, target: Rest, exec_id: str, loopback: bool, whole: float = WHOLE) -> None:
+        self.name = without_secrets(target.url)
+        self._target = target
+        self._exec_id = exec_id
+        self._loopback = loopback
+        self._whole = whole
+        self._tls = ssl.create_default_context() if target.url.startswith("https:") else None
+
+    def send(self, lines: Sequence[Line]) -> None:
+        """See Channel."""
+        metrics = [{"source": line.source, "offset": line.offset, "metric": line.metric} for line in lines]
+        body = json.dumps({"execId": self._exec_id, "metrics": metrics}).encode()
+        try:
+            status, after = self._post(body)
+        except (OSError, http.client.HTTPException) as problem:
+            raise Trouble(_reason(problem)) from None
+        if 200 <= status < 300:
+            return
+        if status in _REFUSALS:
+            raise Refused(f"it answers {status}")
+        if 300 <= status < 400:
+            raise Trouble(f"it answers {status}; redirects are not followed, a token must reach nobody else")
+        raise Trouble(f"it answers {status}", after=after)
+
+    def close(self) -> None:
+        """See Channel; nothing is kept."""
+
+    def _post(self, body: bytes) -> tuple[int, float]:
+        """Status and Retry-After (seconds, 0 without) of the answer. Its text is not read: it is of no use here."""
+        parts = urlsplit(self._target.url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        headers = {"Content-Type": "application/json", "User-Agent": f"dlicmd/{__version__}", "Connection": "close"}
+        if self._target.bearer:
+            headers["Authorization"] = f"Bearer {self._target.bearer}"
+        connection = self._connection(parts.hostname or "", parts.port)
+        try:
+            with _cut_after(connection, self._whole):
+                connection.request("POST", path, body, headers)
+                answer = connection.getresponse()
+                wanted = answer.headers.get("Retry-After", "")
+                after = float(wanted) if wanted.isascii() and wanted.isdigit() else 0.0
+                return answer.status, min(after, _LONGEST_AFTER)
+        finally:
+            connection.close()
+
+    def _connection(self, host: str, port: int | None) -> http.client.HTTPConnection:
+        found: _Checked | _CheckedTls = _Checked(host, port, timeout=CONNECT)
+        if self._tls is not None:
+            found = _CheckedTls(host, port, timeout=CONNECT, context=self._tls)
+        found.loopback = self._loopback
+        return found
+
+
+class _Checked(http.client.HTTPConnection):
+    """Connects to permitted addresses alone."""
+
+    #: Whether those of this machine are.
+    loopback = False
+
+    def connect(self) -> None:
+        self.sock = network.connect(self.host, self.port, CONNECT, self.loopback)
+
+
+class _CheckedTls(http.client.HTTPSConnection, _Checked):
+    """The same with TLS: the base class wraps what the other one has connected."""
+
+
+@contextmanager
+def _cut_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """End a connection after a time, from outside: each piece that trickles in would be in time for itself."""
+
+    def cut() -> None:
+        with suppress(OSError, AttributeError):  # it is closed, or not open yet
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _reason(problem: Exception) -> str:
+    """One line about what went wrong on the way."""
+    if isinstance(problem, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(problem, http.client.RemoteDisconnected):
+        return "it closes the connection without an answer"
+    if isinstance(problem, http.client.HTTPException):
+        return "its answer is not HTTP"
+    if isinstance(problem, ssl.SSLError):
+        return f"no TLS connection: {problem.reason or problem}"
+    return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)

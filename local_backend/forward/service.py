@@ -1,0 +1,146 @@
+"""Forwarding as the server sees it: which execs have metrics to forward, and who does it. The jobs have no part in it:
+their programs write a file, and nothing waits for what becomes of that."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract.states import RECOVERING, RUNNING, TERMINAL
+from local_backend.forward import orders
+from local_backend.forward.forwarder import Forwarder, Pace
+from local_backend.forward.orders import Order
+from local_backend.forward.rabbitmq import RabbitChannel
+from local_backend.forward.rest import RestChannel
+from local_backend.runtime.paths import HomePaths
+from local_backend.store import execs
+from local_backend.store.database import Database
+
+_log = logging.getLogger(__name__)
+#: Forwarders at work; the execs beyond that wait for their turn.
+_MOST = 200
+#: Seconds that the end of the server waits for forwarders to note down what they have sent.
+_GOODBYE = 2.0
+
+
+@dataclass
+class _Job:
+    """An exec with metrics to forward."""
+
+    order: Order
+    state: str = ""
+    forwarders: list[Forwarder] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything has been sent, or given up."""
+        return bool(self.forwarders) and all(one.finished and not one.is_alive() for one in self.forwarders)
+
+
+class Forwarding:
+    """Forwards the metrics of the execs of one backend. `start` first, `close` last; the rest from any thread."""
+
+    def __init__(self, home: HomePaths, database: Database, loopback: bool, pace: Pace | None = None) -> None:
+        """`loopback` says whether metrics may go to addresses of this machine."""
+        self._home = home
+        self._database = database
+        self._loopback = loopback
+        self._pace = pace or Pace()
+        self._jobs: dict[str, _Job] = {}
+        self._added: list[str] = []
+        self._lock = threading.Lock()
+        self._event = threading.Event()
+        self._closing = False
+        #: What the database had seen when it was read last.
+        self._seen = -1
+        self._thread = threading.Thread(target=self._loop, name="forwarding", daemon=True)
+
+    def start(self) -> None:
+        """Go on with what an earlier server has left, and watch for more."""
+        self._added += orders.open_orders(self._home)
+        self._thread.start()
+
+    def add(self, exec_id: str) -> None:
+        """An exec was submitted whose order is placed."""
+        with self._lock:
+            self._added.append(exec_id)
+        self._event.set()
+
+    def close(self) -> None:
+        """Stop; what is not sent yet waits for the next server."""
+        self._closing = True
+        self._event.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        forwarders = [one for job in self._jobs.values() for one in job.forwarders]
+        for one in forwarders:
+            one.stop()
+        for one in forwarders:
+            one.join(_GOODBYE / len(forwarders))
+
+    def _loop(self) -> None:
+        while not self._closing:
+            try:
+                self._turn()
+            except SQLAlchemyError as problem:
+                _log.error("metrics wait to be forwarded: %s", problem)
+            except Exception:
+                _log.exception("metrics wait to be forwarded")
+            self._event.wait(self._pace.look if self._jobs else None)
+            self._event.clear()
+
+    def _turn(self) -> None:
+        """Take up what is new, begin and end what is due."""
+        self._take_up()
+        changes = self._database.changes
+        if changes != self._seen and self._jobs:
+            states = self._database.read(lambda c: execs.states_of(c, list(self._jobs)))
+            for exec_id, job in list(self._jobs.items()):
+                job.state = states.get(exec_id, "")
+            self._seen = changes
+        working = sum(len(job.forwarders) for job in self._jobs.values())
+        for exec_id, job in list(self._jobs.items()):
+            if not job.state or job.is_done:
+                self._drop(exec_id)
+                continue
+            if not job.forwarders and job.state in TERMINAL | {RUNNING, RECOVERING} and working < _MOST:
+                self._begin(job)
+                working += len(job.forwarders)
+            if job.state in TERMINAL:
+                for one in job.forwarders:
+                    one.over()
+
+    def _take_up(self) -> None:
+        with self._lock:
+            added, self._added = self._added, []
+        for exec_id in added:
+            order = orders.find(self._home, exec_id)
+            if order is None:
+                _log.error("%s: %s cannot be read; its metrics wait for the next server", exec_id,
+                           self._home.order(exec_id))
+            else:
+                self._jobs[exec_id] = _Job(order)
+                self._seen = -1
+
+    def _begin(self, job: _Job) -> None:
+        order, targets = job.order, job.order.targets
+        paths = self._home.job(order.exec_id, order.user)
+        if targets.rest is not None:
+            channel = RestChannel(targets.rest, order.exec_id, self._loopback)
+            notes = self._home.forwarded(order.exec_id, "rest")
+            job.forwarders.append(Forwarder(paths, "rest", notes, channel, self._pace))
+        if targets.rabbit is not None:
+            broker = RabbitChannel(targets.rabbit, order.exec_id, self._loopback)
+            notes = self._home.forwarded(order.exec_id, "rabbitmq")
+            job.forwarders.append(Forwarder(paths, "rabbitmq", notes, broker, self._pace))
+        for one in job.forwarders:
+            one.start()
+
+    def _drop(self, exec_id: str) -> None:
+        """All is sent, or the exec is deleted."""
+        for one in self._jobs.pop(exec_id).forwarders:
+            one.stop()
+        orders.remove(self._home, exec_id)

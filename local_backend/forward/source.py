@@ -1,0 +1,108 @@
+"""The lines that the processes of an exec write to `evaluation-metrics.txt`, each read once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_backend.files import open_regular
+
+FILE = "evaluation-metrics.txt"
+#: Bytes after which a line is none of ours; so much is read at once.
+LONGEST = 1 << 20
+#: Files of one exec; elastic jobs may have had thousands of workers.
+_MOST_FILES = 2000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric. `source` is its file below the exec's folder of logs, `offset` where in that its line begins: both
+    together tell one line from all others of the exec, however often it is sent. The next one begins at `end`."""
+
+    source: str
+    offset: int
+    end: int
+    metric: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What was read: lines, the offsets at which to go on after them, how many bytes were no metrics."""
+
+    lines: list[Line]
+    offsets: dict[str, int]
+    skipped: int = 0
+
+
+def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batch:
+    """Up to `most` lines that are new since `offsets`. A last line without its end waits for it, unless `final`.
+
+    A file that is shorter than it was has been begun anew. Raises OSError.
+    """
+    after, lines, skipped = dict(offsets), [], 0
+    for name in _files(logs):
+        file = open_regular(logs / name)
+        if file is None:
+            continue
+        with file:
+            at = after.get(name, 0)
+            if at > os.fstat(file.fileno()).st_size:
+                at = 0
+            file.seek(at)
+            for content in _whole(file.read(LONGEST), final):
+                metric = _metric(content)
+                if metric is not None:
+                    lines.append(Line(name, at, at + len(content), metric))
+                elif content.strip():
+                    skipped += len(content)
+                at += len(content)
+                if len(lines) >= most:
+                    break
+            after[name] = at
+        if len(lines) >= most:
+            break
+    return Batch(lines, after, skipped)
+
+
+def _files(logs: Path) -> Iterator[str]:
+    """Names below `logs` that may hold metrics: in the folder of each process, and one below for a sub id. Links are
+    not followed: a program can make them lead anywhere."""
+    count = 0
+    for folder in _folders(logs):
+        for place in (folder, *(f"{folder}/{inner}" for inner in _folders(logs / folder))):
+            if os.path.lexists(logs / place / FILE):
+                yield f"{place}/{FILE}"
+                count += 1
+        if count >= _MOST_FILES:
+            return
+
+
+def _folders(place: Path) -> list[str]:
+    try:
+        with os.scandir(place) as found:
+            return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _whole(content: bytes, final: bool) -> list[bytes]:
+    """The lines of a piece of a file that are there to their end."""
+    lines = content.replace(b"\r", b" ").splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n") and not final and len(content) < LONGEST:
+        lines.pop()
+    elif len(content) == LONGEST and len(lines) > 1 and not lines[-1].endswith(b"\n"):
+        lines.pop()  # its end is in the next piece
+    return lines
+
+
+def _metric(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in a line, None when it is none. What JSON has no number for becomes text."""
+    try:
+        value = json.loads(line, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

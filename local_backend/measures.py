@@ -1,0 +1,26 @@
+"""What the server counts and times about itself, for GET /metrics. Every label has few values, whatever is asked."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Histogram, disable_created_metrics
+
+disable_created_metrics()  # a second series for every counter, that says when it began
+
+#: From a call about one exec to an upload that is unpacked; a decision takes milliseconds.
+_CALL_SECONDS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
+_DECISION_SECONDS = (0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0)
+
+#: HTTP requests by method, path with its parameters unfilled, and status.
+REQUESTS = Counter("dlicmd_http_requests", "HTTP requests answered.", ["method", "route", "status"])
+REQUEST_SECONDS = Histogram(
+    "dlicmd_http_request_seconds", "Seconds until a request was answered, long polls included.", ["route"],
+    buckets=_CALL_SECONDS,
+)
+#: Submissions that were accepted, refused (the client's doing), or failed (this server's).
+SUBMISSIONS = Counter("dlicmd_submissions", "Submissions received, by what became of them.", ["outcome"])
+DECISION_SECONDS = Histogram(
+    "dlicmd_scheduling_decision_seconds", "Seconds that a decision of the scheduler took.", buckets=_DECISION_SECONDS,
+)
+#: Lines of evaluation metrics handed over to the places that submissions named, and attempts that failed.
+FORWARDED = Counter("dlicmd_forwarded_metrics", "Lines of metrics handed over to their receivers.", ["target"])
+FORWARD_FAILURES = Counter("dlicmd_forward_failures", "Batches of metrics that a receiver did not take.", ["target"])

@@ -1,0 +1,36 @@
+"""What of a command line is masked wherever a submission is shown, by client and server alike."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlicmd.contract.argv import join_args
+from dlicmd.contract.secret import MASK, masked_place, masked_text, masked_words, without_secrets
+
+
+@given(st.lists(st.sampled_from(
+    ["--msd-env", "--msd-env=A_KEY=x", "A=1", "my_token=x", "--password", "--password=p", "--cs-url-bearer", "b", "--",
+     "--msd-env=A=1", "KEY=", "--msd-env=KEY=", "--cs-rmq-meta", "host=h,password=p", "--cs-rmq-meta=amqp://u:p@h"]),
+    max_size=6))
+def test_a_line_shows_what_its_words_show(words: list[str]) -> None:
+    assert masked_text(join_args(words), words).strip() == join_args(masked_words(words)).strip()
+
+
+@pytest.mark.parametrize(("given", "shown"), [
+    ("amqp://u:p@h:5672/v?exchange=x", f"amqp://u:{MASK}@h:5672/v?exchange=x"),
+    ("amqps://u:p@ss/w:rd@h/v", f"amqps://u:{MASK}@h/v"),
+    ("https://h/in?api_key=abc&x=1", f"https://h/in?api_key={MASK}&x=1"),
+    ("url=https://u:p@h/in", f"url=https://u:{MASK}@h/in"),
+    ("host=h,user=u,password=a,b,c,routing_key=r", f"host=h,user=u,password={MASK},routing_key=r"),
+    ("host=h, Passwd = x y ,user=u", f"host=h, Passwd ={MASK},user=u"),
+    ("https://h:8443/in?run=7#top", "https://h:8443/in?run=7#top"),
+    ("host=h,exchange=e,routing_key=r", "host=h,exchange=e,routing_key=r"),
+])
+def test_passwords_in_a_place_are_masked(given: str, shown: str) -> None:
+    assert masked_place(given) == shown
+
+
+def test_a_log_shows_a_place_without_user_and_query() -> None:
+    assert without_secrets("https://u:p@h:8443/in?token=x#y") == "https://h:8443/in"

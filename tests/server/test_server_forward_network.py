@@ -1,0 +1,42 @@
+"""Which addresses the server connects to when users name them."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from local_backend.forward import network
+from local_backend.forward.channel import Trouble
+from local_backend.forward.rest import RestChannel
+from local_backend.forward.source import Line
+from local_backend.forward.target import Rest
+
+
+@pytest.mark.parametrize("address", [
+    "169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "2002:a9fe:a9fe::1",
+    "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200", "0.0.0.0",
+    "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255",
+])
+def test_refused_whoever_asks(address: str) -> None:
+    assert not network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_its_own_machine_for_its_own_user_alone(address: str) -> None:
+    assert network.is_permitted(address, loopback=True) and not network.is_permitted(address, loopback=False)
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "192.168.1.1", "93.184.216.34", "2606:4700::1", "fd12::1"])
+def test_all_others_are_connected_to(address: str) -> None:
+    assert network.is_permitted(address, loopback=False)
+
+
+def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a name of a cloud's metadata service does; other spellings of numbers are resolved, too."""
+    def resolve(host: str, port: int, **_: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(Trouble, match="sends no metrics to the address"):
+        RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])

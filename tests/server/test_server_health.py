@@ -1,0 +1,158 @@
+"""What the server tells whoever watches it: that it lives, that it can work, and what it counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from live_server import Live, settings_for
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.exc import OperationalError
+from support import eventually
+
+from dlicmd.contract import wire
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend.api import readiness
+from local_backend.api.readiness import Readiness
+from local_backend.runtime.supervisor import Supervisor
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.store.database import Database
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    running = Live(settings_for(tmp_path_factory.mktemp("health") / "home"))
+    yield running
+    running.close()
+
+
+def ask(live: Live, path: str, **more: object) -> tuple[int, str]:
+    answer = live.call("GET", path, base="", **{"token": None, **more})  # type: ignore[arg-type]
+    return answer.status, answer.text
+
+
+def samples(live: Live) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every sample of /metrics, by name and labels."""
+    answer = live.call("GET", wire.METRICS, base="")
+    assert answer.status == 200 and answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text) for sample in family.samples
+    }
+
+
+def value(live: Live, name: str, **labels: str) -> float:
+    return samples(live).get((name, frozenset(labels.items())), 0.0)
+
+
+def test_it_lives(home: Live) -> None:
+    assert ask(home, wire.HEALTH) == (200, "ok\n") and ask(home, wire.HEALTH + "/") == (200, "ok\n")
+    assert ask(home, wire.HEALTH, headers={"Host": "evil.example"})[0] == 403
+    assert home.call("POST", wire.HEALTH, base="", token=None).status == 405
+
+
+def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "_NEW", 0.0)
+    assert ask(home, wire.READY) == (200, "ready\n")
+
+    home.supervisor.rounds = False
+    assert ask(home, wire.READY) == (503, "Error 503: the scheduler does not come round.\n")
+    home.supervisor.rounds = True
+
+    def full(_: object) -> None:
+        raise OperationalError("INSERT", {"secret": "value"}, Exception("database or disk is full"))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(home.guard.backend.database, "write", full)
+        assert ask(home, wire.READY) == (503, "Error 503: the database cannot be written.\n")
+    assert ask(home, wire.READY)[0] == 200
+
+    home.guard.backend.closing = True
+    assert ask(home, wire.READY)[0] == 503
+    home.guard.backend.closing = False
+
+
+def test_it_is_not_ready_without_room(home: Live) -> None:
+    settings = settings_for(home.settings.home, ready_free_bytes=2**60)
+    found = Readiness(settings, home.database, home.supervisor.comes_round).troubles()
+    assert len(found) == 2 and "free, less than" in found[0] and str(home.settings.home) not in "".join(found)
+
+
+def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
+    home: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "_NEW", 0.0)
+    monkeypatch.setattr(readiness, "_PATIENCE", 0.05)
+    release = threading.Event()
+    one = Readiness(home.settings, home.database, lambda _: release.wait())
+    assert one.troubles() == one.troubles() == ["the database or a disk does not answer"]
+    assert sum(thread.name == "readiness" and thread.is_alive() for thread in threading.enumerate()) == 1
+    release.set()
+    eventually(lambda: one.troubles() == [], "the check ends")
+
+
+def test_a_supervisor_whose_turns_fail_does_not_come_round(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_for(tmp_path / "home", nursery_idle=0.0, slots=1)
+    settings.paths.jobs.mkdir(parents=True)
+    database = Database(settings.paths.database)
+    database.open()
+    supervisor = Supervisor(settings, database)
+    try:
+        assert not supervisor.comes_round(0.01)  # it is not started
+        supervisor.start()
+        assert supervisor.comes_round(60.0)
+        failing = threading.Event()
+
+        def fail() -> None:
+            failing.set()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(supervisor._control, "turn", fail)
+        supervisor.wake()
+        assert failing.wait(60)  # a turn that had begun before has ended
+        assert not supervisor.comes_round(0.01)
+    finally:
+        supervisor.close()
+        database.close()
+
+
+def test_slots_execs_and_the_queue(home: Live) -> None:
+    assert len(cpu_slots(2)) == 2 and value(home, "dlicmd_slots", kind="cpu", state="free") == 2
+    accepted = value(home, "dlicmd_submissions_total", outcome="accepted")
+    refused = value(home, "dlicmd_submissions_total", outcome="refused")
+    ids = [home.submitted() for _ in range(3)]
+    home.submit("--exec-start Nothing")
+    home.run_on(ids[0], "cpu-0")
+    home.move(ids[1], PENDING)
+    seen = samples(home)
+    assert seen["dlicmd_execs", frozenset({("state", RUNNING)})] == 1
+    assert seen["dlicmd_queue_length", frozenset()] == 2
+    assert seen["dlicmd_execs", frozenset({("state", FINISHED)})] == 0
+    assert value(home, "dlicmd_submissions_total", outcome="accepted") == accepted + 3
+    assert value(home, "dlicmd_submissions_total", outcome="refused") == refused + 1
+    assert ("dlicmd_scheduling_decision_seconds_count", frozenset()) in seen
+    assert ("process_resident_memory_bytes", frozenset()) in seen
+
+
+def test_requests_are_counted_by_route_and_never_by_what_was_asked_for(home: Live) -> None:
+    route = f"{wire.EXECS}/{{exec_id}}"
+    before = value(home, "dlicmd_http_requests_total", method="GET", route=route, status="400")
+    series = len(samples(home))
+    for number in range(5):
+        home.call("GET", f"/execs/local-{900 + number}")
+    assert value(home, "dlicmd_http_requests_total", method="GET", route=route, status="400") == before + 5
+    grown = len(samples(home))
+    for number in range(20):
+        home.call(f"BREW{number}", f"/nothing/{number}")
+        home.call("GET", f"/execs/local-{number}", token="wrong")
+        home.call("GET", f"/nothing/{number}", headers={"Host": f"evil{number}.example"})
+    assert grown < series + 20 and len(samples(home)) < grown + 20
+    assert value(home, "dlicmd_http_requests_total", method="OTHER", route="(none)", status="404") >= 20
+    assert value(home, "dlicmd_http_requests_total", method="GET", route="(none)", status="401") >= 20
+
+
+def test_metrics_need_a_token_unless_a_setting_opens_them(home: Live, start) -> None:
+    assert ask(home, wire.METRICS)[0] == 401
+    opened = start(open_metrics=True)
+    assert ask(opened, wire.METRICS)[0] == 200 and ask(opened, wire.STATUS)[0] == 401
