@@ -48,7 +48,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings) as lock, _logging(settings):
+    with locked(settings) as lock, _logging(settings):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
             _serve(settings, lock)
@@ -87,8 +87,8 @@ def make_home(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _locked(settings: Settings) -> Iterator[int]:
-    """Hold the lock of the home (the descriptor); it ends with this process, however that ends."""
+def locked(settings: Settings) -> Iterator[int]:
+    """Hold the lock of the home (the descriptor); it ends with this process, however that ends. Raises ServerError."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -177,7 +177,12 @@ def _serve(settings: Settings, lock: int) -> None:
 def open_database(settings: Settings) -> Database:
     """Open the database; remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
-    database = Database(paths.database)
+    if paths.restoring.exists():
+        raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
+    try:
+        database = Database(settings.where)
+    except DatabaseError as problem:
+        raise ServerError(str(problem)) from None
     try:
         database.open()
         known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
@@ -186,15 +191,15 @@ def open_database(settings: Settings) -> Database:
         raise ServerError(str(problem)) from None
     except SQLAlchemyError as problem:
         database.close()
-        raise ServerError(f"cannot read {paths.database}: {getattr(problem, 'orig', None) or type(problem)}") from None
+        raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
     if damaged is not None:
         database.close()
-        raise ServerError(f"{paths.database} is damaged at {damaged}; restore a backup of it or move it away")
+        raise ServerError(f"{database.name} is damaged at {damaged}; restore a backup of it or move it away")
     unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
     if unknown:
         database.close()
         raise ServerError(
-            f"{paths.database} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
+            f"{database.name} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
             f"replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
         )
     try:
@@ -247,7 +252,8 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
 
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret.
-    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")]
+    secret = ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
+    password, *_ = [os.environ.pop(name, None) for name in secret]
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)

@@ -9,9 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlicmd.contract.home import home as default_home
 from local_backend.runtime.paths import HomePaths
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class Settings:
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
     die_with_server: bool = False
+    #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
+    database: str | None = field(default=None, repr=False)
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -80,6 +86,15 @@ class Settings:
     def paths(self) -> HomePaths:
         """The file names of this backend."""
         return HomePaths(self.home, self.data_fs, self.result_fs)
+
+    @property
+    def where(self) -> Path | URL:
+        """Where the database is. Raises ValueError for an address that is none."""
+        if self.database is None:
+            return self.paths.database
+        from local_backend.store.postgres import parse
+
+        return parse(self.database)
 
     @classmethod
     def from_environment(cls, **flags: object) -> Settings:
@@ -99,6 +114,7 @@ class Settings:
             "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
             "health_every": _number("DLI_HEALTH_SECONDS", 1, 86_400),
             "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
+            "database": os.environ.get("DLI_DATABASE") or None,
             "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**{
                 name: value
@@ -108,7 +124,12 @@ class Settings:
         }
         values = {name: value for name, value in values.items() if value is not None}
         values.update({name: value for name, value in flags.items() if value is not None})
-        return cls(**values)  # type: ignore[arg-type]
+        found = cls(**values)  # type: ignore[arg-type]
+        try:
+            _ = found.where
+        except ValueError as problem:
+            raise ValueError(f"{problem} (--database, DLI_DATABASE)") from None
+        return found
 
 
 def _directory(variable: str, default: Path) -> Path:

@@ -128,6 +128,11 @@ def of_user(connection: Connection, creator: str | None) -> list[ExecRow]:
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
 
 
+def everything(connection: Connection) -> list[ExecRow]:
+    """All execs, deleted ones included, oldest first."""
+    return [ExecRow(**found) for found in connection.execute(select(*_COLUMNS).order_by(execs.c.number)).mappings()]
+
+
 def unfinished(connection: Connection) -> list[ExecRow]:
     """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
     query = select(*_COLUMNS).where(execs.c.state.not_in(TERMINAL) | execs.c.deleted).order_by(execs.c.number)

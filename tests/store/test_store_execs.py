@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dlicmd.contract import states
 from local_backend.jobspec import JobSpec
 from local_backend.store import execs, tokens
-from local_backend.store.database import Database, wal_is_safe
+from local_backend.store.database import Database
 from local_backend.store.holdings import Part
+from local_backend.store.sqlite import wal_is_safe
 from local_backend.store.states import MOVES
 
 
