@@ -20,7 +20,7 @@ DRIVER = "postgresql+psycopg"
 #: Key of the advisory lock, within the database: "dlicmd" in ASCII.
 LOCK = 0x646C69636D64
 #: Seconds for which the session of a server that was killed may go on holding the lock.
-_PATIENCE = 10.0
+_PATIENCE = 5.0
 _POLL = 0.1
 #: Threads of the web server read at the same time.
 _READERS = 40

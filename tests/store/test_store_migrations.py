@@ -17,13 +17,10 @@ from local_backend.store.migrations import upgrade
 from local_backend.store.schema import metadata
 
 
-def test_migrations_make_the_schema(tmp_path: Path) -> None:
-    database = Database(tmp_path / "x.db")
-    database.open()
+def test_migrations_make_the_schema(database: Database) -> None:
     with database._write_engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
-    database.close()
 
 
 def test_the_list_of_versions_is_that_of_the_scripts() -> None:
