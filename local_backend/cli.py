@@ -60,7 +60,7 @@ def serve(embedded: bool, **flags: Any) -> None:
     from local_backend.server import ServerError
     from local_backend.server import serve as run
 
-    flags["embedded"] = embedded or (flags["host"] is None and flags["tls_cert"] is None)
+    flags["embedded"] = embedded or None
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:

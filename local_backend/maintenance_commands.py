@@ -1,21 +1,36 @@
-"""`local-backend backup`, `restore` and `doctor`."""
+"""`local-backend backup`, `restore`, `doctor`, `prune` and `config`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from dlicmd.contract.sizes import show_size
+from dlicmd.contract.sizes import parse_size, show_size
 from local_backend.running import call, fail, running, settings_of
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
 _FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+class _Size(click.ParamType):
+    """Bytes: a number, or one with K, M, G or T."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int) or value.isdecimal():
+            return int(value)
+        try:
+            return parse_size(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
 
 
 @click.command()
@@ -88,4 +103,61 @@ def doctor(output: str) -> None:
     sys.exit(Exit.FAILED if problems else 0)
 
 
-COMMANDS = (backup, restore, doctor)
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--keep-days", type=click.IntRange(min=1), help="Remove what ended earlier (default: DLI_KEEP_DAYS).")
+@click.option("--keep-bytes", type=_Size(), help="Remove the oldest until all take no more (default: DLI_KEEP_BYTES).")
+@_OUTPUT
+def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: str) -> None:
+    """Remove execs that have ended, with their results and logs, as the server itself does where DLI_KEEP_DAYS or
+    DLI_KEEP_BYTES say so. Nothing that waits or runs is touched."""
+    from local_backend.prune import PruneError, candidates, remove
+
+    settings = settings_of()
+    quotas = settings.quotas
+    quotas = replace(quotas, keep_days=keep_days or quotas.keep_days, keep_bytes=keep_bytes or quotas.keep_bytes)
+    if quotas.keep_days is None and quotas.keep_bytes is None:
+        raise click.UsageError("say --keep-days N or --keep-bytes SIZE, or set DLI_KEEP_DAYS or DLI_KEEP_BYTES")
+    try:
+        found = candidates(settings, quotas)
+        if found and not dry_run:
+            server = running()
+            found = remove(settings, found, None if server is None else lambda path: call(server, "DELETE", path))
+    except PruneError as problem:
+        fail(str(problem))
+    if output == "json":
+        shown = [{wire.ID: item.row.id, wire.CREATOR: item.row.creator, "bytes": item.size, "why": item.why}
+                 for item in found]
+        click.echo(json.dumps({"removed": not dry_run, "execs": shown}, indent=2))
+        return
+    for item in found:
+        click.echo(item.sentence)
+    total = show_size(sum(item.size for item in found))
+    click.echo(f"{len(found)} execs, {total}, {'would be' if dry_run else 'are'} removed")
+
+
+@click.command()
+@_OUTPUT
+def config(output: str) -> None:
+    """Show every setting of a server that is started now without flags, and where each value comes from."""
+    from local_backend.setting_source import TABLE, given
+
+    settings = settings_of()
+    found = given(settings.home)
+    rows = []
+    for setting in TABLE:
+        text = found.text(setting.variable)
+        source = "default" if text is None else found.sources[setting.variable]
+        value = setting.default if text is None else "***" if setting.secret else text
+        if setting.variable == "DLICMD_HOME":
+            value = str(settings.home)
+        rows.append({"setting": setting.variable, "value": value, "source": source})
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        source = "" if row["source"] == "default" else f"  ({row['source']})"
+        click.echo(f"{row['setting']:24} {row['value']}{source}")
+
+
+COMMANDS = (backup, restore, doctor, prune, config)

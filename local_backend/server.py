@@ -248,6 +248,7 @@ def _no_port(settings: Settings, problem: OSError) -> ServerError:
 def _run(settings: Settings, database: Database, sock: socket.socket, lock: int) -> None:
     """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
     from local_backend.api.app import create_app
+    from local_backend.runtime.housekeeper import Housekeeper
     from local_backend.runtime.supervisor import Supervisor
 
     token = secrets.token_urlsafe(32)
@@ -258,11 +259,14 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)
     server.may_go_on = partial(holds, settings, lock)
+    housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)
     supervisor.start()
     try:
+        housekeeper.start()
         with server.heeding_signals(), _announced(settings, sock, token, lock):
             server.run(sockets=[sock])
     finally:
+        housekeeper.close()
         supervisor.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")

@@ -11,10 +11,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from local_backend.submit.errors import BadSubmission, StorageFailed, SubmitError, TooLarge
+from local_backend.submit.errors import BadSubmission, OverQuota, StorageFailed, SubmitError, TooLarge
 
 _log = logging.getLogger(__name__)
-_STATUS: dict[type[SubmitError], int] = {BadSubmission: 400, TooLarge: 413, StorageFailed: 507}
+_STATUS: dict[type[SubmitError], int] = {
+    BadSubmission: 400, TooLarge: 413, OverQuota: 507, StorageFailed: 507,
+}
 _SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
 
 

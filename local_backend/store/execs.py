@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
@@ -126,6 +126,20 @@ def of_user(connection: Connection, creator: str | None) -> list[ExecRow]:
     if creator is not None:
         query = query.where(execs.c.creator == creator)
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
+
+
+def count(connection: Connection, creator: str) -> tuple[int, int]:
+    """How many execs of a user are not over, and how many there are; deleted ones do not count."""
+    active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
+    query = select(active, func.count()).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    found = connection.execute(query).one()
+    return int(found[0] or 0), int(found[1])
+
+
+def ids_of(connection: Connection, creator: str) -> list[str]:
+    """Ids of the execs of a user that are not deleted."""
+    query = select(execs.c.id).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    return list(connection.execute(query).scalars())
 
 
 def everything(connection: Connection) -> list[ExecRow]:
