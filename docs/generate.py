@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
+from local_backend.setting_source import TABLE  # noqa: E402
 
 
 def exit_codes() -> str:
@@ -46,6 +47,15 @@ def options() -> str:
     return "\n".join(lines) + "\n"
 
 
+def settings() -> str:
+    """The table of settings in docs/operations.md."""
+    rows = []
+    for one in TABLE:
+        key = f"`{one.key}`" if one.in_file else ""
+        rows.append(f"| `{one.variable}` | {key} | {one.what} | {one.default} |")
+    return "\n".join(["| variable | in the file | meaning | default |", "|---|---|---|---|", *rows])
+
+
 def fill(text: str, name: str, content: str) -> str:
     """`text` with what stands between the two markers of `name` replaced."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -54,8 +64,9 @@ def fill(text: str, name: str, content: str) -> str:
 
 def documents() -> dict[Path, str]:
     """Every generated file with its content."""
-    readme = ROOT / "README.md"
+    readme, operations = ROOT / "README.md", ROOT / "docs" / "operations.md"
     return {
+        operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
     }

@@ -47,7 +47,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings) as lock, logs.written_to(
+    with locked(settings) as lock, logs.written_to(
         settings.paths.log, settings.log_format, settings.log_level, settings.log_bytes
     ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
@@ -88,8 +88,8 @@ def make_home(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _locked(settings: Settings) -> Iterator[int]:
-    """Hold the lock of the home (the descriptor); it ends with this process, however that ends."""
+def locked(settings: Settings) -> Iterator[int]:
+    """Hold the lock of the home (the descriptor); it ends with this process, however that ends. Raises ServerError."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -157,7 +157,12 @@ def _serve(settings: Settings, lock: int) -> None:
 def open_database(settings: Settings) -> Database:
     """Open the database; remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
-    database = Database(paths.database)
+    if paths.restoring.exists():
+        raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
+    try:
+        database = Database(settings.where)
+    except DatabaseError as problem:
+        raise ServerError(str(problem)) from None
     try:
         database.open()
         known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
@@ -166,15 +171,15 @@ def open_database(settings: Settings) -> Database:
         raise ServerError(str(problem)) from None
     except SQLAlchemyError as problem:
         database.close()
-        raise ServerError(f"cannot read {paths.database}: {getattr(problem, 'orig', None) or type(problem)}") from None
+        raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
     if damaged is not None:
         database.close()
-        raise ServerError(f"{paths.database} is damaged at {damaged}; restore a backup of it or move it away")
+        raise ServerError(f"{database.name} is damaged at {damaged}; restore a backup of it or move it away")
     unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
     if unknown:
         database.close()
         raise ServerError(
-            f"{paths.database} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
+            f"{database.name} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
             f"replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
         )
     try:
@@ -223,22 +228,27 @@ def _no_port(settings: Settings, problem: OSError) -> ServerError:
 def _run(settings: Settings, database: Database, sock: socket.socket, lock: int) -> None:
     """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
     from local_backend.api.app import create_app
+    from local_backend.runtime.housekeeper import Housekeeper
     from local_backend.runtime.supervisor import Supervisor
 
     raise_file_limit()
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret.
-    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")]
+    secret = ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
+    password, *_ = [os.environ.pop(name, None) for name in secret]
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)
     server.may_go_on = partial(holds, settings, lock)
+    housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)
     supervisor.start()
     guard.backend.forwarding.start()
     try:
+        housekeeper.start()
         with server.heeding_signals(), _announced(settings, sock, token, lock):
             server.run(sockets=[sock])
     finally:
+        housekeeper.close()
         guard.backend.forwarding.close()
         supervisor.close()
     if not server.may_go_on():

@@ -1,4 +1,4 @@
-"""Settings of a backend, from the environment and the flags of `local-backend serve`."""
+"""Settings of a backend, from the flags of `local-backend serve`, the environment and a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import getpass
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dlicmd.contract.home import home as default_home
 from local_backend import logs
 from local_backend.runtime.paths import HomePaths
+from local_backend.setting_source import Given, given
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,34 @@ FROM_ENVIRONMENT = {
     "DLI_MAX_UNPACK_SECONDS": "unpack_seconds",
     "DLI_MAX_UNPACK_MEMORY": "unpack_memory",
 }
+
+#: Those that are bytes, and may have a unit.
+SIZES = frozenset({"DLI_MAX_UPLOAD_BYTES", "DLI_MAX_UNPACKED_BYTES", "DLI_MAX_UNPACK_MEMORY"})
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """What one user may have, and for how long ended execs are kept; None is no limit. Bytes are those of programs,
+    results and logs."""
+
+    active_execs: int | None = None
+    stored_execs: int | None = None
+    stored_bytes: int | None = None
+    #: With less room than this on the disk nothing is taken.
+    free_bytes: int = 64 * 2**20
+    keep_days: int | None = None
+    keep_bytes: int | None = None
+
+    @property
+    def limit_users(self) -> bool:
+        """Whether a user may not have everything."""
+        return (self.active_execs, self.stored_execs, self.stored_bytes) != (None, None, None)
+
+    @property
+    def need_sizes(self) -> bool:
+        """Whether the bytes of execs count."""
+        return self.stored_bytes is not None or self.keep_bytes is not None
+
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 #: Labels that every node of a cluster has.
@@ -81,87 +114,100 @@ class Settings:
     open_metrics: bool = False
     #: Bytes that must be free on the disks of state and results for the server to call itself ready.
     ready_free_bytes: int = 256 * 2**20
+    #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
+    database: str | None = field(default=None, repr=False)
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
+    quotas: Quotas = field(default_factory=Quotas)
 
     @property
     def paths(self) -> HomePaths:
         """The file names of this backend."""
         return HomePaths(self.home, self.data_fs, self.result_fs)
 
+    @property
+    def where(self) -> Path | URL:
+        """Where the database is. Raises ValueError for an address that is none."""
+        if self.database is None:
+            return self.paths.database
+        from local_backend.store.postgres import parse
+
+        return parse(self.database)
+
     @classmethod
     def from_environment(cls, **flags: object) -> Settings:
-        """Settings from DLICMD_HOME, DLI_DATA_FS, DLI_RESULT_FS, DLI_SLOTS, ...; `flags` that are not None win.
+        """Settings from the environment and DLICMD_HOME/server.yaml (setting_source.py has them all); `flags` that are
+        not None win. With the flag `embedded` no address or certificate is taken from there; without it, a server is
+        embedded when it has neither.
 
-        Raises ValueError with a sentence for the user when a variable has a bad value.
+        Raises ValueError with a sentence for the user when a value is bad.
         """
         home = default_home()
+        found = given(home)
         values: dict[str, object] = {
             "home": home,
-            "data_fs": _directory("DLI_DATA_FS", home / "data"),
-            "result_fs": _directory("DLI_RESULT_FS", home / "results"),
+            "data_fs": found.path("DLI_DATA_FS") or home / "data",
+            "result_fs": found.path("DLI_RESULT_FS") or home / "results",
             "user": user_name(),
-            "slots": _number("DLI_SLOTS", 0, 100_000),
-            "node_labels": _labels("DLI_NODE_LABELS"),
-            "stop_grace": _number("DLI_STOP_GRACE", 0, 86_400),
-            "leave_grace": _number("DLI_LEAVE_GRACE", 0, 86_400),
-            "health_every": _number("DLI_HEALTH_SECONDS", 1, 86_400),
-            "nursery_idle": _number("DLI_NURSERY_IDLE", 0, 10**9),
-            "log_format": _choice("DLI_LOG_FORMAT", logs.FORMATS),
-            "log_level": _choice("DLI_LOG_LEVEL", logs.LEVELS),
-            "log_bytes": _number("DLI_LOG_BYTES", 4096, 2**60),
-            "open_metrics": _switch("DLI_OPEN_METRICS"),
-            "ready_free_bytes": _number("DLI_READY_FREE_BYTES", 0, 2**60),
-            "token_seconds": _number("DLI_TOKEN_SECONDS", 1, 10**9),
-            "limits": Limits(**{
-                name: value
+            "slots": found.number("DLI_SLOTS", 0, 100_000),
+            "node_labels": _labels(found, "DLI_NODE_LABELS"),
+            "stop_grace": found.number("DLI_STOP_GRACE", 0, 86_400),
+            "leave_grace": found.number("DLI_LEAVE_GRACE", 0, 86_400),
+            "health_every": found.number("DLI_HEALTH_SECONDS", 1, 86_400),
+            "nursery_idle": found.number("DLI_NURSERY_IDLE", 0, 10**9),
+            "log_format": found.choice("DLI_LOG_FORMAT", logs.FORMATS),
+            "log_level": found.choice("DLI_LOG_LEVEL", logs.LEVELS),
+            "log_bytes": found.size("DLI_LOG_BYTES", 4096),
+            "open_metrics": found.switch("DLI_OPEN_METRICS"),
+            "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
+            "database": found.text("DLI_DATABASE"),
+            "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
+            "limits": Limits(**_known({
+                name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)
                 for variable, name in FROM_ENVIRONMENT.items()
-                if (value := _number(variable, 1, 2**60)) is not None
-            }),
+            })),
+            "quotas": _quotas(found),
         }
-        values = {name: value for name, value in values.items() if value is not None}
-        values.update({name: value for name, value in flags.items() if value is not None})
-        return cls(**values)  # type: ignore[arg-type]
+        if not flags.get("embedded"):
+            values |= {
+                "host": found.text("DLI_HOST"), "port": found.number("DLI_PORT", 0, 65_535),
+                "tls_cert": found.path("DLI_TLS_CERT"), "tls_key": found.path("DLI_TLS_KEY"),
+            }
+        values = _known(values) | _known(flags)
+        values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert"} & set(values)
+        settings = cls(**values)  # type: ignore[arg-type]
+        try:
+            _ = settings.where
+        except ValueError as problem:
+            raise ValueError(f"{problem} (--database, DLI_DATABASE)") from None
+        return settings
 
 
-def _directory(variable: str, default: Path) -> Path:
-    named = os.environ.get(variable)
-    return Path(named).expanduser().absolute() if named else default
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _number(variable: str, least: int, most: int) -> int | None:
-    text = os.environ.get(variable)
-    if not text:
-        return None
-    if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
-        raise ValueError(f"{variable} must be a whole number between {least} and {most}, not '{text}'")
-    return int(text)
+def _quotas(found: Given) -> Quotas:
+    return Quotas(**_known({
+        "active_execs": found.number("DLI_USER_ACTIVE_EXECS", 1, 10**9),
+        "stored_execs": found.number("DLI_USER_STORED_EXECS", 1, 10**9),
+        "stored_bytes": found.size("DLI_USER_STORED_BYTES"),
+        "free_bytes": found.size("DLI_MIN_FREE_BYTES"),
+        "keep_days": found.number("DLI_KEEP_DAYS", 1, 100_000),
+        "keep_bytes": found.size("DLI_KEEP_BYTES"),
+    }))
 
 
-def _choice(variable: str, words: Sequence[str]) -> str | None:
-    text = os.environ.get(variable, "").lower()
-    if text and text not in words:
-        raise ValueError(f"{variable} must be one of {', '.join(words)}, not '{text}'")
-    return text or None
-
-
-def _switch(variable: str) -> bool | None:
-    text = os.environ.get(variable, "").lower()
-    if text not in ("", "true", "yes", "1", "false", "no", "0"):
-        raise ValueError(f"{variable} must be true or false, not '{text}'")
-    return text in ("true", "yes", "1") if text else None
-
-
-def _labels(variable: str) -> dict[str, str]:
+def _labels(found: Given, variable: str) -> dict[str, str]:
     """The labels of the machine: those that every Kubernetes node has, and `label=value,label=value`."""
-    found = dict(MACHINE_LABELS)
-    for word in filter(None, (word.strip() for word in os.environ.get(variable, "").split(","))):
+    labels = dict(MACHINE_LABELS)
+    for word in filter(None, (word.strip() for word in (found.text(variable) or "").split(","))):
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"{variable} must be label=value,label=value, not '{word}'")
-        found[name.strip()] = value.strip()
-    return found
+            raise found.wrong(variable, "label=value,label=value")
+        labels[name.strip()] = value.strip()
+    return labels
 
 
 def user_name() -> str:

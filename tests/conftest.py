@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
 # How fast the machine is, or how busy, is no property of the product.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; the test is skipped where there can be none."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (extra postgres)")
+    from postgres_server import NotThere, serving
+
+    try:
+        with serving() as server:
+            yield server
+    except NotThere as problem:
+        pytest.skip(str(problem))

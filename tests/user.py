@@ -32,9 +32,9 @@ class Done:
 class User:
     """Runs the commands as processes, as a user would."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, desk: str = "desk") -> None:
         self.home = home
-        self.folder = home.parent / "desk"
+        self.folder = home.parent / desk
         self.folder.mkdir()
         self.environment = {
             name: value for name, value in os.environ.items()

@@ -20,6 +20,7 @@ from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans, consumer
 from local_backend.runtime.resizing import Resized
+from local_backend.runtime.sizes import Sizes
 from local_backend.runtime.utilisation import Utilisation
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
@@ -68,6 +69,8 @@ class Backend:
     archives: Archives = field(default_factory=Archives)
     #: How busy the devices are.
     utilisation: Utilisation = field(default_factory=Utilisation)
+    #: What the execs take on the disk.
+    sizes: Sizes = field(default_factory=Sizes)
     plans: Plans = field(init=False)
     #: Started and closed by who runs the server.
     forwarding: Forwarding = field(init=False)

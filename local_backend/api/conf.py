@@ -43,7 +43,7 @@ def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
         "version": __version__,
         "embedded": backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
-        "jobs": backend.database.read(execs.count_by_state),
+        "jobs": backend.database.read(execs.counts),
         wire.STOP_GRACE: backend.settings.stop_grace,
         **backend.supervisor.status(),
     }

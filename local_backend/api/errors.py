@@ -12,10 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from local_backend.submit.errors import BadSubmission, StorageFailed, SubmitError, TooLarge
+from local_backend.submit.errors import BadSubmission, OverQuota, StorageFailed, SubmitError, TooLarge
 
 _log = logging.getLogger(__name__)
-_STATUS: dict[type[SubmitError], int] = {BadSubmission: 400, TooLarge: 413, StorageFailed: 507}
+_STATUS: dict[type[SubmitError], int] = {
+    BadSubmission: 400, TooLarge: 413, OverQuota: 507, StorageFailed: 507,
+}
 #: How the description of the API shows every failure.
 RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {
@@ -65,7 +67,7 @@ def _validation(_request: Request, problem: Exception) -> Response:
 def _database(_request: Request, problem: Exception) -> Response:
     """Its disk is full, in trouble, or gone; what was asked for has not been done."""
     _log.error("the database failed: %s", problem)
-    reason = getattr(problem, "orig", None) or type(problem).__name__
+    reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
     return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -31,6 +32,7 @@ from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
 from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
+from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import Upload, receive
 
 router = APIRouter(tags=["execs"])
@@ -122,6 +124,7 @@ async def submit(
     try:
         if declared.isdecimal() and int(declared) > limits.upload_bytes:
             raise TooLarge(f"the upload is larger than {limits.upload_bytes} bytes, the limit of this server")
+        await run_in_threadpool(_check_quota, backend, user, int(declared) if declared.isdecimal() else 0)
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
@@ -233,11 +236,25 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
+def _check_quota(backend: Backend, user: str, adding: int) -> None:
+    """Refuse what cannot be taken before it is received. Raises SubmitError."""
+    quotas = backend.settings.quotas
+    check_room(backend.settings.paths, quotas, adding)
+    if quotas.limit_users:
+        backend.database.read(lambda c: check_user(c, user, quotas, backend.sizes.of, adding))
+
+
 def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
     targets = forwarding.targets(asked.line)
+    quotas, size = settings.quotas, sum(path.stat().st_size for _, path in upload.files)
+
+    def allow(connection: Connection) -> None:
+        if quotas.limit_users:
+            check_user(connection, user, quotas, backend.sizes.of, size)
+
     row = accept(
         replace(spec, sig_name=sig_name or None),
         upload,
@@ -247,9 +264,11 @@ def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_n
         home=paths,
         database=backend.database,
         limits=settings.limits,
+        allow=allow,
     )
     if targets is not None:
         backend.forwarding.add(row.id)
+    backend.sizes.took(row.id, size)
     return row
 
 

@@ -21,25 +21,31 @@ from local_backend.store.states import MOVES
 router = APIRouter(tags=["health"])
 
 
-@router.get(wire.HEALTH)
+class _Text(PlainTextResponse):
+    """Prometheus' text format."""
+
+    media_type = CONTENT_TYPE_LATEST
+
+
+@router.get(wire.HEALTH, response_class=PlainTextResponse)
 async def alive() -> Response:
     """The process answers; nothing more is said, and nothing is looked at."""
     return PlainTextResponse("ok\n")
 
 
-@router.get(wire.READY)
+@router.get(wire.READY, response_class=PlainTextResponse)
 def ready(backend: TheBackend) -> Response:
     """Whether the server can take and run jobs: 200, or 503 with what is in the way."""
     troubles = ["the server is about to end"] if backend.closing else backend.readiness.troubles()
     return error_response(503, "; ".join(troubles)) if troubles else PlainTextResponse("ready\n")
 
 
-@router.get(wire.METRICS)
+@router.get(wire.METRICS, response_class=_Text)
 def metrics(backend: TheBackend) -> Response:
     """Counts and times in Prometheus' text format."""
     now = CollectorRegistry(auto_describe=False)
     now.register(_Now(backend))
-    return Response(generate_latest(now) + generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+    return _Text(generate_latest(now) + generate_latest(REGISTRY))
 
 
 class _Now(Collector):

@@ -63,6 +63,11 @@ class HomePaths:
         return self.home / "backend.lock"
 
     @property
+    def restoring(self) -> Path:
+        """There while a backup is put in place: what the home holds then is neither the old nor the new."""
+        return self.home / "restoring"
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 

@@ -42,6 +42,10 @@ class Remover:
         """Finish what is being removed now."""
         self._pool.shutdown(cancel_futures=True)
 
+    def finish(self) -> None:
+        """Remove all that was asked for."""
+        self._pool.shutdown()
+
     def _remove(self, paths: ExecPaths) -> None:
         for folder in (paths.root, paths.state):
             remove_tree(folder)

@@ -1,72 +1,66 @@
-"""One embedded database: a single writer thread does every write, readers have connections of their own.
-
-Python is often linked against an SQLite inside the WAL-reset corruption range (3.7.0 to 3.51.2, but for 3.50.7 and
-later 3.50s and 3.44.6 and later 3.44s). There the rollback journal is used with full synchronisation, elsewhere WAL.
-"""
+"""One database, an SQLite file or a PostgreSQL one: a single writer thread does every write, readers have connections
+of their own."""
 
 from __future__ import annotations
 
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection
 from sqlalchemy.engine import URL
-from sqlalchemy.pool import NullPool
+
+from local_backend.store.errors import DatabaseError, Occupied
+from local_backend.store.postgres import Postgres
+from local_backend.store.sqlite import Sqlite
 
 T = TypeVar("T")
 
 
-class DatabaseError(RuntimeError):
-    """The database file cannot be used; the message names the file and what to do."""
-
-
-def wal_is_safe(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite may use write-ahead logging; see the module's docstring for the source of the ranges."""
-    return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
-
-
 class Database:
-    """The database in one file. `open` first, `close` last."""
+    """The database in a file, or at the address of a PostgreSQL one. `open` first, `close` last; `read` alone needs no
+    `open` where the tables are there. Raises DatabaseError when the driver of PostgreSQL is missing."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, where: Path | URL) -> None:
+        self._kind: Sqlite | Postgres = Sqlite(where) if isinstance(where, Path) else Postgres(where)
+        #: What messages call it; no secret is in it.
+        self.name = self._kind.name
         #: Grows with every committed write: who saw this number before reading need not read again while it stays.
         self.changes = 0
         self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
-        self._write_engine = self._engine(read_only=False)
-        self._read_engine = self._engine(read_only=True)
+        self._write_engine = self._kind.engine(read_only=False)
+        self._read_engine = self._kind.engine(read_only=True)
 
     def open(self) -> None:
-        """Create or migrate the file and start the writer.
+        """Create or migrate the tables and start the writer.
 
         Raises:
-            DatabaseError: the file is damaged, unreadable, or written by a newer version.
+            DatabaseError: the database is damaged, unreadable, used by another server, or written by a newer version.
         """
         from local_backend.store.migrations.upgrade import NewerDatabase, upgrade
 
         try:
-            self.path.touch(mode=0o600, exist_ok=True)
-            self.path.chmod(0o600)
+            self._kind.prepare()
             with self._write_engine.connect() as connection:
-                # Not quick_check: only the full one compares rows with their indexes, and sees a damaged id or state.
-                found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-                if found != "ok":
-                    what = " ".join(str(found).split())
-                    raise DatabaseError(f"{self.path} is damaged ({what}); restore a backup of it or move it away")
+                found = self._kind.damage(connection)
+            if found is not None:
+                raise DatabaseError(f"{self.name} is damaged ({found}); restore a backup of it or move it away")
             upgrade(self._write_engine)
         except DatabaseError:
             raise
-        except NewerDatabase as problem:
-            raise DatabaseError(f"{self.path}: {problem}") from None
+        except (NewerDatabase, Occupied) as problem:
+            raise DatabaseError(f"{self.name}: {problem}") from None
         except Exception as problem:
-            raise DatabaseError(f"cannot use the database {self.path}: {_first_line(problem)}") from problem
+            raise DatabaseError(f"cannot use the database {self.name}: {_first_line(problem)}") from problem
         self._writer.start()
+
+    def damage(self) -> str | None:
+        """What is damaged, None when nothing is found. Raises what the database raises."""
+        return self.read(self._kind.damage)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction of its own on the writer thread; what it raises rolls back and is raised here."""
@@ -97,30 +91,6 @@ class Database:
                 result.set_result(value)
             except BaseException as problem:
                 result.set_exception(problem)
-
-    def _engine(self, read_only: bool) -> Engine:
-        url = URL.create("sqlite", database=str(self.path))
-        # NullPool for readers: a connection lives as long as one request. The writer keeps its one connection.
-        options: dict[str, Any] = {"poolclass": NullPool} if read_only else {"pool_size": 1, "max_overflow": 0}
-        # Values may be secrets (a spec holds the variables of its job), and texts of errors are logged.
-        options["hide_parameters"] = True
-        engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
-
-        @event.listens_for(engine, "connect")
-        def _configure(connection: sqlite3.Connection, _record: object) -> None:
-            connection.isolation_level = None  # transactions are begun below, not by the driver
-            if read_only:
-                connection.execute("PRAGMA query_only=ON")
-                return
-            mode = "WAL" if wal_is_safe(sqlite3.sqlite_version_info) else "DELETE"
-            connection.execute(f"PRAGMA journal_mode={mode}")
-            connection.execute("PRAGMA synchronous=FULL")
-
-        @event.listens_for(engine, "begin")
-        def _begin(connection: Connection) -> None:
-            connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
-        return engine
 
 
 def _first_line(problem: Exception) -> str:

@@ -144,10 +144,23 @@ def of_user(
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
 
 
-def count_by_state(connection: Connection) -> dict[str, int]:
-    """How many execs that are not deleted are in each state."""
-    query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
-    return {state: count for state, count in connection.execute(query).all()}  # noqa: C416 - rows are no pairs to mypy
+def count(connection: Connection, creator: str) -> tuple[int, int]:
+    """How many execs of a user are not over, and how many there are; deleted ones do not count."""
+    active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
+    query = select(active, func.count()).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    found = connection.execute(query).one()
+    return int(found[0] or 0), int(found[1])
+
+
+def ids_of(connection: Connection, creator: str) -> list[str]:
+    """Ids of the execs of a user that are not deleted."""
+    query = select(execs.c.id).where(execs.c.creator == creator, execs.c.deleted.is_(False))
+    return list(connection.execute(query).scalars())
+
+
+def everything(connection: Connection) -> list[ExecRow]:
+    """All execs, deleted ones included, oldest first."""
+    return [ExecRow(**found) for found in connection.execute(select(*_COLUMNS).order_by(execs.c.number)).mappings()]
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:

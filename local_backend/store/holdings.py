@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, or_, select, update
 
 from local_backend.store.schema import holdings
 
@@ -59,7 +59,8 @@ def recount(connection: Connection, consumers: Mapping[str, str], now: float) ->
         rows = connection.execute(select(holdings).where(_open(exec_id), holdings.c.consumer != consumer)).all()
         _close(connection, [row.number for row in rows], now)
         for row in rows:
-            again = {**row._mapping, "number": None, "consumer": consumer, "since": max(now, row.since)}
+            again = {**row._mapping, "consumer": consumer, "since": max(now, row.since)}
+            del again["number"]
             connection.execute(insert(holdings).values(again))
 
 
@@ -84,7 +85,7 @@ def holders(connection: Connection) -> list[str]:
 
 def held(connection: Connection, exec_id: str) -> list[str]:
     """Ids of the slots that an exec holds, in their order."""
-    return list(connection.execute(select(holdings.c.slot).where(_open(exec_id)).order_by(holdings.c.slot)).scalars())
+    return sorted(connection.execute(select(holdings.c.slot).where(_open(exec_id))).scalars())
 
 
 def intervals(
@@ -103,12 +104,14 @@ def totals(  # noqa: PLR0917
 ) -> list[tuple[str, float]]:
     """Slot-seconds between two moments, by a column (consumer, user, exec_id or slot), most first. What is still held
     counts until `now`."""
-    since = func.max(holdings.c.since, begin)
-    until = func.min(func.coalesce(holdings.c.until, now), end)
-    amount = func.sum(holdings.c.share * func.max(0.0, until - since)).label("amount")
+    since = _later(holdings.c.since, begin)
+    ended = func.coalesce(holdings.c.until, now)
+    seconds = case((ended < end, ended), else_=end) - since
+    amount = func.sum(holdings.c.share * case((seconds > 0, seconds), else_=0.0)).label("amount")
     key = holdings.c[by]
-    query = _within(select(key, amount), begin, end, kind).group_by(key).order_by(amount.desc(), key)
-    return [(str(name), float(seconds)) for name, seconds in connection.execute(query) if seconds > 0]
+    query = _within(select(key, amount), begin, end, kind).group_by(key)
+    found = [(str(name), float(total)) for name, total in connection.execute(query) if total > 0]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 def prune(connection: Connection, now: float) -> int:
@@ -123,7 +126,11 @@ def _open(exec_id: str) -> Any:
 def _close(connection: Connection, numbers: Iterable[int], when: float) -> None:
     """The clock of a machine may be set back: no interval ends before it began."""
     change = update(holdings).where(holdings.c.number.in_(list(numbers)))
-    connection.execute(change.values(until=func.max(when, holdings.c.since)))
+    connection.execute(change.values(until=_later(holdings.c.since, when)))
+
+
+def _later(column: ColumnElement[float], moment: float) -> ColumnElement[float]:
+    return case((column > moment, column), else_=moment)
 
 
 def _within(query: Select[Any], begin: float, end: float, kind: str | None) -> Select[Any]:

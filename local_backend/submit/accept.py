@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.files import sync_directory, write_atomic
@@ -34,11 +36,15 @@ def accept(
     home: HomePaths,
     database: Database,
     limits: Limits,
+    allow: Callable[[Connection], None] = lambda _connection: None,
 ) -> ExecRow:
     """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED.
+    `allow` raises when the user may have no further one; it is asked in the transaction that makes the row, so that no
+    two slip through.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
+        OverQuota: by `allow`.
         StorageFailed: disk or database did not take it.
     """
     try:
@@ -52,9 +58,12 @@ def accept(
         _prepare(paths, spec)
         if targets is not None:
             orders.place(home, Order(paths.exec_id, spec.user, targets))
-        return database.write(
-            lambda c: execs.create(c, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
-        )
+
+        def create(connection: Connection) -> ExecRow:
+            allow(connection)
+            return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
+
+        return database.write(create)
     except BaseException as problem:
         discard(paths)
         orders.remove(home, paths.exec_id)

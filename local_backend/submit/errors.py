@@ -3,6 +3,7 @@
     SubmitError
     ├── BadSubmission      the client's doing; the text says what and where
     ├── TooLarge           more than the limits allow
+    ├── OverQuota          more than one user may have
     └── StorageFailed      this machine could not store it; trying again later may work
 """
 
@@ -21,6 +22,10 @@ class BadSubmission(SubmitError):
 
 class TooLarge(SubmitError):
     """The request is larger than the limits of this server."""
+
+
+class OverQuota(SubmitError):
+    """The user has as much as one may have."""
 
 
 class StorageFailed(SubmitError):

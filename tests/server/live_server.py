@@ -197,10 +197,11 @@ class Live:
 def _empty_database() -> bytes:
     """A database as the migrations make it; made once for all tests."""
     with tempfile.TemporaryDirectory() as folder:
-        database = Database(Path(folder) / "x.db")
+        path = Path(folder) / "x.db"
+        database = Database(path)
         database.open()
         database.close()
-        return database.path.read_bytes()
+        return path.read_bytes()
 
 
 def settings_for(home: Path, **more: Any) -> Settings:

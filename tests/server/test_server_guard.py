@@ -132,7 +132,7 @@ def test_point_3_logon_answers_access_token_and_logoff_revokes_it(live: Live) ->
     assert {"username", "role", "permissions", "uid"} <= set(answer.json())
     assert token != TOKEN and live.call("GET", "/conf", token=token).status == 200
     assert live.call("GET", "/conf", token=None, headers=basic("alice", token)).status == 200
-    stored = live.database.path.read_bytes()
+    stored = live.settings.paths.database.read_bytes()
     assert token.encode() not in stored and tokens.digest(token).encode() in stored
     assert live.call("POST", wire.LOGOFF, token=None, base="").status == 401
     assert live.call("POST", wire.LOGOFF, token=token, base="").status == 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from alembic import command
 from alembic.config import Config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.engine import URL
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, TERMINAL
 from local_backend.jobspec import JobSpec
@@ -20,14 +20,6 @@ from local_backend.store.holdings import Part
 from local_backend.store.migrations import upgrade
 
 TRAINING = "/local/training"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = Database(tmp_path / "x.db")
-    opened.open()
-    yield opened
-    opened.close()
 
 
 def new_exec(database: Database, user: str = "alice") -> str:
@@ -175,15 +167,15 @@ def test_history_and_row_never_disagree(database: Database, steps: list[tuple[st
         assert row.slots is None or row.state not in TERMINAL
 
 
-def test_a_database_without_history_gets_one(tmp_path: Path) -> None:
-    old = Database(tmp_path / "x.db")
+def test_a_database_without_history_gets_one(where: Path | URL) -> None:
+    old = Database(where)
     with old._write_engine.begin() as connection:
         config = Config()
         config.set_main_option("script_location", str(Path(upgrade.__file__).parent))
         config.attributes["connection"] = connection
         command.upgrade(config, "0002")
     old.close()
-    opened = Database(tmp_path / "x.db")
+    opened = Database(where)
     opened.open()
     exec_id = new_exec(opened)
     opened.write(lambda c: execs.begin_attempt(c, exec_id, cpus(0), TRAINING))

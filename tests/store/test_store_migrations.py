@@ -1,29 +1,32 @@
-"""The migrations make exactly the tables that the program uses."""
+"""The migrations make exactly the tables that the program uses, from every earlier version, and lose nothing."""
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from dump_schema import DATA, migrate, tables
+from sqlalchemy import Engine, create_engine, insert, select
+from sqlalchemy.engine import URL
 
+from local_backend.store import execs
 from local_backend.store.database import Database, DatabaseError
 from local_backend.store.migrations import upgrade
 from local_backend.store.schema import metadata
 
 
-def test_migrations_make_the_schema(tmp_path: Path) -> None:
-    database = Database(tmp_path / "x.db")
-    database.open()
+def test_migrations_make_the_schema(database: Database) -> None:
     with database._write_engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
-    database.close()
 
 
 def test_the_list_of_versions_is_that_of_the_scripts() -> None:
@@ -59,3 +62,72 @@ def test_a_path_with_a_percent_sign(tmp_path: Path) -> None:
     database = Database(tmp_path / "100%s" / "x.db")
     database.open()
     database.close()
+
+
+def contents(engine: Engine) -> dict[str, list[dict[str, Any]]]:
+    """Table → its rows, in their order."""
+    found = {}
+    with engine.connect() as connection:
+        for name, table in tables(connection).tables.items():
+            rows = connection.execute(select(table).order_by(*table.primary_key.columns)).mappings()
+            found[name] = [dict(row) for row in rows]
+    del found["alembic_version"]
+    return found
+
+
+def old_database(version: str, where: Path | URL, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Make the database of a dump; what is in it."""
+    file = where if isinstance(where, Path) else folder / "dump.db"
+    with sqlite3.connect(file) as made:
+        made.executescript((DATA / f"schema_{version}.sql").read_text(encoding="utf-8"))
+    made.close()
+    dumped = create_engine(f"sqlite:///{file}")
+    found = contents(dumped)
+    dumped.dispose()
+    if isinstance(where, URL):  # what the same version of the program has left there
+        engine = create_engine(where)
+        with engine.begin() as connection:
+            migrate(connection, version)
+        with engine.begin() as connection:
+            for name, table in tables(connection).tables.items():
+                if found.get(name):
+                    connection.execute(insert(table), found[name])
+        engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize("version", upgrade.VERSIONS)
+def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
+    version: str, where: Path | URL, tmp_path: Path
+) -> None:
+    if version == upgrade.VERSIONS[-1] and not (DATA / f"schema_{version}.sql").exists():
+        pytest.skip("the newest version gets its dump when there is a newer one")
+    before = old_database(version, where, tmp_path)
+    assert len(before["execs"]) == 4
+    database = Database(where)
+    database.open()
+    try:
+        after = contents(database._write_engine)
+        for name, rows in before.items():
+            assert len(rows) == len(after[name]) > 0, name
+            for old, new in zip(rows, after[name], strict=True):
+                assert {key: new[key] for key in old} == old, name
+        assert database.read(execs.damaged) is None
+        assert database.write(execs.next_number) == 8
+        with database._write_engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, metadata) == []
+    finally:
+        database.close()
+
+
+def test_a_newer_database_is_left_alone(where: Path | URL) -> None:
+    database = Database(where)
+    database.open()
+    database.write(lambda c: c.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
+    newer = Database(where)
+    with pytest.raises(DatabaseError, match="newer version"):
+        newer.open()
+    assert newer.read(upgrade.version) == "9999"
+    newer.close()

@@ -27,7 +27,7 @@ def upgrade(engine: Engine) -> None:
         NewerDatabase: its version is not one of `VERSIONS`. Nothing is changed.
     """
     with engine.begin() as connection:
-        found = _version(connection)
+        found = version(connection)
         if found == VERSIONS[-1]:
             return
         if found is not None and found not in VERSIONS:
@@ -35,7 +35,7 @@ def upgrade(engine: Engine) -> None:
         _apply(connection)
 
 
-def _version(connection: Connection) -> str | None:
+def version(connection: Connection) -> str | None:
     """The version that the database says it has; None for an empty one."""
     if not inspect(connection).has_table("alembic_version"):
         return None

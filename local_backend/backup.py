@@ -1,0 +1,201 @@
+"""A backup of a home in one file, made while its server runs.
+
+A gzipped tar: `manifest.json`, `backend.db`, then `jobs/<id>/` and `trees/<user>/<id>/` (RESULT_DIR). The database is
+copied first: what an exec gains while its files are read is no part of it, and a file that grows is cut where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import secrets
+import sqlite3
+import stat
+import tarfile
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from dlicmd import __version__
+from local_backend.files import sync_directory
+from local_backend.runtime.paths import ExecPaths, HomePaths
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.schema import tokens
+
+FORMAT = 1
+MANIFEST, DATABASE, JOBS, TREES = "manifest.json", "backend.db", "jobs", "trees"
+#: The wait for a writer of the database, in seconds.
+_BUSY = 60.0
+_PIECE = 1 << 20
+
+
+class BackupError(Exception):
+    """It cannot be done, and nothing was changed; the text is one line that says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup says about itself."""
+
+    format: int
+    version: str
+    schema: str
+    created: float
+    results: bool
+    execs: int
+    database_sha256: str
+
+
+@dataclass
+class Made:
+    """A backup that was made; `left_out` counts links and what is no file."""
+
+    manifest: Manifest
+    size: int = 0
+    left_out: int = 0
+
+
+def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
+    """Write `file`, whole or not at all, for its owner alone. Raises BackupError."""
+    if settings.database is not None:
+        raise BackupError("the database is a PostgreSQL one: back it up with pg_dump, and the home with tar or rsync")
+    if not settings.paths.database.exists():
+        raise BackupError(f"there is nothing to back up: {settings.paths.database} does not exist")
+    if file.is_dir() or (file.exists() and not force):
+        raise BackupError(f"{file} exists already; name another file, or add --force")
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
+            copy = Path(folder) / DATABASE
+            schema = _copy_database(settings.paths.database, copy)
+            made = _write(settings.paths, copy, schema, temporary, results)
+        os.replace(temporary, file)
+        sync_directory(file.parent)
+    except OSError as problem:
+        where = problem.filename or file
+        raise BackupError(f"cannot write {file}: {where}: {problem.strerror or problem}") from None
+    except sqlite3.Error as problem:
+        raise BackupError(f"cannot read {settings.paths.database}: {problem}; local-backend doctor says more") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    made.size = file.stat().st_size
+    return made
+
+
+def _copy_database(source: Path, target: Path) -> str:
+    """A consistent copy without the tokens of logons, which may have been revoked when it is used; its schema version.
+    Raises BackupError and what SQLite raises."""
+    target.touch(mode=0o600)
+    with (
+        closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True, timeout=_BUSY)) as original,
+        closing(sqlite3.connect(target, isolation_level=None)) as copy,
+    ):
+        original.backup(copy)
+        # WAL would need two more files.
+        copy.execute("PRAGMA journal_mode=DELETE")
+        found = copy.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise BackupError(f"{source} is damaged ({' '.join(str(found).split())}); nothing was written")
+        copy.execute(f"DELETE FROM {tokens.name}")
+        copy.execute("VACUUM")
+        return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: bool) -> Made:
+    database = Database(copy)
+    try:
+        rows = database.read(lambda c: execs.of_user(c, None))
+    finally:
+        database.close()
+    manifest = Manifest(FORMAT, __version__, schema, time.time(), results, len(rows), sha256(copy))
+    made = Made(manifest)
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(fd, "wb") as file:
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as archive:
+            text = json.dumps(asdict(manifest)).encode()
+            entry = tarfile.TarInfo(MANIFEST)
+            entry.size, entry.mode = len(text), 0o600
+            archive.addfile(entry, io.BytesIO(text))
+            _add(archive, copy, PurePosixPath(DATABASE), made)
+            for row in rows:
+                _add_exec(archive, paths.job(row.id, row.creator), row.creator, results, made)
+        file.flush()
+        os.fsync(file.fileno())
+    return made
+
+
+def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bool, made: Made) -> None:
+    tree = PurePosixPath(TREES, user, paths.exec_id)
+    _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made)
+    if results:
+        _add_folder(archive, paths.root, tree, made)
+        return
+    # What a queued one needs to run, and what says later what has run.
+    for folder in (paths.root, paths.model, paths.checkpoint, paths.logs):
+        _add(archive, folder, tree / folder.relative_to(paths.root), made)
+    _add_folder(archive, paths.submitted, tree / paths.submitted.name, made)
+
+
+def _add_folder(archive: tarfile.TarFile, folder: Path, name: PurePosixPath, made: Made) -> None:
+    """A folder and what is in it; one that has just been removed is left out."""
+    for base, names, files in os.walk(folder):
+        inside = name / Path(base).relative_to(folder)
+        _add(archive, Path(base), inside, made)
+        for found in sorted(files):
+            _add(archive, Path(base, found), inside / found, made)
+        links = [found for found in names if Path(base, found).is_symlink()]
+        made.left_out += len(links)
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: PurePosixPath, made: Made) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # removed in the meantime, a link, a socket, or taken away from its owner by a program
+        made.left_out += os.path.lexists(path)
+        return
+    try:
+        found = os.fstat(fd)
+        entry = tarfile.TarInfo(str(name))
+        entry.mode, entry.mtime = stat.S_IMODE(found.st_mode), found.st_mtime
+        if stat.S_ISDIR(found.st_mode):
+            entry.type = tarfile.DIRTYPE
+            archive.addfile(entry)
+        elif stat.S_ISREG(found.st_mode):
+            entry.size = found.st_size
+            with open(fd, "rb", closefd=False) as file:
+                archive.addfile(entry, _Exactly(file, found.st_size))
+        else:
+            made.left_out += 1
+    finally:
+        os.close(fd)
+
+
+class _Exactly(io.RawIOBase):
+    """So many bytes of a file: no more though it grows, and zeros where it has shrunk."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        super().__init__()
+        self._file, self._left = file, size
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        content = self._file.read(wanted)
+        self._left -= wanted
+        return content.ljust(wanted, b"\0")
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            found.update(piece)
+    return found.hexdigest()

@@ -1,0 +1,163 @@
+"""`local-backend backup`, `restore`, `doctor`, `prune` and `config`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.sizes import parse_size, show_size
+from local_backend.running import call, fail, running, settings_of
+
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+class _Size(click.ParamType):
+    """Bytes: a number, or one with K, M, G or T."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int) or value.isdecimal():
+            return int(value)
+        try:
+            return parse_size(value)
+        except ValueError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+@click.command()
+@_FILE
+@click.option("--results", is_flag=True, help="With models, checkpoints and logs of the programs, too.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@_OUTPUT
+def backup(file: Path, results: bool, force: bool, output: str) -> None:
+    """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. FILE
+    holds the environments of jobs, secrets included; tokens and keys are not in it."""
+    from local_backend.backup import BackupError
+    from local_backend.backup import backup as make
+
+    try:
+        made = make(settings_of(), file.expanduser().absolute(), results, force)
+    except BackupError as problem:
+        fail(str(problem))
+    if output == "json":
+        click.echo(json.dumps({"file": str(file), "bytes": made.size, "leftOut": made.left_out,
+                               **asdict(made.manifest)}, indent=2))
+        return
+    click.echo(f"{file}: {made.manifest.execs} execs, {show_size(made.size)}, " +
+               ("with results" if results else "without results"))
+    if made.left_out:
+        click.echo(f"{made.left_out} links and unreadable files were left out", err=True)
+
+
+@click.command()
+@_FILE
+@click.option("--force", is_flag=True, help="Even where there are execs: they are moved into a folder of DLICMD_HOME.")
+def restore(file: Path, force: bool) -> None:
+    """Put the backup in FILE into DLICMD_HOME, whole or not at all. No server and no job may run there. Results that
+    are there already stay as they are."""
+    from local_backend.backup import BackupError
+    from local_backend.restore import restore as put_back
+
+    try:
+        done = put_back(settings_of(), file.expanduser().absolute(), force)
+    except BackupError as problem:
+        fail(str(problem))
+    click.echo(f"{done.manifest.execs} execs are back" + ("" if done.manifest.results else ", without their results"))
+    if done.kept is not None:
+        click.echo(f"what was there before is in {done.kept}")
+
+
+@click.command()
+@_OUTPUT
+def doctor(output: str) -> None:
+    """Look for what is wrong with DLICMD_HOME, its server and this machine. Exit code 1 when there is a problem."""
+    from local_backend.doctor import OK, PROBLEM, Patient, examine
+    from local_backend.server import holder
+
+    settings = settings_of()
+
+    def status() -> object:
+        found = running()
+        if found is None:
+            raise OSError("its backend.json is not there")
+        return call(found, "GET", wire.STATUS)
+
+    findings = examine(Patient(settings, holder(settings), status))
+    problems = [finding for finding in findings if finding.level == PROBLEM]
+    if output == "json":
+        click.echo(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.level:8} {finding.check:9} {finding.what}")
+            if finding.level != OK:
+                click.echo(f"{'':18} → {finding.do}")
+    sys.exit(Exit.FAILED if problems else 0)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--keep-days", type=click.IntRange(min=1), help="Remove what ended earlier (default: DLI_KEEP_DAYS).")
+@click.option("--keep-bytes", type=_Size(), help="Remove the oldest until all take no more (default: DLI_KEEP_BYTES).")
+@_OUTPUT
+def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: str) -> None:
+    """Remove execs that have ended, with their results and logs, as the server itself does where DLI_KEEP_DAYS or
+    DLI_KEEP_BYTES say so. Nothing that waits or runs is touched."""
+    from local_backend.prune import PruneError, candidates, remove
+
+    settings = settings_of()
+    quotas = settings.quotas
+    quotas = replace(quotas, keep_days=keep_days or quotas.keep_days, keep_bytes=keep_bytes or quotas.keep_bytes)
+    if quotas.keep_days is None and quotas.keep_bytes is None:
+        raise click.UsageError("say --keep-days N or --keep-bytes SIZE, or set DLI_KEEP_DAYS or DLI_KEEP_BYTES")
+    try:
+        found = candidates(settings, quotas)
+        if found and not dry_run:
+            server = running()
+            found = remove(settings, found, None if server is None else lambda path: call(server, "DELETE", path))
+    except PruneError as problem:
+        fail(str(problem))
+    if output == "json":
+        shown = [{wire.ID: item.row.id, wire.CREATOR: item.row.creator, "bytes": item.size, "why": item.why}
+                 for item in found]
+        click.echo(json.dumps({"removed": not dry_run, "execs": shown}, indent=2))
+        return
+    for item in found:
+        click.echo(item.sentence)
+    total = show_size(sum(item.size for item in found))
+    click.echo(f"{len(found)} execs, {total}, {'would be' if dry_run else 'are'} removed")
+
+
+@click.command()
+@_OUTPUT
+def config(output: str) -> None:
+    """Show every setting of a server that is started now without flags, and where each value comes from."""
+    from local_backend.setting_source import TABLE, given
+
+    settings = settings_of()
+    found = given(settings.home)
+    rows = []
+    for setting in TABLE:
+        text = found.text(setting.variable)
+        source = "default" if text is None else found.sources[setting.variable]
+        value = setting.default if text is None else "***" if setting.secret else text
+        if setting.variable == "DLICMD_HOME":
+            value = str(settings.home)
+        rows.append({"setting": setting.variable, "value": value, "source": source})
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        source = "" if row["source"] == "default" else f"  ({row['source']})"
+        click.echo(f"{row['setting']:24} {row['value']}{source}")
+
+
+COMMANDS = (backup, restore, doctor, prune, config)

@@ -1,0 +1,64 @@
+"""What the commands of `local-backend` share: the running server of this home, and how to ask it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import urllib.request
+from typing import Any, NoReturn
+
+import click
+
+from dlicmd.contract import home as home_contract
+from dlicmd.contract.exits import Exit
+from local_backend.files import read_json
+from local_backend.settings import Settings
+
+
+def running() -> dict[str, Any] | None:
+    """What backend.json says, when the process that wrote it holds the lock of this home."""
+    from local_backend.server import holder
+
+    settings = settings_of()
+    try:
+        found = read_json(settings.home / home_contract.BACKEND_FILE)
+    except OSError as problem:
+        fail(f"cannot read {problem.filename}: {problem.strerror}; remove it")
+    pid = holder(settings)
+    return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
+
+
+def settings_of(**flags: Any) -> Settings:
+    """The settings of this home; what is wrong with them ends the program."""
+    try:
+        return Settings.from_environment(**flags)
+    except ValueError as problem:
+        fail(str(problem))
+
+
+def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """One call to the server of this home, with a JSON body where there is one. Raises OSError."""
+    context = None
+    if found.get(home_contract.CERTIFICATE):
+        # The very certificate that the server was started with; the name in it may be another than the loopback's.
+        context = ssl.create_default_context(cafile=found[home_contract.CERTIFICATE])
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}
+    content = None if body is None else json.dumps(body).encode()
+    if content is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(found[home_contract.URL] + path, content, headers, method=method)
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(request, timeout=60) as answer:
+        said = answer.read()
+    return json.loads(said) if said else None
+
+
+def fail(text: str, code: int = Exit.FAILED) -> NoReturn:
+    """End the program with a line on standard error."""
+    click.echo(f"local-backend: {text}", err=True)
+    sys.exit(code)

@@ -1,0 +1,62 @@
+"""Beside all else: measures what execs take, and removes results that are not kept any longer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from local_backend.runtime.retention import discard, expired
+from local_backend.runtime.sizes import Sizes
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+
+_log = logging.getLogger(__name__)
+#: Seconds between two rounds.
+_EVERY = 60.0
+
+
+class Housekeeper:
+    """A thread that goes round once a minute. `start` first, `close` last."""
+
+    def __init__(self, settings: Settings, database: Database, sizes: Sizes, wake: Callable[[], None]) -> None:
+        """`wake` tells the supervisor that something is to be removed."""
+        self._settings, self._database, self._sizes, self._wake = settings, database, sizes, wake
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        """Go round, unless there is nothing to do."""
+        quotas = self._settings.quotas
+        if quotas.need_sizes or quotas.keep_days is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End after what is being done now."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def round(self) -> None:
+        """Measure, and remove what is due. Raises what the database raises."""
+        settings, quotas = self._settings, self._settings.quotas
+        rows = self._database.read(lambda c: execs.of_user(c, None))
+        if quotas.need_sizes:
+            self._sizes.measure(rows, lambda row: settings.paths.job(row.id, row.creator))
+        gone = discard(self._database, expired(rows, self._sizes.of, quotas, time.time()))
+        for item in gone:
+            _log.info("removed %s", item.sentence)
+        if gone:
+            self._wake()
+
+    def _loop(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self.round()
+            except (SQLAlchemyError, OSError) as problem:
+                _log.error("going round again in %g s: %s", _EVERY, problem)
+            self._closing.wait(_EVERY)

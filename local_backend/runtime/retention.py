@@ -1,0 +1,64 @@
+"""Which execs that have ended are removed: those that are too old, then the oldest while all take too much room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dlicmd.contract.sizes import show_size
+from local_backend.settings import Quotas
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Expired:
+    """An exec that is to be removed, with its bytes and why."""
+
+    row: ExecRow
+    size: int
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        row = self.row
+        return f"{row.id} of {row.creator} ({row.state}, {row.app_name}, {show_size(self.size)}): {self.why}"
+
+
+def expired(rows: Iterable[ExecRow], size: Callable[[str], int], quotas: Quotas, now: float) -> list[Expired]:
+    """Pure. What is to be removed, oldest end first; never what waits or runs."""
+    rows = [row for row in rows if not row.deleted]
+    over = sorted((row for row in rows if row.terminal), key=lambda row: (row.end_time or row.create_time, row.number))
+    left = sum(size(row.id) for row in rows)
+    found = []
+    for row in over:
+        days = (now - (row.end_time or row.create_time)) / _DAY
+        if quotas.keep_days is not None and days > quotas.keep_days:
+            why = f"it ended {days:.0f} days ago, keep_days is {quotas.keep_days}"
+        elif quotas.keep_bytes is not None and left > quotas.keep_bytes:
+            why = f"all execs take {show_size(left)}, keep_bytes is {show_size(quotas.keep_bytes)}"
+        else:
+            continue
+        left -= size(row.id)
+        found.append(Expired(row, size(row.id), why))
+    return found
+
+
+def discard(database: Database, found: Iterable[Expired]) -> list[Expired]:
+    """Mark execs for removal as a deletion by hand does, and tell which were there still."""
+    wanted = list(found)
+
+    def work(connection: execs.Connection) -> list[Expired]:
+        marked = []
+        for item in wanted:
+            row = execs.get(connection, item.row.id)
+            if row is not None and row.terminal:
+                execs.note(connection, row.id, deleted=True)
+                marked.append(item)
+        return marked
+
+    return database.write(work) if wanted else []

@@ -1,0 +1,168 @@
+"""Where settings come from: the environment, else `DLICMD_HOME/server.yaml`; and the table of all there are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dlicmd.contract.sizes import parse_size
+
+#: In DLICMD_HOME. Its keys are the variables without DLI_, in small letters.
+SETTINGS_FILE = "server.yaml"
+_PREFIX = "DLI_"
+
+
+class Setting(NamedTuple):
+    """A row of the table."""
+
+    variable: str
+    what: str
+    default: str
+    #: Whether `server.yaml` may say it.
+    in_file: bool = True
+    #: Whether its value is shown to nobody.
+    secret: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in the file."""
+        return self.variable.removeprefix(_PREFIX).lower()
+
+
+#: Every setting of the server; docs/operations.md is made from this.
+TABLE = (
+    Setting("DLICMD_HOME", "state directory", "see above", in_file=False),
+    Setting("DLI_HOST", "address to listen on (`--host`); others than the loopback need TLS", "127.0.0.1"),
+    Setting("DLI_PORT", "port to listen on (`--port`); 0 takes a free one", "0"),
+    Setting("DLI_TLS_CERT", "certificate (chain) in PEM form (`--tls-cert`)", "none"),
+    Setting("DLI_TLS_KEY", "its private key (`--tls-key`)", "none"),
+    Setting("DLI_DATABASE", "address of a [PostgreSQL](#postgresql) database (`--database`)", "a file of the home",
+            secret=True),
+    Setting("DLI_PASSWORD", "password for `--logon`, besides the token in `backend.json`", "none", in_file=False,
+            secret=True),
+    Setting("DLI_TOKEN_SECONDS", "lifetime of a token made by `--logon`", "43200"),
+    Setting("DLI_ALLOWED_HOSTS", "names, by commas, that a client may call this server by, beside its own", "none",
+            in_file=False),
+    Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
+    Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
+    Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
+    Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "
+                               "has", "none"),
+    Setting("DLI_HEALTH_SECONDS", "seconds between two looks at the GPUs", "10"),
+    Setting("DLI_LEAVE_GRACE", "seconds that a worker may take to leave a slot that was taken from its job", "60"),
+    Setting("DLI_STOP_GRACE", "seconds between SIGTERM and SIGKILL when a job is stopped", "10"),
+    Setting("DLI_NURSERY_IDLE", "seconds after which the warm process that makes starts fast gives its memory back",
+            "600"),
+    Setting("DLI_LOG_FORMAT", "how [the log](#the-log) is written: `text` or `json` (`--log-format`)", "text"),
+    Setting("DLI_LOG_LEVEL", "from which level on (`--log-level`)", "info"),
+    Setting("DLI_LOG_BYTES", "bytes after which a new file of the log begins", "10 MiB"),
+    Setting("DLI_OPEN_METRICS", "whether `/metrics` needs no token (`--open-metrics`)", "false"),
+    Setting("DLI_READY_FREE_BYTES", "bytes that must be free for `/readyz`", "256 MiB"),
+    Setting("DLI_MAX_UPLOAD_BYTES", "most bytes of an upload", "20 GiB"),
+    Setting("DLI_MAX_UNPACKED_BYTES", "most bytes of what is in it", "50 GiB"),
+    Setting("DLI_MAX_UNPACKED_FILES", "most files in it", "200,000"),
+    Setting("DLI_MAX_UNPACK_RATIO", "most bytes that one of an archive may become", "200"),
+    Setting("DLI_MAX_UNPACK_SECONDS", "seconds that unpacking may take", "600"),
+    Setting("DLI_MAX_UNPACK_MEMORY", "memory that unpacking may take", "512 MiB"),
+    Setting("DLI_USER_ACTIVE_EXECS", "most execs of one user that wait or run", "no limit"),
+    Setting("DLI_USER_STORED_EXECS", "most execs of one user that are kept, those that wait or run included",
+            "no limit"),
+    Setting("DLI_USER_STORED_BYTES", "most bytes of the execs of one user: programs, results and logs", "no limit"),
+    Setting("DLI_MIN_FREE_BYTES", "room on the disk of home or results below which nothing is taken", "64 MiB"),
+    Setting("DLI_KEEP_DAYS", "days after which an exec that has ended is removed", "kept"),
+    Setting("DLI_KEEP_BYTES", "bytes of all execs above which the oldest that have ended are removed", "no limit"),
+)
+BY_KEY = {setting.key: setting for setting in TABLE if setting.in_file}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What environment and file say: variable → text, and where that stands."""
+
+    values: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    def text(self, variable: str) -> str | None:
+        """The value, None when there is none or it is empty."""
+        return self.values.get(variable) or None
+
+    def wrong(self, variable: str, must: str) -> ValueError:
+        """The error for a value, with where it stands."""
+        shown = "" if variable in _SECRET else f", not '{self.values.get(variable, '')[:80]}'"
+        return ValueError(f"{self.sources.get(variable, variable)} must be {must}{shown}")
+
+    def number(self, variable: str, least: int, most: int) -> int | None:
+        """A whole number. Raises ValueError."""
+        text = self.text(variable)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
+            raise self.wrong(variable, f"a whole number between {least} and {most}")
+        return int(text)
+
+    def choice(self, variable: str, words: Sequence[str]) -> str | None:
+        """One of these words. Raises ValueError."""
+        text = (self.text(variable) or "").lower()
+        if text and text not in words:
+            raise self.wrong(variable, f"one of {', '.join(words)}")
+        return text or None
+
+    def switch(self, variable: str) -> bool | None:
+        """True or false. Raises ValueError."""
+        text = (self.text(variable) or "").lower()
+        if text not in ("", "true", "yes", "1", "false", "no", "0"):
+            raise self.wrong(variable, "true or false")
+        return text in ("true", "yes", "1") if text else None
+
+    def size(self, variable: str, least: int = 1) -> int | None:
+        """Bytes: a whole number, or one with a unit, such as 20G. Raises ValueError."""
+        text = self.text(variable)
+        if text is None or re.fullmatch(r"[0-9]{1,18}", text):
+            return self.number(variable, least, 2**60)
+        try:
+            return parse_size(text)
+        except ValueError:
+            raise self.wrong(variable, "a number of bytes, or of K, M, G or T, such as 20G") from None
+
+    def path(self, variable: str) -> Path | None:
+        """A path, absolute."""
+        text = self.text(variable)
+        return Path(text).expanduser().absolute() if text else None
+
+
+_SECRET = {setting.variable for setting in TABLE if setting.secret}
+
+
+def given(home: Path) -> Given:
+    """What environment and file say. Raises ValueError for a file that cannot be used, or says what nobody knows."""
+    file = home / SETTINGS_FILE
+    values = _read(file) if file.exists() else {}
+    sources = dict.fromkeys(values, "")
+    for variable in values:
+        sources[variable] = f"{file}: {variable.removeprefix(_PREFIX).lower()}"
+    for setting in TABLE:
+        if os.environ.get(setting.variable):
+            values[setting.variable], sources[setting.variable] = os.environ[setting.variable], setting.variable
+    return Given(values, sources)
+
+
+def _read(file: Path) -> dict[str, str]:
+    from dlicmd.errors import UsageProblem
+    from dlicmd.yaml_file import read
+
+    try:
+        found = read(file)
+        entries = [] if found is None else found.entries("the settings")
+        for key, place, _ in entries:
+            if key not in BY_KEY:
+                place.unknown("setting", key, BY_KEY)
+        values = {BY_KEY[key].variable: value.text(key) for key, _, value in entries}
+    except UsageProblem as problem:
+        raise ValueError(str(problem)) from None
+    if _SECRET & set(values) and file.stat().st_mode & 0o077:
+        raise ValueError(f"{file} holds a secret and others may read it: chmod 600 {file}")
+    return values

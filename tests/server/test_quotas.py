@@ -1,0 +1,174 @@
+"""What one user may have, room on the disk, and results that are not kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from live_server import Live, settings_for
+
+from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
+from local_backend.cli import main
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.housekeeper import Housekeeper
+from local_backend.runtime.retention import expired
+from local_backend.server import make_home, open_database
+from local_backend.settings import Quotas, Settings
+from local_backend.store import execs
+from local_backend.store.execs import ExecRow
+
+MAIN = {"main.py": b"print(1)\n"}
+ARGS = "--exec-start PyTorch --model-main main.py"
+DAY = 86_400.0
+
+
+def test_execs_that_wait_or_run_are_counted_and_no_two_slip_through(start: Callable[..., Live]) -> None:
+    live = start(quotas=Quotas(active_execs=2))
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: live.submit(ARGS, MAIN), range(6)))
+    assert sorted(answer.status for answer in answers) == [200, 200, 507, 507, 507, 507]
+    refused = next(answer for answer in answers if answer.status == 507)
+    assert refused.text == ("Error 507: alice has 2 execs that wait or run, and may have 2; wait for one to end, or "
+                            "stop one (dlicmd --exec-stop ID).\n")
+    kept = sorted(path.name for path in live.settings.paths.jobs.iterdir())
+    assert len(kept) == 2 and not list(live.settings.paths.incoming.iterdir())
+    live.move(kept[0], PENDING, KILLED)
+    live.submitted(ARGS)
+
+
+def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
+    live = start(quotas=Quotas(stored_execs=1))
+    only = live.submitted(ARGS)
+    live.move(only, PENDING, KILLED)
+    refused = live.submit(ARGS, MAIN)
+    assert refused.status == 507 and "has 1 execs, and may have 1" in refused.text and "--exec-delete" in refused.text
+    assert live.call("DELETE", f"/execs/{only}").status == 204
+    live.submitted(ARGS)
+
+
+def test_bytes_are_counted_and_deleting_makes_room_at_once(start: Callable[..., Live]) -> None:
+    live = start(quotas=Quotas(stored_bytes=1_000_000))
+    keeper = Housekeeper(live.settings, live.database, live.guard.backend.sizes, lambda: None)
+    first = live.submitted(files={"main.py": b"#" * 600_000})
+    refused = live.submit(ARGS, {"main.py": b"#" * 600_000})
+    assert refused.status == 507 and "may take 976.6K in all" in refused.text, "what has just come counts"
+    live.paths(first).model.joinpath("weights").write_bytes(b"w" * 500_000)
+    keeper.round()
+    refused = live.submit(ARGS, MAIN)
+    assert refused.status == 507, "results count"
+    assert live.call("DELETE", f"/execs/{first}").status == 204
+    live.submitted(ARGS)
+
+
+def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start(quotas=Quotas(free_bytes=10**6))
+    running = live.submitted(ARGS)
+    live.run_on(running, "cpu-0")
+    real = os.statvfs
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=200, f_frsize=4096))
+    refused = live.submit(ARGS, MAIN)
+    assert refused.status == 507 and "has 800.0K left" in refused.text and "less than 976.6K" in refused.text
+    assert live.call("GET", f"/execs/{running}").json()["state"] == RUNNING
+    monkeypatch.setattr(os, "statvfs", real)
+    live.submitted(ARGS)
+
+
+def row(number: int, state: str, ended: float | None) -> ExecRow:
+    spec = JobSpec(f"local-{number}", "PyTorch", "alice", "name", 1)
+    return ExecRow(
+        number=number, id=spec.exec_id, creator="alice", framework="PyTorch", app_name="name", args="",
+        data_source=None, spec=spec.to_json(), elastic=False, num_worker=1, work_dir="/", state=state, attempt=1,
+        slots=None,
+        create_time=0.0, start_time=None, end_time=ended, exit_code=None, message=None, reason=None,
+        stop_requested=False, deleted=False, pinned=None,
+    )
+
+
+ROWS = st.lists(st.tuples(st.sampled_from([SUBMITTED, PENDING, RUNNING, FINISHED, ERROR, KILLED]),
+                          st.integers(0, 20), st.integers(0, 100)), max_size=12)
+
+
+@given(ROWS, st.none() | st.integers(1, 10), st.none() | st.integers(1, 500))
+def test_what_is_kept(told: list[tuple[str, int, int]], days: int | None, most: int | None) -> None:
+    rows = [row(n, state, ended * DAY if state in (FINISHED, ERROR, KILLED) else None)
+            for n, (state, ended, _) in enumerate(told, 1)]
+    sizes = {f"local-{n}": size for n, (_, _, size) in enumerate(told, 1)}
+    now = 20 * DAY
+    gone = {item.row.id for item in expired(rows, sizes.__getitem__, Quotas(keep_days=days, keep_bytes=most), now)}
+    over = [one for one in rows if one.end_time is not None]
+    assert gone <= {one.id for one in over}, "what waits or runs is never touched"
+    left = [one for one in over if one.id not in gone]
+    if days is not None:
+        assert all(now - (one.end_time or 0) <= days * DAY for one in left)
+    if most is not None and left:
+        assert sum(size for name, size in sizes.items() if name not in gone) <= most
+    if days is None and most is None:
+        assert not gone
+    if most is None and days is not None:
+        assert gone == {one.id for one in over if now - (one.end_time or 0) > days * DAY}
+
+
+@pytest.fixture
+def served(start: Callable[..., Live]) -> Live:
+    """A server that keeps ten days, with an exec that ended before, one that ended just now and one that waits."""
+    live = start(quotas=Quotas(keep_days=10))
+    old, new, _ = (live.submitted(ARGS) for _ in range(3))
+    live.move(old, PENDING, KILLED, end_time=time.time() - 11 * DAY)
+    live.move(new, PENDING, KILLED)
+    return live
+
+
+def test_the_server_removes_what_is_too_old_and_says_so(served: Live, caplog: pytest.LogCaptureFixture) -> None:
+    woken: list[int] = []
+    keeper = Housekeeper(served.settings, served.database, served.guard.backend.sizes, lambda: woken.append(1))
+    with caplog.at_level("INFO"):
+        keeper.round()
+        keeper.round()
+    (said,) = [record.getMessage() for record in caplog.records if "removed" in record.getMessage()]
+    assert said.startswith("removed local-1 of alice (KILLED, ") and "it ended 11 days ago, keep_days is 10" in said
+    assert len(woken) == 1 and served.row("local-1").deleted
+    assert [item["id"] for item in served.call("GET", "/execs").json()] == ["local-2", "local-3"]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """Runs `local-backend WORDS` on the home of some settings."""
+    def run(settings: Settings, *words: str) -> Result:
+        monkeypatch.setenv("DLICMD_HOME", str(settings.home))
+        monkeypatch.setattr("local_backend.settings.user_name", lambda: "alice")
+        return CliRunner().invoke(main, words, catch_exceptions=False)
+
+    yield run
+
+
+def test_prune_by_hand(tmp_path: Path, command: Callable[..., Result]) -> None:
+    live = Live(settings_for(tmp_path / "home"))
+    old, new, waits = (live.submitted(ARGS) for _ in range(3))
+    live.move(old, PENDING, KILLED, end_time=time.time() - 11 * DAY)
+    live.move(new, PENDING, KILLED)
+    live.close()
+    settings = live.settings
+    assert command(settings, "prune").exit_code == 2
+    said = command(settings, "prune", "--keep-days", "10", "--dry-run")
+    assert said.exit_code == 0 and "1 execs" in said.output and "would be removed" in said.output
+    assert settings.paths.job(old, "alice").state.is_dir()
+    said = command(settings, "prune", "--keep-days", "10", "-o", "json")
+    assert [item["id"] for item in json.loads(said.output)["execs"]] == [old]
+    assert not settings.paths.job(old, "alice").state.exists() and not settings.paths.job(old, "alice").root.exists()
+    said = command(settings, "prune", "--keep-bytes", "1")
+    assert new in said.output and waits not in said.output
+    make_home(settings)
+    database = open_database(settings)
+    assert database.read(execs.all_ids) == {waits}
+    database.close()

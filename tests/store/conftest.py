@@ -1,0 +1,29 @@
+"""Every test of the store runs on an SQLite file and on a real PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import URL
+
+from local_backend.store.database import Database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | URL:
+    """Where an empty database is."""
+    if request.param == "sqlite":
+        return tmp_path / "x.db"
+    url: URL = request.getfixturevalue("postgres").new()
+    return url
+
+
+@pytest.fixture
+def database(where: Path | URL) -> Iterator[Database]:
+    """An open database."""
+    opened = Database(where)
+    opened.open()
+    yield opened
+    opened.close()

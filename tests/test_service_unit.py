@@ -1,0 +1,55 @@
+"""The unit of systemd in docs: what it says is understood, and it leaves jobs alone."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local_backend.cli import main
+from local_backend.setting_source import TABLE
+
+UNIT = Path(__file__).parent.parent / "docs" / "local-backend.service"
+
+
+def service() -> list[tuple[str, str]]:
+    """Every line of [Service]."""
+    section = UNIT.read_text(encoding="utf-8").partition("[Service]\n")[2].partition("\n[")[0]
+    lines = [line for line in section.splitlines() if line and not line.startswith("#")]
+    return [(line.partition("=")[0], line.partition("=")[2]) for line in lines]
+
+
+def test_it_is_a_file_of_sections() -> None:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.read(UNIT)
+    assert parser.sections() == ["Unit", "Service", "Install"]
+
+
+def test_jobs_outlive_a_restart() -> None:
+    found = dict(service())
+    assert found["KillMode"] == "process" and found["OOMPolicy"] == "continue"
+    assert "PrivateTmp" not in found and "PrivateDevices" not in found
+
+
+def test_it_names_only_what_there_is() -> None:
+    variables = {name for key, value in service() if key == "Environment" for name in re.findall(r"(DLI\w+)=", value)}
+    assert variables <= {setting.variable for setting in TABLE} and len(variables) > 4
+    command = dict(service())["ExecStart"].split()[1:]
+    assert command == ["serve"] and "serve" in main.commands
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    text = UNIT.read_text(encoding="utf-8")
+    copy = tmp_path / UNIT.name
+    copy.write_text(text.replace("/opt/dlicmd/bin/local-backend", sys.executable), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and copy.name not in done.stderr, done.stderr
+    rated = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=25", copy],
+                           capture_output=True, text=True, check=False)
+    assert rated.returncode == 0, rated.stdout[-400:]
