@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import ssl
-import sys
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import psutil
@@ -19,8 +16,8 @@ from dlicmd import __version__
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
-from local_backend.files import read_json
-from local_backend.settings import Settings
+from local_backend.own_server import call, fail, read_settings, running, said
+from local_backend.user_commands import user
 
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
@@ -31,6 +28,9 @@ _POLL = 0.05
 @click.version_option(__version__)
 def main() -> None:
     """The local backend of dlicmd. Its state is in DLICMD_HOME."""
+
+
+main.add_command(user)
 
 
 @main.command()
@@ -50,21 +50,21 @@ def serve(embedded: bool, **flags: Any) -> None:
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
-        run(_settings(**flags))
+        run(read_settings(**flags))
     except ServerError as problem:
-        _fail(str(problem))
+        fail(str(problem))
 
 
 @main.command()
 def status() -> None:
     """Show the running server."""
-    found = _running()
+    found = running()
     if found is None:
-        _fail(f"no server runs on {home_contract.home()}")
+        fail(f"no server runs on {home_contract.home()}")
     try:
-        shown = _call(found, "GET", wire.STATUS)
+        shown = call(found, "GET", wire.STATUS)
     except OSError as problem:
-        _fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
+        fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
     click.echo(json.dumps({"url": found[home_contract.URL], "pid": found[home_contract.PID], **shown}, indent=2))
 
 
@@ -72,17 +72,17 @@ def status() -> None:
 @click.option("--jobs", is_flag=True, help="Stop the jobs too.")
 def stop(jobs: bool) -> None:
     """Stop the server; running jobs go on unless --jobs is given."""
-    found = _running()
+    found = running()
     if found is None:
         click.echo(f"no server runs on {home_contract.home()}")
         return
     try:
-        active = [item[wire.ID] for item in _call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
+        active = [item[wire.ID] for item in call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
         if jobs and active:
             _stop_jobs(found, active)
     except OSError as problem:
         if jobs:
-            _fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
+            fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
         active = []
     try:
         server = psutil.Process(found[home_contract.PID])
@@ -116,22 +116,21 @@ def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, outpu
     about them again."""
     if slots is None and wait:
         raise click.UsageError("--wait needs a number of slots, not auto")
-    found = _running()
+    found = running()
     if found is None:
-        _fail(f"no server runs on {home_contract.home()}")
+        fail(f"no server runs on {home_contract.home()}")
     try:
-        answer = _call(found, "PUT", wire.exec_path(exec_id, wire.SLOTS), {wire.SLOTS: slots})
+        answer = call(found, "PUT", wire.exec_path(exec_id, wire.SLOTS), {wire.SLOTS: slots})
         if output == "text":
             after = "the scheduler decides" if slots is None else f"{answer[wire.SLOTS]} slots"
             click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {after}")
         shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait and slots is not None else {}
     except urllib.error.HTTPError as problem:
         if problem.code == 404:  # a word that makes no path
-            _fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)
-        sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
-        _fail(sentence or str(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
+            fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)
+        fail(said(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
     except OSError as problem:
-        _fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
+        fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
     if output == "json":
         click.echo(json.dumps(answer | shown, indent=2))
     elif wait:
@@ -142,14 +141,14 @@ def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: fl
     """The exec's state, slots and workers, once it trains on this number of slots and holds no other."""
     deadline = time.monotonic() + seconds
     while True:
-        shown = _call(found, "GET", wire.exec_path(exec_id))
+        shown = call(found, "GET", wire.exec_path(exec_id))
         state, held, workers = shown[wire.STATE], shown.get(wire.SLOTS), shown.get(wire.WORKERS)
         if states.is_terminal(state):
-            _fail(f"{exec_id} has ended {state}")
+            fail(f"{exec_id} has ended {state}")
         if state == states.RUNNING and held == workers == slots:
             return {wire.STATE: state, wire.WORKERS: workers}
         if time.monotonic() > deadline:
-            _fail(f"{exec_id} is {state} with {workers} workers on {held} slots after {seconds} s", Exit.TIMED_OUT)
+            fail(f"{exec_id} is {state} with {workers} workers on {held} slots after {seconds} s", Exit.TIMED_OUT)
         time.sleep(_POLL)
 
 
@@ -162,75 +161,29 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
-    grace = _call(found, "GET", wire.STATUS)[wire.STOP_GRACE]
+    grace = call(found, "GET", wire.STATUS)[wire.STOP_GRACE]
     click.echo(f"stopping {', '.join(active)}; jobs get {grace:g} s to end")
     for exec_id in active:
         try:
-            _call(found, "POST", wire.exec_path(exec_id, "stop"))
+            call(found, "POST", wire.exec_path(exec_id, "stop"))
         except urllib.error.HTTPError as problem:
             if problem.code != 400:  # 400: it has ended by itself in the meantime
                 raise
 
     def ended() -> bool:
-        listed = _call(found, "GET", wire.EXECS)
+        listed = call(found, "GET", wire.EXECS)
         return not any(item[wire.STATE] in states.ACTIVE for item in listed if item[wire.ID] in active)
 
     _wait(ended, "the jobs did not end")
     click.echo(f"stopped {', '.join(active)}")
 
 
-def _running() -> dict[str, Any] | None:
-    """What backend.json says, when the process that wrote it holds the lock of this home."""
-    from local_backend.server import holder
-
-    settings = _settings()
-    try:
-        found = read_json(settings.home / home_contract.BACKEND_FILE)
-    except OSError as problem:
-        _fail(f"cannot read {problem.filename}: {problem.strerror}; remove it")
-    pid = holder(settings)
-    return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
-
-
-def _settings(**flags: Any) -> Settings:
-    try:
-        return Settings.from_environment(**flags)
-    except ValueError as problem:
-        _fail(str(problem))
-
-
-def _call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """One call to the server of this home, with a JSON body where there is one. Raises OSError."""
-    context = None
-    if found.get(home_contract.CERTIFICATE):
-        # The very certificate that the server was started with; the name in it may be another than the loopback's.
-        context = ssl.create_default_context(cafile=found[home_contract.CERTIFICATE])
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.check_hostname = False
-    headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}
-    content = None if body is None else json.dumps(body).encode()
-    if content is not None:
-        headers["Content-Type"] = "application/json"
-    request = urllib.request.Request(found[home_contract.URL] + path, content, headers, method=method)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    with opener.open(request, timeout=60) as answer:
-        said = answer.read()
-    return json.loads(said) if said else None
-
-
 def _wait(done: Any, failure: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not done():
         if time.monotonic() > deadline:
-            _fail(f"{failure} within {_PATIENCE:.0f} s")
+            fail(f"{failure} within {_PATIENCE:.0f} s")
         time.sleep(_POLL)
-
-
-def _fail(text: str, code: int = Exit.FAILED) -> NoReturn:
-    click.echo(f"local-backend: {text}", err=True)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

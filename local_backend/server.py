@@ -48,7 +48,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
-    with _locked(settings) as lock, _logging(settings):
+    with locked(settings) as lock, _logging(settings):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
             _serve(settings, lock)
@@ -87,8 +87,8 @@ def make_home(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _locked(settings: Settings) -> Iterator[int]:
-    """Hold the lock of the home (the descriptor); it ends with this process, however that ends."""
+def locked(settings: Settings) -> Iterator[int]:
+    """Hold the lock of the home (the descriptor); it ends with this process, however that ends. Raises ServerError."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:

@@ -19,6 +19,7 @@ PLAN = BASE + "/resplans/resplan"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
+USERS = BASE + "/users"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -51,6 +52,11 @@ def search_path(name: str) -> str:
     return f"{SEARCHES}/{quote(name, safe='')}"
 
 
+def user_path(name: str, action: str = "") -> str:
+    """Path of one user, or of that user's `password`."""
+    return f"{USERS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
+
+
 # Keys of GET /conf
 MSD_ENABLED = "MSD_ENABLED"
 #: Comma-separated names of what a server offers beyond the recorded contract; absent from other servers.
@@ -78,6 +84,13 @@ STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself
 
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
+
+# Keys of a user, and of the body that makes or changes one
+NAME = "name"
+ROLE = "role"  # user or admin
+CREATED = "created"  # ISO-8601, Z
+PASSWORD = "password"
+OLD_PASSWORD = "oldPassword"
 
 # Multipart parts and keys of POST /execs
 PART_FILE = "file"

@@ -38,9 +38,10 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 
 
 @router.get(wire.STATUS)
-def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
-    """Version, uptime and the grace of stopped jobs in seconds, execs by state, what the supervisor says of itself."""
-    rows = backend.database.read(lambda c: execs.of_user(c, None))
+def status(backend: TheBackend, user: TheUser) -> dict[str, Any]:
+    """Version, uptime and the grace of stopped jobs in seconds, the caller's execs (an administrator's: all) by state,
+    what the supervisor says of itself."""
+    rows = backend.database.read(lambda c: execs.of_user(c, user.sees_of))
     return {
         "version": __version__,
         "embedded": backend.settings.embedded,

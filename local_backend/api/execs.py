@@ -17,7 +17,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
-from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
+from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, pending, saying, why
 from local_backend.data.fs import DataRoots
@@ -84,11 +85,13 @@ def list_execs(
     limit: str | None = None,
     state: str | None = None,
     sort_by: str | None = None,
+    mine: bool = False,
 ) -> list[dict[str, Any]]:
-    """The caller's execs, oldest first. `state`: one or several, by commas; `sort_by`: `field[:asc|desc]`; `limit`."""
+    """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
+    commas; `sort_by`: `field[:asc|desc]`; `limit`."""
     wanted = wanted_states(state)
     most = whole(limit, "limit", 0) if limit is not None else None
-    rows = backend.database.read(lambda c: execs.of_user(c, user))
+    rows = backend.database.read(lambda c: execs.of_user(c, user.name if mine else user.sees_of))
     if sort_by is not None:
         rows = _sorted(rows, sort_by)
     rows = [row for row in rows if wanted is None or row.state in wanted]
@@ -115,7 +118,7 @@ async def submit(
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError:
+    except (SubmitError, ApiError):
         await _drain(body)
         raise
     except ClientDisconnect:
@@ -128,10 +131,10 @@ async def submit(
 
 @router.delete(wire.EXECS, status_code=204)
 def delete_all(backend: TheBackend, user: TheUser) -> Response:
-    """Delete all execs of the caller; running ones are stopped first."""
+    """Delete all execs of the caller, also when others are seen; running ones are stopped first."""
 
     def work(connection: Any) -> None:
-        for row in execs.of_user(connection, user):
+        for row in execs.of_user(connection, user.name):
             execs.note(connection, row.id, stop_requested=True, deleted=True)
 
     backend.database.write(work)
@@ -143,7 +146,8 @@ def delete_all(backend: TheBackend, user: TheUser) -> Response:
 def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
     """What a waiting exec lacks, who has it, and what can be done."""
     row = backend.exec_row(exec_id, user)
-    rivals = [other for other in backend.database.read(execs.unfinished) if backend.kind(other) == backend.kind(row)]
+    others = [other for other in backend.database.read(execs.unfinished) if user.sees(other)]
+    rivals = [other for other in others if backend.kind(other) == backend.kind(row)]
     shown = why(row, backend.reason(row), rivals)
     said = saying(row, progress_of(backend.paths(row)))
     return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
@@ -224,10 +228,12 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
-def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
+def _accept(backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
-    spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    spec = check(asked, user.name, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    if spec.submit_user not in ("", user.name):
+        administrator(user, "submits for others (--submit-user)")
     return accept(
         replace(spec, sig_name=sig_name or None),
         upload,

@@ -6,18 +6,107 @@ import asyncio
 import base64
 import binascii
 import hmac
+import math
+import secrets
+from collections import Counter, OrderedDict
 
-from local_backend.api.backend import Backend
-from local_backend.store import tokens
+from sqlalchemy import Connection
+from starlette.concurrency import run_in_threadpool
 
-#: Seconds that a wrong password takes, and how many may wait like that at a time.
+from local_backend.api.caller import Caller, caller
+from local_backend.api.errors import ApiError
+from local_backend.api.throttle import Throttle
+from local_backend.settings import Settings
+from local_backend.store import tokens, users
+from local_backend.store.database import Database
+
+#: Seconds that a wrong password takes, and how many may wait like that at a time, from one address.
 SLOW = 1.0
 _MOST_WAITING = 20
-_waiting = 0
+#: Hashes that are computed at a time: each takes 64 MiB, and a core.
+_AT_A_TIME = 2
+#: Right passwords that are remembered, for those who send them with every call.
+_MOST_KNOWN = 1000
 
 
-class TooManyGuesses(Exception):
-    """Not even compared: what is not compared cannot be guessed."""
+class Passwords:
+    """Compares passwords. Those of the user that the server runs as are `token`, which nobody can guess, and `own`,
+    when there is one."""
+
+    def __init__(self, settings: Settings, database: Database, token: str, own: str | None) -> None:
+        self._settings = settings
+        self._database = database
+        self._token = token
+        self._own = own
+        self._throttle = Throttle()
+        self._waiting: Counter[str] = Counter()
+        self._hashing = asyncio.Semaphore(_AT_A_TIME)
+        self._key = secrets.token_bytes(32)
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    async def owner(self, user: str, password: str, address: str) -> Caller | None:
+        """Whom this name and password let in from this address; None, after a while, when they are wrong.
+
+        Raises ApiError (429) when there were too many wrong ones: what is not compared cannot be guessed.
+        """
+        if same(user, self._settings.user) and same(password, self._token):
+            return Caller(self._settings.user, True)
+        found = None
+        if not self._settings.embedded or self._own is not None:
+            self._mind(user, address)
+            async with self._hashing:
+                self._mind(user, address)  # others may have guessed while this one waited
+                found = await run_in_threadpool(self._find, user, password)
+                if found is None:
+                    self._throttle.failed(user, address)
+        if found is None:
+            await self._slowly(address)
+            return None
+        self._throttle.passed(user, address)
+        return found
+
+    def _mind(self, user: str, address: str) -> None:
+        seconds = self._throttle.wait(user, address)
+        if seconds > 0:
+            raise _too_many(seconds)
+
+    async def _slowly(self, address: str) -> None:
+        if self._waiting[address] >= _MOST_WAITING:
+            raise _too_many(SLOW)
+        self._waiting[address] += 1
+        try:
+            await asyncio.sleep(SLOW)
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+
+    def _find(self, user: str, password: str) -> Caller | None:
+        if self._own is not None and same(user, self._settings.user) and same(password, self._own):
+            return Caller(self._settings.user, True)
+        if self._settings.embedded:
+            return None
+
+        def look(connection: Connection) -> tuple[str | None, Caller | None]:
+            row = users.get(connection, user)
+            return row.password if row else None, caller(connection, user, self._settings)
+
+        kept, found = self._database.read(look)
+        return found if self._matches(kept, password) else None
+
+    def _matches(self, kept: str | None, password: str) -> bool:
+        from local_backend.password_hash import matches
+
+        text = f"{kept}\0{password}".encode("utf-8", "surrogatepass")
+        mark = hmac.digest(self._key, text, "sha256")
+        if kept is not None and mark in self._known:
+            return True
+        if not matches(kept, password):
+            return False
+        self._known[mark] = None
+        while len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return True
 
 
 def basic_credentials(value: str) -> tuple[str, str] | None:
@@ -32,26 +121,11 @@ def basic_credentials(value: str) -> tuple[str, str] | None:
     return (user, password) if colon else None
 
 
-async def are_right(backend: Backend, user: str, password: str) -> bool:
-    """Whether these are the backend's user and a password of his: the backend's token, or DLI_PASSWORD.
-
-    Guessing is slow: a wrong password takes a while, and raises TooManyGuesses when many wait like that already.
-    """
-    global _waiting
-    if _waiting >= _MOST_WAITING:
-        raise TooManyGuesses
-    known = [backend.token, *([backend.password] if backend.password else [])]
-    matches = [same(password, secret) for secret in known]
-    if same(user, backend.settings.user) and any(matches):
-        return True
-    _waiting += 1
-    try:
-        await asyncio.sleep(SLOW)
-    finally:
-        _waiting -= 1
-    return False
-
-
 def same(one: str, other: str) -> bool:
     """Whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(tokens.digest(one), tokens.digest(other))
+
+
+def _too_many(seconds: float) -> ApiError:
+    whole = max(1, math.ceil(seconds))
+    return ApiError(429, f"Too many wrong passwords; try again in {whole} s", {"Retry-After": str(whole)})

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import progress_of, request_stop, told, wanted_states, whole
 from local_backend.api.executors import executors, running
@@ -118,7 +119,7 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
             "name": NAMESPACE,
             "version": "",
             "masterUrl": str(request.base_url).rstrip("/"),
-            "executionUser": user,
+            "executionUser": user.name,
             "state": "STARTED",
             "historyServerUrl": "",
         }
@@ -138,9 +139,9 @@ def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
     return parallel_job(row, backend.consumer(row), backend.kind(row), backend.reason(row))
 
 
-def _rows(backend: Backend, user: str, state: str | None) -> list[ExecRow]:
+def _rows(backend: Backend, user: Caller, state: str | None) -> list[ExecRow]:
     wanted = wanted_states(state)
-    rows = backend.database.read(lambda c: execs.of_user(c, user))
+    rows = backend.database.read(lambda c: execs.of_user(c, user.sees_of))
     return [row for row in rows if wanted is None or row.state in wanted]
 
 

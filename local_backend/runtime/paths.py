@@ -63,6 +63,11 @@ class HomePaths:
         return self.home / "backend.lock"
 
     @property
+    def keys(self) -> Path:
+        """The private keys that sign tokens."""
+        return self.home / "keys"
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 

@@ -1,0 +1,71 @@
+"""The server of this DLICMD_HOME as `local-backend` sees it: whether it runs, and calls to it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from typing import Any, NoReturn
+
+import click
+
+from dlicmd.contract import home as home_contract
+from dlicmd.contract.exits import Exit
+from local_backend.files import read_json
+from local_backend.settings import Settings
+
+
+def running() -> dict[str, Any] | None:
+    """What backend.json says, when the process that wrote it holds the lock of this home."""
+    from local_backend.server import holder
+
+    settings = read_settings()
+    try:
+        found = read_json(settings.home / home_contract.BACKEND_FILE)
+    except OSError as problem:
+        fail(f"cannot read {problem.filename}: {problem.strerror}; remove it")
+    pid = holder(settings)
+    return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
+
+
+def read_settings(**flags: Any) -> Settings:
+    """The settings of the environment, with `flags`. Ends with a sentence when one of them has a bad value."""
+    try:
+        return Settings.from_environment(**flags)
+    except ValueError as problem:
+        fail(str(problem))
+
+
+def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """One call to the server of this home, with a JSON body where there is one. Raises OSError."""
+    context = None
+    if found.get(home_contract.CERTIFICATE):
+        # The very certificate that the server was started with; the name in it may be another than the loopback's.
+        context = ssl.create_default_context(cafile=found[home_contract.CERTIFICATE])
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    headers = {"Authorization": f"Bearer {found[home_contract.TOKEN]}"}
+    content = None if body is None else json.dumps(body).encode()
+    if content is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(found[home_contract.URL] + path, content, headers, method=method)
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(request, timeout=60) as answer:
+        said = answer.read()
+    return json.loads(said) if said else None
+
+
+def said(problem: urllib.error.HTTPError) -> str:
+    """The sentence of an answer other than success, without its full stop."""
+    sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
+    return sentence or str(problem)
+
+
+def fail(text: str, code: int = Exit.FAILED) -> NoReturn:
+    """Say what is wrong, and end."""
+    click.echo(f"local-backend: {text}", err=True)
+    sys.exit(code)
