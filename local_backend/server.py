@@ -38,6 +38,8 @@ log = logging.getLogger("local_backend.server")
 #: Seconds that open calls get to end when the server stops.
 _GOODBYE = 3
 _LOG_BYTES = 10 << 20
+#: Of the shell that started the server; no job inherits them.
+_SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")
 
 
 class ServerError(Exception):
@@ -246,8 +248,8 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
     from local_backend.runtime.supervisor import Supervisor
 
     token = secrets.token_urlsafe(32)
-    # Taken out of the environment, so that no job inherits a secret.
-    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN")]
+    # Taken out of the environment, so that no job inherits a secret, as the others are.
+    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
     server = make_server(guard, settings)
@@ -258,6 +260,7 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
             server.run(sockets=[sock])
     finally:
         supervisor.close()
+        guard.backend.audit.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
 

@@ -14,6 +14,7 @@ from local_backend.api.archives import Archives
 from local_backend.api.caller import CALLER, Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.passwords import Passwords
+from local_backend.audit import AuditLog
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -80,6 +81,11 @@ class Backend:
         from local_backend.signing import SigningKeys
 
         return SigningKeys(self.settings.paths.keys, self.settings.token_seconds)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """Where changes are recorded."""
+        return AuditLog(self.settings.paths.audit)
 
     def reason(self, row: ExecRow) -> Reason | None:
         """Why an exec waits; None when it does not."""

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
+from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
@@ -125,19 +127,22 @@ async def submit(
         return Response(status_code=400)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    about(request.scope, row.id)
     backend.supervisor.wake()
     return JSONResponse(show(backend, row, str(request.base_url)))
 
 
 @router.delete(wire.EXECS, status_code=204)
-def delete_all(backend: TheBackend, user: TheUser) -> Response:
+def delete_all(request: Request, backend: TheBackend, user: TheUser) -> Response:
     """Delete all execs of the caller, also when others are seen; running ones are stopped first."""
 
-    def work(connection: Any) -> None:
-        for row in execs.of_user(connection, user.name):
-            execs.note(connection, row.id, stop_requested=True, deleted=True)
+    def work(connection: Connection) -> list[str]:
+        names = [row.id for row in execs.of_user(connection, user.name)]
+        for name in names:
+            execs.note(connection, name, stop_requested=True, deleted=True)
+        return names
 
-    backend.database.write(work)
+    about(request.scope, *backend.database.write(work))
     backend.supervisor.wake()
     return Response(status_code=204)
 

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend.api import passwords
+from local_backend.api.audited import Audit
 from local_backend.api.backend import Backend
 from local_backend.api.caller import CALLER, Caller, caller
 from local_backend.api.errors import ApiError, database_failed, error_response
@@ -30,7 +31,8 @@ from local_backend.store import tokens
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client, for whoever has none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, CLIENT_FILE})
+LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
+OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE}
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
@@ -59,8 +61,15 @@ class Guard:
         """ASGI."""
         if scope["type"] != "http":
             return
-        headers = Headers(scope=scope)
         scope["path"] = scope["path"].rstrip("/") or "/"
+        audit = Audit(self.backend.audit, scope, LOGON_PATHS, send)
+        try:
+            await self._admit(scope, receive, audit.send)
+        finally:
+            audit.finish()
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
         try:
             self._refuse_foreign(headers, scope["scheme"])
             scope[CALLER] = None if scope["path"] in OPEN_PATHS else await self._let_in(headers, address_of(scope))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import wire
+from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
@@ -83,11 +84,12 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
 
 
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")
-def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
+def stop_application(request: Request, backend: TheBackend, user: TheUser, app_id: str) -> Response:
     """Stop an application, or all jobs of a pack."""
     packed = [row for row in _rows(backend, user, None) if pack_id(row) == app_id and not row.terminal]
     for row in packed or [backend.exec_row(app_id, user)]:
         request_stop(backend, row)
+        about(request.scope, row.id)
     return JSONResponse({"id": app_id, "message": "stop requested"})
 
 

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from dlicmd.contract import wire
+from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import iso
@@ -31,10 +32,11 @@ def list_users(backend: TheBackend, user: TheUser) -> list[dict[str, str]]:
 
 
 @router.post(wire.USERS, status_code=204)
-def add(backend: TheBackend, user: TheUser, body: Written = None) -> Response:
+def add(request: Request, backend: TheBackend, user: TheUser, body: Written = None) -> Response:
     """Add the user `name` with `password` and `role` (user or admin). For administrators."""
     administrator(user, "adds users")
     name, password, role = (_text(body, key) for key in (wire.NAME, wire.PASSWORD, wire.ROLE))
+    about(request.scope, name)
     if role not in users.ROLES:
         raise ApiError(400, f"{wire.ROLE}: {role[:40]!r} is none of {', '.join(users.ROLES)}")
     _change(backend, lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)

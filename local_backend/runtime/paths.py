@@ -58,6 +58,11 @@ class HomePaths:
         return self.home / "backend.log"
 
     @property
+    def audit(self) -> Path:
+        """Who changed what; older files have a number behind it."""
+        return self.home / "audit.log"
+
+    @property
     def lock(self) -> Path:
         """Held with flock by the one server of this home."""
         return self.home / "backend.lock"

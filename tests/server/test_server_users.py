@@ -269,5 +269,6 @@ def test_passwords_and_tokens_are_nowhere_on_disk(team: Live) -> None:
 def test_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(password_hash, "_HASHER", PasswordHasher())
     kept = hashed(SECRET)
-    assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$") and matches(kept, SECRET) and not matches(kept, SECRET + " ")
+    assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+    assert matches(kept, SECRET) and not matches(kept, SECRET + " ")
     assert not matches("no hash", SECRET) and not matches(None, "the password of nobody")
