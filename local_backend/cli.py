@@ -16,7 +16,7 @@ from dlicmd import __version__
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
-from local_backend.own_server import call, fail, read_settings, running, said
+from local_backend.running import call, fail, running, said, settings_of
 from local_backend.user_commands import user
 
 #: Seconds to wait for jobs, and for the server, to end.
@@ -34,11 +34,13 @@ main.add_command(user)
 
 
 @main.command()
-@click.option("--embedded", is_flag=True, help="Serve this user's own paths; implied without --host and --tls-cert.")
+@click.option("--embedded", is_flag=True, help="Serve this user alone, with all paths of that user; implied without "
+              "--host, --tls-cert and --tls-self-signed.")
 @click.option("--host", help="Address to listen on (default 127.0.0.1). Others than the loopback need TLS.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0, the default, takes a free one.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
+@click.option("--tls-self-signed", is_flag=True, help="Make a certificate, and say how clients come to trust it.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, **flags: Any) -> None:
@@ -46,11 +48,11 @@ def serve(embedded: bool, **flags: Any) -> None:
     from local_backend.server import ServerError
     from local_backend.server import serve as run
 
-    flags["embedded"] = embedded or (flags["host"] is None and flags["tls_cert"] is None)
+    flags["embedded"] = embedded or not (flags["host"] or flags["tls_cert"] or flags["tls_self_signed"])
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
-        run(read_settings(**flags))
+        run(settings_of(**flags))
     except ServerError as problem:
         fail(str(problem))
 

@@ -58,6 +58,8 @@ class Settings:
     port: int = 0
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    #: Certificate and key are made by the server itself, below its home; the two above are None then.
+    tls_self_signed: bool = False
     #: Number of slots; None to count the machine's devices.
     slots: int | None = None
     #: What node selectors choose by.
@@ -75,6 +77,10 @@ class Settings:
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def speaks_tls(self) -> bool:
+        return self.tls_cert is not None or self.tls_self_signed
 
     @property
     def paths(self) -> HomePaths:

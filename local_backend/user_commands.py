@@ -16,7 +16,7 @@ import click
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.own_server import call, fail, read_settings, running, said
+from local_backend.running import call, fail, running, said, settings_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -129,7 +129,7 @@ def _offline(work: Callable[[Connection], Any]) -> Any:
     from local_backend.store.database import Database, DatabaseError
     from local_backend.store.users import NoSuchUser, UserError
 
-    settings = read_settings()
+    settings = settings_of()
     try:
         make_home(settings)
         with locked(settings):

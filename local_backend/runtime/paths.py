@@ -73,6 +73,11 @@ class HomePaths:
         return self.home / "keys"
 
     @property
+    def tls(self) -> Path:
+        """Keys and certificates of `--tls-self-signed`."""
+        return self.home / "tls"
+
+    @property
     def jobs(self) -> Path:
         return self.home / "jobs"
 

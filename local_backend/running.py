@@ -1,4 +1,4 @@
-"""The server of this DLICMD_HOME as `local-backend` sees it: whether it runs, and calls to it."""
+"""What the commands of `local-backend` share: the running server of this home, and how to ask it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running() -> dict[str, Any] | None:
     """What backend.json says, when the process that wrote it holds the lock of this home."""
     from local_backend.server import holder
 
-    settings = read_settings()
+    settings = settings_of()
     try:
         found = read_json(settings.home / home_contract.BACKEND_FILE)
     except OSError as problem:
@@ -30,8 +30,8 @@ def running() -> dict[str, Any] | None:
     return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
 
 
-def read_settings(**flags: Any) -> Settings:
-    """The settings of the environment, with `flags`. Ends with a sentence when one of them has a bad value."""
+def settings_of(**flags: Any) -> Settings:
+    """The settings of this home; what is wrong with them ends the program."""
     try:
         return Settings.from_environment(**flags)
     except ValueError as problem:
@@ -66,6 +66,6 @@ def said(problem: urllib.error.HTTPError) -> str:
 
 
 def fail(text: str, code: int = Exit.FAILED) -> NoReturn:
-    """Say what is wrong, and end."""
+    """End the program with a line on standard error."""
     click.echo(f"local-backend: {text}", err=True)
     sys.exit(code)
