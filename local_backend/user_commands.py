@@ -50,6 +50,12 @@ def add(name: str, role: str, password_stdin: bool) -> None:
 
     _change("POST", wire.USERS, {wire.NAME: name, wire.PASSWORD: password, wire.ROLE: role}, offline)
     click.echo(f"added {name} ({role})")
+    found = running()
+    if found is not None:
+        with _answering(found):
+            if call(found, "GET", wire.STATUS)[wire.EMBEDDED]:
+                click.echo("local-backend: the server that runs lets in its own user only; for others, start it with "
+                           "--host or --tls-self-signed", err=True)
 
 
 @user.command("list")

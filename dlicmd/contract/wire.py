@@ -79,7 +79,8 @@ EXT_LOCAL_PATHS = "local-paths"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS})
 
-# Key of GET /status, beyond the recorded contract
+# Keys of GET /status, beyond the recorded contract
+EMBEDDED = "embedded"  # bool: there is one user, who has all paths of the machine
 STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself
 
 # Keys of the logon answer

@@ -44,7 +44,7 @@ def status(backend: TheBackend, user: TheUser) -> dict[str, Any]:
     rows = backend.database.read(lambda c: execs.of_user(c, user.sees_of))
     return {
         "version": __version__,
-        "embedded": backend.settings.embedded,
+        wire.EMBEDDED: backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
         "jobs": dict(Counter(row.state for row in rows)),
         wire.STOP_GRACE: backend.settings.stop_grace,

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 
 from sqlalchemy import Connection
@@ -26,6 +27,8 @@ from local_backend.api.backend import Backend
 from local_backend.api.caller import CALLER, Caller, caller
 from local_backend.api.errors import ApiError, database_failed, error_response
 from local_backend.store import tokens
+
+_log = logging.getLogger(__name__)
 
 #: Logon of the first product generation; same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
@@ -77,6 +80,10 @@ class Guard:
             await error_response(problem.status_code, problem.detail, problem.headers)(scope, receive, send)
         except SQLAlchemyError as problem:
             await database_failed(problem)(scope, receive, send)
+        except OSError as problem:
+            _log.error("cannot check tokens: %s", problem)
+            sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
+            await error_response(507, sentence)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 

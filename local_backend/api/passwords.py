@@ -9,6 +9,8 @@ import hmac
 import math
 import secrets
 from collections import Counter, OrderedDict
+from collections.abc import Callable
+from functools import cached_property
 
 from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
@@ -23,8 +25,9 @@ from local_backend.store.database import Database
 #: Seconds that a wrong password takes, and how many may wait like that at a time, from one address.
 SLOW = 1.0
 _MOST_WAITING = 20
-#: Hashes that are computed at a time: each takes 64 MiB, and a core.
+#: Passwords that are compared at a time; and that may wait for it: hashes take long on purpose.
 _AT_A_TIME = 2
+_MOST_COMPARED = 50
 #: Right passwords that are remembered, for those who send them with every call.
 _MOST_KNOWN = 1000
 
@@ -40,6 +43,7 @@ class Passwords:
         self._own = own
         self._throttle = Throttle()
         self._waiting: Counter[str] = Counter()
+        self._comparing = 0
         self._hashing = asyncio.Semaphore(_AT_A_TIME)
         self._key = secrets.token_bytes(32)
         self._known: OrderedDict[bytes, None] = OrderedDict()
@@ -51,14 +55,26 @@ class Passwords:
         """
         if same(user, self._settings.user) and same(password, self._token):
             return Caller(self._settings.user, True)
-        found = None
-        if not self._settings.embedded or self._own is not None:
-            self._mind(user, address)
+        if self._settings.embedded and self._own is None:
+            await self._slowly(address)
+            return None
+        found = await run_in_threadpool(self._find, user, password, self._is_known)
+        return found or await self._compared(user, password, address)
+
+    async def _compared(self, user: str, password: str, address: str) -> Caller | None:
+        """The same for a password that has not been found right before."""
+        self._mind(user, address)
+        if self._comparing >= _MOST_COMPARED:
+            raise _too_many(SLOW)
+        self._comparing += 1
+        try:
             async with self._hashing:
                 self._mind(user, address)  # others may have guessed while this one waited
-                found = await run_in_threadpool(self._find, user, password)
+                found = await run_in_threadpool(self._find, user, password, self._matches)
                 if found is None:
                     self._throttle.failed(user, address)
+        finally:
+            self._comparing -= 1
         if found is None:
             await self._slowly(address)
             return None
@@ -71,6 +87,7 @@ class Passwords:
             raise _too_many(seconds)
 
     async def _slowly(self, address: str) -> None:
+        """Take a while over a wrong password."""
         if self._waiting[address] >= _MOST_WAITING:
             raise _too_many(SLOW)
         self._waiting[address] += 1
@@ -81,32 +98,42 @@ class Passwords:
             if not self._waiting[address]:
                 del self._waiting[address]
 
-    def _find(self, user: str, password: str) -> Caller | None:
-        if self._own is not None and same(user, self._settings.user) and same(password, self._own):
-            return Caller(self._settings.user, True)
-        if self._settings.embedded:
-            return None
+    def _find(self, user: str, password: str, fits: Callable[[str | None, str], bool]) -> Caller | None:
+        """Whom a name and a password let in. `fits` compares it with a hash; with None where there is none."""
 
-        def look(connection: Connection) -> tuple[str | None, Caller | None]:
+        def look(connection: Connection) -> tuple[list[str], Caller | None]:
             row = users.get(connection, user)
-            return row.password if row else None, caller(connection, user, self._settings)
+            return [row.password] if row else [], caller(connection, user, self._settings)
 
         kept, found = self._database.read(look)
-        return found if self._matches(kept, password) else None
+        if same(user, self._settings.user) and self._own is not None:
+            kept.append(self._own_hash)
+        candidates: list[str | None] = [*kept] or [None]
+        right = [fits(candidate, password) for candidate in candidates]  # all, however the first one fits
+        return found if any(right) else None
+
+    @cached_property
+    def _own_hash(self) -> str:
+        from local_backend.password_hash import hashed
+
+        return hashed(self._own or "")
+
+    def _is_known(self, kept: str | None, password: str) -> bool:
+        return kept is not None and self._mark(kept, password) in self._known
 
     def _matches(self, kept: str | None, password: str) -> bool:
         from local_backend.password_hash import matches
 
-        text = f"{kept}\0{password}".encode("utf-8", "surrogatepass")
-        mark = hmac.digest(self._key, text, "sha256")
-        if kept is not None and mark in self._known:
-            return True
         if not matches(kept, password):
             return False
-        self._known[mark] = None
+        self._known[self._mark(kept, password)] = None
         while len(self._known) > _MOST_KNOWN:
             self._known.popitem(last=False)
         return True
+
+    def _mark(self, kept: str | None, password: str) -> bytes:
+        """What is remembered of a right password: worthless outside this process, and when the hash is another."""
+        return hmac.digest(self._key, f"{kept}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
 
 
 def basic_credentials(value: str) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from local_backend.store.schema import users
 USER, ADMIN = "user", "admin"
 ROLES = (USER, ADMIN)
 _SHORTEST, _LONGEST = 8, 1000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}")
 
 
 class UserError(ValueError):
@@ -44,7 +45,7 @@ class UserRow:
 
 def checked_name(name: str) -> str:
     """`name`, when it can be that of a user: it is also the name of a folder. Raises UserError."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}", name):
+    if not _NAME.fullmatch(name):
         raise UserError(f"{name[:64]!r} is no name for a user: 1 to 64 of A-Z a-z 0-9 . _ @ -, the first no . @ -")
     return name
 
@@ -64,7 +65,9 @@ def add(connection: Connection, name: str, password: str, role: str) -> None:
 
 
 def get(connection: Connection, name: str) -> UserRow | None:
-    """One user, None when there is none of that name."""
+    """One user, None when there is none of that name; which may be any text."""
+    if not _NAME.fullmatch(name):
+        return None
     found = connection.execute(select(users).where(users.c.name == name)).mappings().first()
     return UserRow(**found) if found else None
 

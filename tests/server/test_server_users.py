@@ -162,6 +162,16 @@ def test_tokens_outlive_the_server_but_not_their_key(start: Callable[..., Live],
     fresh.close()
 
 
+def test_keys_that_cannot_be_read_are_named(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    (live.settings.home / "keys").mkdir()
+    (live.settings.home / "keys" / "1-0123456789abcdef.pem").write_text("nonsense")
+    header = encoded({"alg": "RS256", "kid": "1-0123456789abcdef"})
+    for answer in (live.call("GET", "/conf", token=f"{header}.e30.eA"), logon(live, "alice", TOKEN)):
+        assert answer.status == 507 and "0123456789abcdef.pem" in answer.text
+    assert live.call("GET", "/conf").status == 200
+
+
 def test_users_are_for_administrators(team: Live) -> None:
     bob, admin = token_of(team, "bob", SECRET), team.add_user("root", "admin")
     listed = team.call("GET", "/users", token=admin).json()
@@ -213,12 +223,13 @@ def test_guessing_is_throttled_by_user_and_address(start: Callable[..., Live]) -
     live = start(embedded=False)
     for name in ("bob", "carol"):
         add(live, name, SECRET)
-    for name in ("bob", "nobody"):
+    for name in ("bob", "nobody", "alice"):
         found = [logon(live, name, f"guess {number}").status for number in range(throttle.FREE + 1)]
         assert found == [401] * throttle.FREE + [429]
     refused = logon(live, "bob", SECRET)
     assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1, "what is not compared cannot be guessed"
     assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 429
+    assert logon(live, "alice", PASSWORD).status == 429
     assert logon(live, "carol", SECRET).status == 200 and logon(live, "alice", TOKEN).status == 200
 
 
@@ -228,6 +239,19 @@ def test_many_guesses_at_once_are_no_more(start: Callable[..., Live]) -> None:
     with ThreadPoolExecutor(12) as pool:
         found = list(pool.map(lambda number: logon(live, "alice", f"guess {number}").status, range(24)))
     assert set(found) == {401, 429} and found.count(401) <= throttle.FREE + 1
+
+
+@pytest.mark.usefixtures("_time_stands_still")
+def test_who_is_known_is_not_locked_out_by_others_guesses(start: Callable[..., Live]) -> None:
+    """One who sends the password with every call, and others behind the same address."""
+    live = start(embedded=False)
+    add(live, "bob", SECRET)
+    assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 200
+    while logon(live, "bob", "guess").status != 429:
+        pass
+    assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 200
+    assert send(live, "PUT", "/users/bob/password", {"password": "another secret"}).status == 204
+    assert live.call("GET", "/conf", token=None, headers=basic("bob", SECRET)).status == 429
 
 
 def test_throttle_grows_forgets_and_is_bounded() -> None:
