@@ -39,7 +39,7 @@ def user() -> None:
 @_password_stdin
 def add(name: str, role: str, password_stdin: bool) -> None:
     """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
-    _checked_name(name)
+    _mind_name(name, new=True)
     password = _password(password_stdin)
 
     def offline(connection: Connection) -> None:
@@ -80,6 +80,7 @@ def list_users(output: str) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove the user NAME. Tokens of that user are worthless from then on; jobs and results stay."""
+    _mind_name(name, new=False)
 
     def offline(connection: Connection) -> None:
         from local_backend.store import users
@@ -95,6 +96,7 @@ def remove(name: str) -> None:
 @_password_stdin
 def passwd(name: str, password_stdin: bool) -> None:
     """Give the user NAME another password. Tokens made with the old one are worthless from then on."""
+    _mind_name(name, new=False)
     password = _password(password_stdin)
 
     def offline(connection: Connection) -> None:
@@ -160,13 +162,16 @@ def _everybody(connection: Connection) -> list[dict[str, str]]:
     return [shown(found) for found in users.everybody(connection)]
 
 
-def _checked_name(name: str) -> None:
-    from local_backend.store.users import UserError, checked_name
+def _mind_name(name: str, new: bool) -> None:
+    """End the program when no user can have this name: it would make no path of a call, either."""
+    from local_backend.store.users import NoSuchUser, UserError, checked_name
 
     try:
         checked_name(name)
     except UserError as problem:
-        fail(str(problem))
+        if new:
+            fail(str(problem))
+        fail(str(NoSuchUser(name)), Exit.NO_SUCH_ID)
 
 
 def _password(from_stdin: bool) -> str:
