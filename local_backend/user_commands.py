@@ -40,6 +40,8 @@ def user() -> None:
 def add(name: str, role: str, password_stdin: bool) -> None:
     """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
     _mind_name(name, new=True)
+    if name == settings_of().user and role != "admin":
+        fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
     password = _password(password_stdin)
 
     def offline(connection: Connection) -> None:

@@ -39,6 +39,8 @@ def add(request: Request, backend: TheBackend, user: TheUser, body: Written = No
     about(request.scope, name)
     if role not in users.ROLES:
         raise ApiError(400, f"{wire.ROLE}: {role[:40]!r} is none of {', '.join(users.ROLES)}")
+    if name == backend.settings.user and role != users.ADMIN:
+        raise ApiError(400, f"{wire.ROLE}: {name} is whom the server runs as, and an {users.ADMIN}")
     _change(backend, lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
     return Response(status_code=204)
 

@@ -202,6 +202,7 @@ def test_everybody_changes_the_own_password(start: Callable[..., Live]) -> None:
     ({"name": "x", "password": "with\nnewline", "role": "user"}, 400, "printable"),
     ({"name": "x", "password": SECRET, "role": "king"}, 400, "king"),
     ({"name": "x", "password": SECRET}, 400, "role"),
+    ({"name": "alice", "password": SECRET, "role": "user"}, 400, "whom the server runs as"),
     ({"name": 7, "password": SECRET, "role": "user"}, 400, "name"),
     ([], 400, "name"), (None, 400, "name"),
     *(({"name": name, "password": SECRET, "role": "user"}, 400, "no name for a user")
@@ -281,6 +282,15 @@ def test_an_embedded_server_has_one_user(start: Callable[..., Live]) -> None:
     add(live, "bob", SECRET)
     assert logon(live, "bob", SECRET).status == 401
     assert not opens(live, live.add_user("carol"))
+
+
+def test_whom_the_server_runs_as_may_have_a_password_of_the_own(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    add(live, "alice", SECRET, "admin")
+    for password in (SECRET, PASSWORD, TOKEN):
+        assert logon(live, "alice", password).json()["role"] == "Admin"
+    assert live.call("DELETE", "/users/alice").status == 204
+    assert logon(live, "alice", SECRET).status == 401 and logon(live, "alice", PASSWORD).status == 200
 
 
 def test_passwords_and_tokens_are_nowhere_on_disk(team: Live) -> None:
