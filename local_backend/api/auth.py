@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
-from local_backend.api.caller import CALLER, Caller, caller
+from local_backend.api.caller import CALLER, Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.guard import CHALLENGE, CONDUCTOR_LOGON, address_of, presented
 from local_backend.api.passwords import basic_credentials
@@ -35,7 +35,7 @@ async def logon(request: Request, backend: TheBackend) -> Response:
     if found is None:
         raise ApiError(401, "User or password is wrong", CHALLENGE)
     request.scope[CALLER] = found
-    answer = await run_in_threadpool(_logged_on, backend, found)
+    answer = await run_in_threadpool(_logged_on, backend, found, credentials[1])
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})
 
 
@@ -47,8 +47,9 @@ def logoff(request: Request, backend: TheBackend, user: TheUser) -> Response:
     return JSONResponse({"username": user.name, "messageCode": "success", "message": "logged off"})
 
 
-def _logged_on(backend: Backend, user: Caller) -> dict[str, Any]:
-    """The recorded answer with a new token, which states the same of its user."""
+def _logged_on(backend: Backend, user: Caller, password: str) -> dict[str, Any]:
+    """The recorded answer with a new token, which states the same of its user. Raises ApiError when the password has
+    been changed, or the user removed, in the meantime: the token would outlive that."""
     now = time.time()
     ends = now + backend.settings.token_seconds
     stated = {
@@ -70,10 +71,10 @@ def _logged_on(backend: Backend, user: Caller) -> dict[str, Any]:
         raise ApiError(507, f"The server cannot sign tokens ({problem.strerror}: {problem.filename})") from None
 
     def keep(connection: Connection) -> bool:
-        there = caller(connection, user.name, backend.settings) is not None  # not removed in the meantime
-        if there:
+        right = backend.passwords.still_right(connection, user.name, password)
+        if right:
             tokens.keep(connection, token, user.name, ends)
-        return there
+        return right
 
     if not backend.database.write(keep):
         raise ApiError(401, "User or password is wrong", CHALLENGE)

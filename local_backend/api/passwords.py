@@ -98,19 +98,26 @@ class Passwords:
             if not self._waiting[address]:
                 del self._waiting[address]
 
+    def still_right(self, connection: Connection, user: str, password: str) -> bool:
+        """Whether a password that was right a moment ago is so for this transaction, too."""
+        kept, found = self._kept(connection, user)
+        right = same(password, self._token) or any(self._is_known(candidate, password) for candidate in kept)
+        return found is not None and right
+
     def _find(self, user: str, password: str, fits: Callable[[str | None, str], bool]) -> Caller | None:
         """Whom a name and a password let in. `fits` compares it with a hash; with None where there is none."""
-
-        def look(connection: Connection) -> tuple[list[str], Caller | None]:
-            row = users.get(connection, user)
-            return [row.password] if row else [], caller(connection, user, self._settings)
-
-        kept, found = self._database.read(look)
-        if same(user, self._settings.user) and self._own is not None:
-            kept.append(self._own_hash)
+        kept, found = self._database.read(lambda c: self._kept(c, user))
         candidates: list[str | None] = [*kept] or [None]
         right = [fits(candidate, password) for candidate in candidates]  # all, however the first one fits
         return found if any(right) else None
+
+    def _kept(self, connection: Connection, user: str) -> tuple[list[str], Caller | None]:
+        """The hashes of a user's passwords, and who that is."""
+        row = users.get(connection, user)
+        kept = [row.password] if row else []
+        if same(user, self._settings.user) and self._own is not None:
+            kept.append(self._own_hash)
+        return kept, caller(connection, user, self._settings)
 
     @cached_property
     def _own_hash(self) -> str:

@@ -13,13 +13,14 @@ import pytest
 from argon2 import PasswordHasher
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from live_server import PASSWORD, TOKEN, Answer, Live, basic, settings_for
+from sqlalchemy import select
 
 from dlicmd.contract import wire
 from local_backend import password_hash
 from local_backend.api import passwords, throttle
 from local_backend.api.throttle import Throttle
 from local_backend.password_hash import hashed, matches
-from local_backend.store import tokens, users
+from local_backend.store import schema, tokens, users
 
 SECRET = "a long pass:wörd"
 JSON = {"Content-Type": "application/json"}
@@ -142,6 +143,19 @@ def test_logoff_passwd_and_remove_end_tokens_for_good(start: Callable[..., Live]
     assert not opens(live, three) and logon(live, "carol", "another secret").status == 401
     add(live, "carol", "another secret")
     assert not opens(live, three), "the same name is not the same user"
+
+
+@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "other"), lambda c: users.remove(c, "bob")])
+def test_no_token_slips_through_while_the_password_changes(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
+) -> None:
+    live = start(embedded=False)
+    add(live, "bob", SECRET)
+    keys = live.guard.backend.keys
+    sign = keys.sign
+    monkeypatch.setattr(keys, "sign", lambda claims: (live.database.write(change), sign(claims))[1])
+    assert logon(live, "bob", SECRET).status == 401
+    assert live.database.read(lambda c: c.execute(select(schema.tokens)).all()) == []
 
 
 def test_tokens_outlive_the_server_but_not_their_key(start: Callable[..., Live], tmp_path) -> None:
