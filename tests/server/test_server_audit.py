@@ -15,6 +15,8 @@ from live_server import TOKEN, Live, basic, quoted, route_table
 from dlicmd.contract import wire
 from local_backend import audit
 from local_backend.api import passwords
+from local_backend.api.audited import Audit, about
+from local_backend.api.caller import CALLER, Caller
 from local_backend.api.guard import OPEN_PATHS
 from local_backend.audit import AuditLog
 
@@ -79,6 +81,20 @@ def test_every_route_that_changes_something_is_recorded(live: Live) -> None:
                 wanted.append((method, name, "alice"))
     assert len(wanted) >= 12
     assert [(found["method"], found["path"], found["user"]) for found in entries(live)] == wanted
+
+
+def test_a_call_whose_caller_is_gone_is_cut(tmp_path: Path) -> None:
+    async def nobody(_: object) -> None:
+        raise AssertionError("there is no answer")
+
+    log = AuditLog(tmp_path / "audit.log")
+    scope = {"type": "http", "method": "DELETE", "path": wire.EXECS, "headers": [], "client": None,
+             CALLER: Caller("bob", False)}
+    about(scope, "local-1")
+    Audit(log, scope, frozenset(), nobody).finish()
+    log.close()
+    found = json.loads((tmp_path / "audit.log").read_text())
+    assert (found["outcome"], found["status"], found["from"], found["about"]) == ("cut", None, "", ["local-1"])
 
 
 def test_no_name_makes_a_line_of_its_own(live: Live) -> None:
