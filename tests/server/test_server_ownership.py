@@ -139,6 +139,8 @@ def test_of_a_slot_of_another_only_the_share_is_shown(team: Team) -> None:
     view = team.live.call("GET", "/scheduler/slots", token=team.carol).json()
     assert view["slots"][0]["state"] == "used" and view["slots"][0]["holders"] == [{"share": 0.5}]
     assert view["running"] == view["queue"] == []
+    assert team.live.call("GET", "/status", token=team.carol).json()["jobs"] == {}
+    assert team.live.call("GET", "/scheduler/holdings?by=holding", token=team.carol).json()["slotSeconds"] == 0
     waits = team.live.submitted(token=team.carol)
     team.live.supervisor.reasons[waits] = Reason("SLOTS", "waiting", 2, None, "wait", "when some come free")
     assert team.live.call("GET", f"/execs/{waits}/why", token=team.carol).json()["holders"] == []
