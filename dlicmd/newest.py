@@ -15,7 +15,7 @@ from dlicmd.times import epoch
 
 #: What our own server answers with the newest alone. Of others nobody knows how they sort: as text, wmla-9 would be
 #: newer than wmla-10, and the wrong exec might be stopped.
-_NEWEST_ALONE = "limit=1&sort_by=id:desc"
+_NEWEST_ALONE = "limit=1&sort_by=id:desc&mine=true"
 
 
 def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:

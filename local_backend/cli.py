@@ -17,7 +17,8 @@ from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from local_backend import logs, maintenance_commands
-from local_backend.running import call, fail, running, settings_of
+from local_backend.running import call, fail, running, said, settings_of
+from local_backend.user_commands import user
 
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
@@ -28,6 +29,10 @@ _POLL = 0.05
 @click.version_option(__version__)
 def main() -> None:
     """The local backend of dlicmd. Its state is in DLICMD_HOME."""
+
+
+for _command in (*maintenance_commands.COMMANDS, user):
+    main.add_command(_command)
 
 
 def _without_password(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -46,11 +51,14 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 
 
 @main.command()
-@click.option("--embedded", is_flag=True, help="Serve this user's own paths; implied without --host and --tls-cert.")
+@click.option("--embedded", is_flag=True, help="Serve this user alone, with all paths of that user; implied without "
+              "--host, --tls-cert and --tls-self-signed.")
 @click.option("--host", help="Address to listen on (default 127.0.0.1). Others than the loopback need TLS.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0, the default, takes a free one.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
+@click.option("--tls-self-signed", is_flag=True, default=None,
+              help="Make a certificate, and say how clients come to trust it.")
 @click.option("--database", metavar="URL", callback=_without_password, help="PostgreSQL instead of a file: "
               "postgresql+psycopg://USER@HOST/NAME; a password belongs into DLI_DATABASE or PGPASSFILE.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
@@ -145,8 +153,7 @@ def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, outpu
     except urllib.error.HTTPError as problem:
         if problem.code == 404:  # a word that makes no path
             fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)
-        sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
-        fail(sentence or str(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
+        fail(said(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
     except OSError as problem:
         fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
     if output == "json":
@@ -196,20 +203,12 @@ def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     click.echo(f"stopped {', '.join(active)}")
 
 
-
-
-
 def _wait(done: Any, failure: str) -> None:
     deadline = time.monotonic() + _PATIENCE
     while not done():
         if time.monotonic() > deadline:
             fail(f"{failure} within {_PATIENCE:.0f} s")
         time.sleep(_POLL)
-
-
-
-for _command in maintenance_commands.COMMANDS:
-    main.add_command(_command)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+import urllib.error
 import urllib.request
 from typing import Any, NoReturn
 
@@ -56,6 +57,12 @@ def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | N
     with opener.open(request, timeout=60) as answer:
         said = answer.read()
     return json.loads(said) if said else None
+
+
+def said(problem: urllib.error.HTTPError) -> str:
+    """The sentence of an answer other than success, without its full stop."""
+    sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
+    return sentence or str(problem)
 
 
 def fail(text: str, code: int = Exit.FAILED) -> NoReturn:

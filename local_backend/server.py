@@ -9,38 +9,32 @@ import ipaddress
 import logging
 import os
 import secrets
-import signal
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING
 
-import uvicorn
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from local_backend import collector, logs
-from local_backend.connections import Protocol, raise_file_limit
+from local_backend.connections import raise_file_limit
+from local_backend.errors import ServerError
 from local_backend.files import write_json
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
+from local_backend.web_server import make_server
 
 if TYPE_CHECKING:
-    from local_backend.api.guard import Guard
+    from local_backend.self_signed import SelfSigned
 
 log = logging.getLogger("local_backend.server")
 
-#: Seconds that open calls get to end when the server stops.
-_GOODBYE = 3
-
-
-class ServerError(Exception):
-    """The server cannot run; the text is one line that says why and what to do."""
+#: Of the shell that started the server; no job inherits them.
+_SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
 
 
 def serve(settings: Settings) -> None:
@@ -52,7 +46,7 @@ def serve(settings: Settings) -> None:
     ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
-            _serve(settings, lock)
+            _serve(settings, lock, _self_signed(settings))
         except ServerError as problem:
             log.error("%s", problem)
             raise
@@ -63,13 +57,31 @@ def check_network(settings: Settings) -> None:
     """Raise ServerError for a setting that would put tokens on a network in clear, or a half-set certificate."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ServerError("--tls-cert and --tls-key belong together")
+    if settings.tls_cert is not None and settings.tls_self_signed:
+        raise ServerError("--tls-self-signed makes a certificate of its own; leave out --tls-cert and --tls-key")
     loopback = _is_loopback(settings.host)
     if settings.embedded and not loopback:
         raise ServerError(f"--embedded listens on the loopback only, not on {settings.host}")
-    if not loopback and settings.tls_cert is None:
+    if not loopback and not settings.speaks_tls:
         raise ServerError(
-            f"--host {settings.host} is reachable from other machines and needs TLS: add --tls-cert FILE --tls-key FILE"
+            f"--host {settings.host} is reachable from other machines and needs TLS: add --tls-cert FILE "
+            "--tls-key FILE, or --tls-self-signed"
         )
+
+
+def _self_signed(settings: Settings) -> SelfSigned | None:
+    """Certificate and key of the server's own, which are there then; None when it has been given others, or none.
+    Raises ServerError."""
+    if not settings.tls_self_signed:
+        return None
+    from local_backend.self_signed import SelfSigned, names_of
+
+    made = SelfSigned(settings.paths.tls, names_of(settings.host))
+    try:
+        made.make()
+    except OSError as problem:
+        raise ServerError(f"--tls-self-signed: {problem.filename}: {problem.strerror}") from None
+    return made
 
 
 def make_home(settings: Settings) -> None:
@@ -142,12 +154,12 @@ def holder(settings: Settings) -> int | None:
     return None
 
 
-def _serve(settings: Settings, lock: int) -> None:
+def _serve(settings: Settings, lock: int, own_tls: SelfSigned | None) -> None:
     database = open_database(settings)
     try:
         with _listening(settings) as sock:
             collector.calm()
-            _run(settings, database, sock, lock)
+            _run(settings, database, sock, lock, own_tls)
     except OSError as problem:
         raise _unusable(settings, problem) from None
     finally:
@@ -225,7 +237,9 @@ def _no_port(settings: Settings, problem: OSError) -> ServerError:
     return ServerError(f"cannot listen on {where}: {problem.strerror}")
 
 
-def _run(settings: Settings, database: Database, sock: socket.socket, lock: int) -> None:
+def _run(
+    settings: Settings, database: Database, sock: socket.socket, lock: int, own_tls: SelfSigned | None
+) -> None:
     """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
     from local_backend.api.app import create_app
     from local_backend.runtime.housekeeper import Housekeeper
@@ -233,30 +247,32 @@ def _run(settings: Settings, database: Database, sock: socket.socket, lock: int)
 
     raise_file_limit()
     token = secrets.token_urlsafe(32)
-    # Taken out of the environment, so that no job inherits a secret.
-    secret = ("DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
-    password, *_ = [os.environ.pop(name, None) for name in secret]
+    # Taken out of the environment, so that no job inherits a secret, as the others are.
+    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
     supervisor = Supervisor(settings, database)
     guard = create_app(settings, database, supervisor, token, password)
-    server = make_server(guard, settings)
+    server = make_server(guard, settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
     housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)
     supervisor.start()
     guard.backend.forwarding.start()
     try:
         housekeeper.start()
-        with server.heeding_signals(), _announced(settings, sock, token, lock):
+        with server.heeding_signals(), _announced(settings, sock, token, lock, own_tls):
             server.run(sockets=[sock])
     finally:
         housekeeper.close()
         guard.backend.forwarding.close()
         supervisor.close()
+        guard.backend.audit.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
 
 
 @contextlib.contextmanager
-def _announced(settings: Settings, sock: socket.socket, token: str, lock: int) -> Iterator[None]:
+def _announced(
+    settings: Settings, sock: socket.socket, token: str, lock: int, own_tls: SelfSigned | None
+) -> Iterator[None]:
     """backend.json, for as long as the server answers."""
     path = settings.home / home_contract.BACKEND_FILE
     url = url_of(settings, sock)
@@ -264,12 +280,15 @@ def _announced(settings: Settings, sock: socket.socket, token: str, lock: int) -
         home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token,
         home_contract.SLOTS: settings.slots,
     }
-    if settings.tls_cert is not None:
-        content[home_contract.CERTIFICATE] = str(settings.tls_cert)
+    if settings.speaks_tls:
+        content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
     write_json(path, content)
     log.info("serving at %s", url)
     try:
         print(f"local-backend: serving at {url}, state in {settings.home}", flush=True)
+        if own_tls is not None:
+            print(f"local-backend: clients trust it by --ca-cert with a copy of {own_tls.authority}\n"
+                  f"local-backend: the SHA-256 fingerprint of that file is {own_tls.fingerprint()}", flush=True)
     except OSError:
         log.info("nobody reads the standard output")
     try:
@@ -285,69 +304,8 @@ def url_of(settings: Settings, sock: socket.socket) -> str:
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         host = "127.0.0.1" if address.version == 4 else "::1"
-    scheme = "https" if settings.tls_cert else "http"
+    scheme = "https" if settings.speaks_tls else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-class Server(uvicorn.Server):
-    """Ends on a signal (see `heeding_signals`), and leaves the rest to its caller, which has more to put away."""
-
-    def __init__(self, config: uvicorn.Config, guard: Guard) -> None:
-        super().__init__(config)
-        self._guard = guard
-        #: Asked twice a second; the server ends when it says no.
-        self.may_go_on: Callable[[], bool] = lambda: True
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second, by the base class; whether to end."""
-        if counter % 5 == 0 and not self.may_go_on():
-            self._guard.backend.closing = self.should_exit = True
-        return await super().on_tick(counter)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Nothing: the base class would raise the signal again afterwards, and so end the process at once."""
-        yield
-
-    @contextlib.contextmanager
-    def heeding_signals(self) -> Iterator[None]:
-        """End on a signal, from before the server is announced."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: long polls answer at once, then the server ends."""
-        self._guard.backend.closing = True
-        super().handle_exit(sig, frame)
-
-
-def make_server(guard: Guard, settings: Settings) -> Server:
-    """The web server for an application. Raises ServerError when the certificate cannot be used."""
-    config = uvicorn.Config(
-        guard,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        http=Protocol,
-        ws="none",
-        loop="asyncio",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=60,
-        timeout_graceful_shutdown=_GOODBYE,
-        ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
-        ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
-    )
-    try:
-        config.load()
-    except (ssl.SSLError, OSError) as problem:
-        reason = problem.strerror or "not a certificate and its key"
-        raise ServerError(f"--tls-cert {settings.tls_cert}, --tls-key {settings.tls_key}: {reason}") from None
-    return Server(config, guard)
 
 
 def _is_loopback(host: str) -> bool:

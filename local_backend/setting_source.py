@@ -44,6 +44,8 @@ TABLE = (
             secret=True),
     Setting("DLI_PASSWORD", "password for `--logon`, besides the token in `backend.json`", "none", in_file=False,
             secret=True),
+    Setting("DLI_USER_PASSWORD", "password for `local-backend user add` and `passwd`", "asked for", in_file=False,
+            secret=True),
     Setting("DLI_TOKEN_SECONDS", "lifetime of a token made by `--logon`", "43200"),
     Setting("DLI_ALLOWED_HOSTS", "names, by commas, that a client may call this server by, beside its own", "none",
             in_file=False),

@@ -92,6 +92,8 @@ class Settings:
     port: int = 0
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    #: Certificate and key are made by the server itself, below its home; the two above are None then.
+    tls_self_signed: bool = False
     #: Number of slots; None to count the machine's devices.
     slots: int | None = None
     #: What node selectors choose by.
@@ -120,6 +122,10 @@ class Settings:
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
+
+    @property
+    def speaks_tls(self) -> bool:
+        return self.tls_cert is not None or self.tls_self_signed
 
     @property
     def paths(self) -> HomePaths:
@@ -175,7 +181,7 @@ class Settings:
                 "tls_cert": found.path("DLI_TLS_CERT"), "tls_key": found.path("DLI_TLS_KEY"),
             }
         values = _known(values) | _known(flags)
-        values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert"} & set(values)
+        values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
         settings = cls(**values)  # type: ignore[arg-type]
         try:
             _ = settings.where

@@ -23,6 +23,7 @@ PLAN = BASE + "/resplans/resplan"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
+USERS = BASE + "/users"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -55,6 +56,11 @@ def search_path(name: str) -> str:
     return f"{SEARCHES}/{quote(name, safe='')}"
 
 
+def user_path(name: str, action: str = "") -> str:
+    """Path of one user, or of that user's `password`."""
+    return f"{USERS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
+
+
 # Keys of GET /conf
 MSD_ENABLED = "MSD_ENABLED"
 #: Comma-separated names of what a server offers beyond the recorded contract; absent from other servers.
@@ -77,11 +83,19 @@ EXT_LOCAL_PATHS = "local-paths"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS})
 
-# Key of GET /status, beyond the recorded contract
+# Keys of GET /status, beyond the recorded contract
+EMBEDDED = "embedded"  # bool: there is one user, who has all paths of the machine
 STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself
 
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
+
+# Keys of a user, and of the body that makes or changes one
+NAME = "name"
+ROLE = "role"  # user or admin
+CREATED = "created"  # ISO-8601, Z
+PASSWORD = "password"
+OLD_PASSWORD = "oldPassword"
 
 # Multipart parts and keys of POST /execs
 PART_FILE = "file"

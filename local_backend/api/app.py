@@ -23,6 +23,7 @@ from local_backend.api import (
     scheduler,
     slots,
     slots_view,
+    users,
 )
 from local_backend.api.backend import Backend, Supervisor
 from local_backend.api.guard import Guard, host_name
@@ -32,7 +33,7 @@ from local_backend.store.database import Database
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    slots_view.router, holdings.router, resplans.router, health.router,
+    slots_view.router, holdings.router, resplans.router, users.router, health.router,
 )
 
 

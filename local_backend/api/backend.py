@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from fastapi import Depends, Request
 
 from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
+from local_backend.api.caller import CALLER, Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import is_parked
+from local_backend.api.passwords import Passwords
 from local_backend.api.readiness import Readiness
+from local_backend.audit import AuditLog
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
@@ -27,6 +30,9 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+
+if TYPE_CHECKING:
+    from local_backend.signing import SigningKeys
 
 
 class Supervisor(Protocol):
@@ -58,10 +64,10 @@ class Backend:
     settings: Settings
     database: Database
     supervisor: Supervisor
-    #: The token of backend.json; also a password for logon.
+    #: The token of backend.json, which lets in as the user that the server runs as; also a password of that user.
     token: str
-    #: A further password for logon, None for none.
-    password: str | None = None
+    #: Another one, None for none.
+    password: InitVar[str | None] = None
     started: float = field(default_factory=time.time)
     #: The server is going: long polls answer at once.
     closing: bool = False
@@ -75,11 +81,25 @@ class Backend:
     #: Started and closed by who runs the server.
     forwarding: Forwarding = field(init=False)
     readiness: Readiness = field(init=False)
+    passwords: Passwords = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, password: str | None) -> None:
         self.readiness = Readiness(self.settings, self.database, self.supervisor.comes_round)
         self.forwarding = Forwarding(self.settings.paths, self.database, loopback=self.settings.embedded)
         self.plans = Plans(self.database)
+        self.passwords = Passwords(self.settings, self.database, self.token, password)
+
+    @cached_property
+    def keys(self) -> SigningKeys:
+        """What signs tokens; an embedded server without logons does without."""
+        from local_backend.signing import SigningKeys
+
+        return SigningKeys(self.settings.paths.keys, self.settings.token_seconds)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        """Where changes are recorded."""
+        return AuditLog(self.settings.paths.audit)
 
     def reason(self, row: ExecRow) -> Reason | None:
         """Why an exec waits, or is parked; None when it does not."""
@@ -103,10 +123,11 @@ class Backend:
         """Files of an exec."""
         return self.settings.paths.job(row.id, row.creator)
 
-    def exec_row(self, exec_id: str, user: str) -> ExecRow:
-        """An exec of this user. Raises ApiError (400, as the contract has it) when there is none."""
+    def exec_row(self, exec_id: str, user: Caller) -> ExecRow:
+        """An exec that this user sees. Raises ApiError (400, as the contract has it) when there is none: that others
+        have one with that id is not told."""
         row = self.database.read(lambda c: execs.get(c, exec_id)) if execs.is_exec_id(exec_id) else None
-        if row is None or row.creator != user:
+        if row is None or not user.sees(row):
             raise ApiError(400, f"Exec {exec_id[:80]!r} is not found")
         return row
 
@@ -116,11 +137,17 @@ def _backend(request: Request) -> Backend:
     return backend
 
 
-def _user(request: Request) -> str:
+def _user(request: Request) -> Caller:
     """Whom the guard let in."""
-    user: str = request.scope["dlicmd.user"]
+    user: Caller = request.scope[CALLER]
     return user
 
 
+def administrator(user: Caller, does: str) -> None:
+    """Raise ApiError (403) unless this is an administrator. `does` is what only an administrator does."""
+    if not user.admin:
+        raise ApiError(403, f"Only an administrator {does}, and {user.name} is none")
+
+
 TheBackend = Annotated[Backend, Depends(_backend)]
-TheUser = Annotated[str, Depends(_user)]
+TheUser = Annotated[Caller, Depends(_user)]

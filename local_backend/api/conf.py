@@ -37,13 +37,14 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 
 
 @router.get(wire.STATUS)
-def status(backend: TheBackend, _user: TheUser) -> dict[str, Any]:
-    """Version, uptime and the grace of stopped jobs in seconds, execs by state, what the supervisor says of itself."""
+def status(backend: TheBackend, user: TheUser) -> dict[str, Any]:
+    """Version, uptime and the grace of stopped jobs in seconds, the caller's execs (an administrator's: all) by state,
+    what the supervisor says of itself."""
     return {
         "version": __version__,
-        "embedded": backend.settings.embedded,
+        wire.EMBEDDED: backend.settings.embedded,
         "uptime": int(time.time() - backend.started),
-        "jobs": backend.database.read(execs.counts),
+        "jobs": backend.database.read(lambda c: execs.counts(c, user.sees_of)),
         wire.STOP_GRACE: backend.settings.stop_grace,
         **backend.supervisor.status(),
     }

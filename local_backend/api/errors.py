@@ -65,7 +65,11 @@ def _validation(_request: Request, problem: Exception) -> Response:
 
 
 def _database(_request: Request, problem: Exception) -> Response:
-    """Its disk is full, in trouble, or gone; what was asked for has not been done."""
+    return database_failed(problem)
+
+
+def database_failed(problem: Exception) -> Response:
+    """The answer when its disk is full, in trouble, or gone; what was asked for has not been done."""
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
     return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")

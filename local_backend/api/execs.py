@@ -19,7 +19,9 @@ from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
 from local_backend import logs
-from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.audited import about
+from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
+from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.data.fs import DataRoots
@@ -98,12 +100,15 @@ def list_execs(
     limit: str | None = None,
     state: str | None = None,
     sort_by: str | None = None,
+    mine: bool = False,
 ) -> list[dict[str, Any]]:
-    """The caller's execs, oldest first. `state`: one or several, by commas; `sort_by`: `field[:asc|desc]`; `limit`."""
+    """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
+    commas; `sort_by`: `field[:asc|desc]`; `limit`."""
     wanted = wanted_states(state)
     most = whole(limit, "limit", 0) if limit is not None else None
     column, down = _order(sort_by)
-    rows = backend.database.read(lambda c: execs.of_user(c, user, wanted, sort=column, down=down, most=most))
+    creator = user.name if mine else user.sees_of
+    rows = backend.database.read(lambda c: execs.of_user(c, creator, wanted, sort=column, down=down, most=most))
     return [show(backend, row, str(request.base_url)) for row in rows]
 
 
@@ -128,7 +133,7 @@ async def submit(
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError as problem:
+    except (SubmitError, ApiError) as problem:
         SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
         await _drain(body)
         raise
@@ -138,19 +143,22 @@ async def submit(
         shutil.rmtree(folder, ignore_errors=True)
     SUBMISSIONS.labels("accepted").inc()
     logs.about(exec=row.id)
+    about(request.scope, row.id)
     backend.supervisor.wake()
     return JSONResponse(show(backend, row, str(request.base_url)))
 
 
 @router.delete(wire.EXECS, status_code=204)
-def delete_all(backend: TheBackend, user: TheUser) -> Response:
-    """Delete all execs of the caller; running ones are stopped first."""
+def delete_all(request: Request, backend: TheBackend, user: TheUser) -> Response:
+    """Delete all execs of the caller, also when others are seen; running ones are stopped first."""
 
-    def work(connection: Any) -> None:
-        for row in execs.of_user(connection, user):
-            execs.note(connection, row.id, stop_requested=True, deleted=True)
+    def work(connection: Connection) -> list[str]:
+        names = [row.id for row in execs.of_user(connection, user.name)]
+        for name in names:
+            execs.note(connection, name, stop_requested=True, deleted=True)
+        return names
 
-    backend.database.write(work)
+    about(request.scope, *backend.database.write(work))
     backend.supervisor.wake()
     return Response(status_code=204)
 
@@ -159,7 +167,8 @@ def delete_all(backend: TheBackend, user: TheUser) -> Response:
 def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
     """What a waiting exec lacks, who has it, and what can be done."""
     row = backend.exec_row(exec_id, user)
-    rivals = [other for other in backend.database.read(execs.unfinished) if backend.kind(other) == backend.kind(row)]
+    others = [other for other in backend.database.read(execs.unfinished) if user.sees(other)]
+    rivals = [other for other in others if backend.kind(other) == backend.kind(row)]
     shown = why(row, backend.reason(row), rivals)
     said = saying(row, progress_of(backend.paths(row)))
     return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
@@ -236,24 +245,26 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
-def _check_quota(backend: Backend, user: str, adding: int) -> None:
+def _check_quota(backend: Backend, user: Caller, adding: int) -> None:
     """Refuse what cannot be taken before it is received. Raises SubmitError."""
     quotas = backend.settings.quotas
     check_room(backend.settings.paths, quotas, adding)
     if quotas.limit_users:
-        backend.database.read(lambda c: check_user(c, user, quotas, backend.sizes.of, adding))
+        backend.database.read(lambda c: check_user(c, user.name, quotas, backend.sizes.of, adding))
 
 
-def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
+def _accept(backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
-    spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    spec = check(asked, user.name, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    if spec.submit_user not in ("", user.name):
+        administrator(user, "submits for others (--submit-user)")
     targets = forwarding.targets(asked.line)
     quotas, size = settings.quotas, sum(path.stat().st_size for _, path in upload.files)
 
     def allow(connection: Connection) -> None:
         if quotas.limit_users:
-            check_user(connection, user, quotas, backend.sizes.of, size)
+            check_user(connection, user.name, quotas, backend.sizes.of, size)
 
     row = accept(
         replace(spec, sig_name=sig_name or None),

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import show, whole
 from local_backend.api.textlog import size
@@ -83,7 +84,7 @@ async def follow(
             row, version = await run_in_threadpool(_row, backend, exec_id, user)
 
 
-def _row(backend: Backend, exec_id: str, user: str) -> tuple[ExecRow, int]:
+def _row(backend: Backend, exec_id: str, user: Caller) -> tuple[ExecRow, int]:
     version = backend.database.changes
     return backend.exec_row(exec_id, user), version
 

@@ -4,16 +4,19 @@
     the loopback address still sends its own name.
  2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
  3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
-    HTTP Basic on every call, as clients of the first product generation send them. Only logon, the client's file
-    and the two looks at the server's health go without, and /metrics where a setting says so.
+   HTTP Basic on every call, as clients of the first product generation send them. Only logon, the client's file
+   and the two looks at the server's health go without, and /metrics where a setting says so. What the call may see
+   and do is then up to each route: users have their own execs only.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
-from functools import partial
 
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,16 +24,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api import passwords
+from local_backend.api.audited import Audit
 from local_backend.api.backend import Backend
-from local_backend.api.errors import error_response
+from local_backend.api.caller import CALLER, Caller, caller
+from local_backend.api.errors import ApiError, database_failed, error_response
 from local_backend.api.observe import Observation
 from local_backend.store import tokens
+
+_log = logging.getLogger(__name__)
 
 #: Logon of the first product generation; same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client, for whoever has none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
-OPEN_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON, CLIENT_FILE, wire.HEALTH, wire.READY})
+LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
+OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
@@ -58,59 +66,81 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] == "http":
-            with Observation(scope) as seen:
-                await self._admit(scope, receive, seen.sending(send))
+        if scope["type"] != "http":
+            return
+        with Observation(scope) as seen:
+            scope["path"] = scope["path"].rstrip("/") or "/"
+            audit = Audit(self.backend.audit, scope, LOGON_PATHS, seen.sending(send))
+            try:
+                await self._admit(scope, receive, audit.send)
+            finally:
+                audit.finish()
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the call on, or refuse it."""
         headers = Headers(scope=scope)
-        scope["path"] = scope["path"].rstrip("/") or "/"
-        refusal = self._foreign(headers, scope["scheme"])
-        if refusal is not None:
-            await error_response(403, refusal)(scope, receive, send)
-            return
-        user = None if scope["path"] in self._open else await self._user(headers)
-        if user is None and scope["path"] not in self._open:
-            sentence = "A valid token is required: log on first, or send the token of the running backend"
-            await error_response(401, sentence, CHALLENGE)(scope, receive, send)
-            return
-        scope["dlicmd.user"] = user
-        if user is not None:
-            logs.about(user=user)
-        await self.app(scope, receive, send)
+        try:
+            self._refuse_foreign(headers, scope["scheme"])
+            found = None if scope["path"] in self._open else await self._let_in(headers, address_of(scope))
+            scope[CALLER] = found
+            if found is not None:
+                logs.about(user=found.name)
+        except ApiError as problem:
+            await error_response(problem.status_code, problem.detail, problem.headers)(scope, receive, send)
+        except SQLAlchemyError as problem:
+            await database_failed(problem)(scope, receive, send)
+        except OSError as problem:
+            _log.error("cannot check tokens: %s", problem)
+            sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
+            await error_response(507, sentence)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
-    def _foreign(self, headers: Headers, scheme: str) -> str | None:
-        """Why the call does not come from where it should, None when it does."""
+    def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
+        """Raise ApiError when the call does not come from where it should."""
         named = headers.getlist("host")
         name = host_name(named[0]) if len(named) == 1 else None
         if name is None or not (name in self._hosts or (self._addresses and _is_address(name))):
-            return "This server does not answer to the host name of the call (DLI_ALLOWED_HOSTS adds names)"
+            sentence = "This server does not answer to the host name of the call (DLI_ALLOWED_HOSTS adds names)"
+            raise ApiError(403, sentence)
         if any(origin.lower() != f"{scheme}://{named[0].lower()}" for origin in headers.getlist("origin")):
-            return "Calls from pages of another origin are refused"
+            raise ApiError(403, "Calls from pages of another origin are refused")
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
-            return "Calls from pages of another site are refused"
-        return None
+            raise ApiError(403, "Calls from pages of another site are refused")
 
-    async def _user(self, headers: Headers) -> str | None:
-        """Whose valid token the call carries."""
+    async def _let_in(self, headers: Headers, address: str) -> Caller:
+        """Whose valid token, or password, the call carries. Raises ApiError when it carries none."""
         for token in presented(headers):
             if passwords.same(token, self.backend.token):
-                return self.backend.settings.user
-            user = await run_in_threadpool(self.backend.database.read, partial(tokens.user_of, token=token))
-            if user is not None:
-                return user
-        return await self._by_password(headers.getlist("authorization"))
-
-    async def _by_password(self, given: list[str]) -> str | None:
-        """The user whose password the call carries, where there is one besides the token."""
+                return Caller(self.backend.settings.user, True)
+            found = await run_in_threadpool(self._of_token, token)
+            if found is not None:
+                return found
+        given = headers.getlist("authorization")
         pair = passwords.basic_credentials(given[0]) if len(given) == 1 else None
-        if pair is None or self.backend.password is None:
+        found = await self.backend.passwords.owner(*pair, address) if pair is not None else None
+        if found is None:
+            raise ApiError(
+                401, "A valid token is required: log on first, or send the token of the running backend", CHALLENGE
+            )
+        return found
+
+    def _of_token(self, token: str) -> Caller | None:
+        """Whose token this is: one of logon, signed by this server and not revoked."""
+        backend = self.backend
+        if token.count(".") != 2 or not backend.keys.is_ours(token):
             return None
-        try:
-            return self.backend.settings.user if await passwords.are_right(self.backend, *pair) else None
-        except passwords.TooManyGuesses:
-            return None
+
+        def look(connection: Connection) -> Caller | None:
+            name = tokens.user_of(connection, token)
+            return None if name is None else caller(connection, name, backend.settings)
+
+        return backend.database.read(look)
+
+
+def address_of(scope: Scope) -> str:
+    """The address that a call comes from, "" when it is not known."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def presented(headers: Headers) -> list[str]:

@@ -1,4 +1,4 @@
-"""GET /scheduler/holdings: who had which slots, and for how long. Of everybody: a share is one of a whole."""
+"""GET /scheduler/holdings: who had which slots, and for how long. Administrators see everybody's, users their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST = 100_000
 def who_had_what(
     *,
     backend: TheBackend,
-    _: TheUser,
+    user: TheUser,
     begin: str | None = Query(None, alias=wire.FROM, description="ISO-8601 or epoch seconds; a day before `to`"),
     end: str | None = Query(None, alias=wire.TO, description="the same; now"),
     by: str = wire.CONSUMER,
@@ -39,7 +39,7 @@ def who_had_what(
 ) -> dict[str, Any]:
     """Slot-seconds between two moments `by` consumer, user, exec or slot, most first, each with its share of the whole;
     what is still held counts until now. By `holding`: the single intervals, whole, oldest first. `kind` (gpu or cpu)
-    counts slots of that kind only."""
+    counts slots of that kind only. Who is no administrator sees what counted for that user, as the whole."""
     now = time.time()
     until = now if end is None else _moment(end, wire.TO)
     since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
@@ -49,17 +49,17 @@ def who_had_what(
         raise ApiError(400, f"{wire.BY}: {by[:40]!r} is none of {', '.join(_KEYS)} and {wire.HOLDING}")
     if kind not in (None, GPU, CPU):
         raise ApiError(400, f"{wire.KIND}: {str(kind)[:40]!r} is neither {GPU} nor {CPU}")
-    return _answer(backend, since, until, now, kind, by)
+    return _answer(backend, since, until, now, kind, by, user.sees_of)
 
 
 def _answer(  # noqa: PLR0917
-    backend: Backend, since: float, until: float, now: float, kind: str | None, by: str
+    backend: Backend, since: float, until: float, now: float, kind: str | None, by: str, user: str | None
 ) -> dict[str, Any]:
     column = _KEYS.get(by, "exec_id")
-    totals = backend.database.read(lambda c: holdings.totals(c, since, until, now, kind, column))
+    totals = backend.database.read(lambda c: holdings.totals(c, since, until, now, kind, column, user))
     total = sum(seconds for _, seconds in totals)
     if by == wire.HOLDING:
-        rows = _intervals(backend, since, until, kind)
+        rows = _intervals(backend, since, until, kind, user)
     else:
         rows = [
             {wire.KEY: name, wire.SLOT_SECONDS: round(seconds, 3), wire.SHARE: round(seconds / total, 6)}
@@ -70,8 +70,10 @@ def _answer(  # noqa: PLR0917
     }
 
 
-def _intervals(backend: Backend, since: float, until: float, kind: str | None) -> list[dict[str, Any]]:
-    found = backend.database.read(lambda c: holdings.intervals(c, since, until, kind, _MOST + 1))
+def _intervals(
+    backend: Backend, since: float, until: float, kind: str | None, user: str | None
+) -> list[dict[str, Any]]:
+    found = backend.database.read(lambda c: holdings.intervals(c, since, until, kind, _MOST + 1, user))
     if len(found) > _MOST:
         raise ApiError(400, f"There are more than {_MOST} intervals in that time; ask for a shorter one")
     return [

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Response
 
 from dlicmd.contract import wire
-from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.errors import ApiError
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import Plan
@@ -17,6 +17,7 @@ from local_backend.scheduler.plans import PlanError
 router = APIRouter(tags=["resource plans"])
 
 Written = Annotated[Any, Body()]
+_DOES = "changes resource plans"
 
 
 @router.get(wire.PLAN_TREE)
@@ -26,9 +27,10 @@ def tree(backend: TheBackend, _: TheUser) -> dict[str, Any]:
 
 
 @router.put(wire.PLAN_TREE)
-def replace_tree(backend: TheBackend, _: TheUser, body: Written = None) -> dict[str, Any]:
+def replace_tree(backend: TheBackend, user: TheUser, body: Written = None) -> dict[str, Any]:
     """Replace all plans by those of a document `{"plans": [...]}`. Jobs of plans that are gone count for the nearest
     plan above."""
+    administrator(user, _DOES)
     return plans.tree_object(_change(backend, lambda _: plans.parse(body)))
 
 
@@ -39,15 +41,17 @@ def plan(backend: TheBackend, _: TheUser, name: str) -> dict[str, Any]:
 
 
 @router.put(wire.PLAN + "/{name:path}")
-def put_plan(backend: TheBackend, _: TheUser, name: str, body: Written = None) -> dict[str, Any]:
+def put_plan(backend: TheBackend, user: TheUser, name: str, body: Written = None) -> dict[str, Any]:
     """Make or change one plan; `name` is its path, without the outermost plan."""
+    administrator(user, _DOES)
     changed = _change(backend, lambda before: plans.put(before, _path(before, name), body))
     return _shown(changed, "/" + "/".join(_path(changed, name)))
 
 
 @router.delete(wire.PLAN + "/{name:path}", status_code=204)
-def delete_plan(backend: TheBackend, _: TheUser, name: str) -> Response:
+def delete_plan(backend: TheBackend, user: TheUser, name: str) -> Response:
     """Remove one plan and those below it."""
+    administrator(user, _DOES)
     path, _found = _found_plan(backend.plans.tree, name)
     _change(backend, lambda before: plans.remove(before, path))
     return Response(status_code=204)

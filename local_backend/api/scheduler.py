@@ -10,7 +10,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import wire
+from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import progress_of, request_stop, told, wanted_states, whole
 from local_backend.api.executors import executors, running
@@ -93,7 +95,7 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
 
 
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")
-def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Response:
+def stop_application(request: Request, backend: TheBackend, user: TheUser, app_id: str) -> Response:
     """Stop an application, or all jobs of a pack."""
     packed = [row for row in _named(backend, user, app_id) if pack_id(row) == app_id]
     active = [row for row in packed if not row.terminal]
@@ -101,6 +103,7 @@ def stop_application(backend: TheBackend, user: TheUser, app_id: str) -> Respons
         raise ApiError(400, f"All jobs of {app_id} have ended already")
     for row in active or [backend.exec_row(app_id, user)]:
         request_stop(backend, row)
+        about(request.scope, row.id)
     return JSONResponse({"id": app_id, "message": "stop requested"})
 
 
@@ -131,7 +134,7 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
             "name": NAMESPACE,
             "version": "",
             "masterUrl": str(request.base_url).rstrip("/"),
-            "executionUser": user,
+            "executionUser": user.name,
             "state": "STARTED",
             "historyServerUrl": "",
         }
@@ -151,15 +154,15 @@ def _parallel_job(backend: Backend, row: ExecRow) -> dict[str, Any]:
     return parallel_job(row, backend.consumer(row), backend.kind(row), backend.reason(row))
 
 
-def _rows(backend: Backend, user: str, wanted: Collection[str] | None) -> list[ExecRow]:
-    return backend.database.read(lambda c: execs.of_user(c, user, wanted))
+def _rows(backend: Backend, user: Caller, wanted: Collection[str] | None) -> list[ExecRow]:
+    return backend.database.read(lambda c: execs.of_user(c, user.sees_of, wanted))
 
 
-def _named(backend: Backend, user: str, app_id: str) -> list[ExecRow]:
+def _named(backend: Backend, user: Caller, app_id: str) -> list[ExecRow]:
     """The exec with this id, or the members of this pack. None of them has to be there."""
     if execs.is_exec_id(app_id):
         row = backend.database.read(lambda c: execs.get(c, app_id))
-        return [row] if row is not None and row.creator == user else []
+        return [row] if row is not None and user.sees(row) else []
     return [row for row in _rows(backend, user, None) if pack_id(row) == app_id] if app_id.startswith(PACK) else []
 
 

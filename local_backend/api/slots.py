@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from dlicmd.contract import wire
-from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.backend import TheBackend, TheUser, administrator
 from local_backend.api.errors import ApiError
 from local_backend.runtime.resizing import ResizeError
 
@@ -22,8 +22,9 @@ def resize(
 ) -> dict[str, str | int]:
     """Fix the slots of a running elastic exec to `slots`, at once; its workers come and go in the following moments.
     With 0 it is parked, with null the scheduler decides again. 409 when that is not possible now, or never for this
-    exec; nothing is changed then."""
+    exec; nothing is changed then. For administrators: fixed slots are not shared out."""
     row = backend.exec_row(exec_id, user)
+    administrator(user, "fixes the slots of an exec")
     count = body.get(wire.SLOTS, -1) if isinstance(body, dict) else -1
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
         raise ApiError(400, f'The body is not {{"{wire.SLOTS}": N}} with a whole number N of at least 0, or null')

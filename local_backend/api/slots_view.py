@@ -1,5 +1,5 @@
-"""GET /scheduler/slots: the machine at a glance. It is shared, so everybody's execs are shown; what they were given
-to run is not."""
+"""GET /scheduler/slots: the machine at a glance. That a slot is used, and how much of it, is shown to everybody; by
+whom, only to that user and to administrators."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.caller import Caller
 from local_backend.api.execs import show, told
 from local_backend.api.objects import PROGRESS, is_parked
 from local_backend.runtime import needs
@@ -26,15 +27,15 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 
 
 @router.get(wire.SLOTS_VIEW)
-def slots(request: Request, backend: TheBackend, _: TheUser) -> dict[str, list[dict[str, Any]]]:
+def slots(request: Request, backend: TheBackend, user: TheUser) -> dict[str, list[dict[str, Any]]]:
     """The slots with their holders and how busy they are, the execs that wait in their order, and those that run."""
     places = backend.supervisor.places()
     busy = backend.utilisation.of(place.slot.device for place in places if place.slot.device)
-    rows = {row.id: row for row in backend.database.read(execs.unfinished)}
+    rows = {row.id: row for row in backend.database.read(execs.unfinished) if user.sees(row)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
     queue = [_waiting(backend, row) for row in active if _waits(row)]
     return {
-        wire.SLOTS: [_slot(backend, place, busy, rows) for place in places],
+        wire.SLOTS: [_slot(backend, place, busy, rows, user) for place in places],
         wire.QUEUE: sorted(queue, key=lambda shown: shown.get(wire.QUEUE_POSITION, _LAST)),
         wire.RUNNING: [_running(backend, row, str(request.base_url)) for row in active if not _waits(row)],
     }
@@ -46,7 +47,7 @@ def _waits(row: ExecRow) -> bool:
 
 
 def _slot(
-    backend: Backend, place: Place, busy: Mapping[str, float], rows: Mapping[str, ExecRow]
+    backend: Backend, place: Place, busy: Mapping[str, float], rows: Mapping[str, ExecRow], user: Caller
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         wire.ID: place.slot.id,
@@ -55,7 +56,7 @@ def _slot(
         wire.STATE: slot_state(place),
         wire.REASON: place.drained,
         wire.UTILISATION: busy.get(place.slot.device),
-        wire.HOLDERS: [_holder(backend, holder, rows.get(holder.exec_id)) for holder in place.holders],
+        wire.HOLDERS: [_holder(backend, holder, rows.get(holder.exec_id), user) for holder in place.holders],
     }
     return {key: value for key, value in shown.items() if value is not None}
 
@@ -69,10 +70,11 @@ def slot_state(place: Place) -> str:
     return "leaving" if all(holder.leaving for holder in place.holders) else "used"
 
 
-def _holder(backend: Backend, holder: Holder, row: ExecRow | None) -> dict[str, Any]:
-    """Without its row, which was read a moment later, an exec has just ended."""
-    owner = {} if row is None else {wire.USER: row.user, wire.CONSUMER: backend.consumer(row)}
-    return {wire.ID: holder.exec_id, **owner, wire.SHARE: holder.share}
+def _holder(backend: Backend, holder: Holder, row: ExecRow | None, user: Caller) -> dict[str, Any]:
+    """Without its row, which was read a moment later, an exec has just ended, or is another user's."""
+    if row is not None:
+        return {wire.ID: row.id, wire.USER: row.user, wire.CONSUMER: backend.consumer(row), wire.SHARE: holder.share}
+    return ({wire.ID: holder.exec_id} if user.admin else {}) | {wire.SHARE: holder.share}
 
 
 def _waiting(backend: Backend, row: ExecRow) -> dict[str, Any]:

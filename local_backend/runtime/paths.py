@@ -58,6 +58,11 @@ class HomePaths:
         return self.home / "backend.log"
 
     @property
+    def audit(self) -> Path:
+        """Who changed what; older files have a number behind it."""
+        return self.home / "audit.log"
+
+    @property
     def lock(self) -> Path:
         """Held with flock by the one server of this home."""
         return self.home / "backend.lock"
@@ -66,6 +71,16 @@ class HomePaths:
     def restoring(self) -> Path:
         """There while a backup is put in place: what the home holds then is neither the old nor the new."""
         return self.home / "restoring"
+
+    @property
+    def keys(self) -> Path:
+        """The private keys that sign tokens."""
+        return self.home / "keys"
+
+    @property
+    def tls(self) -> Path:
+        """Keys and certificates of `--tls-self-signed`."""
+        return self.home / "tls"
 
     @property
     def jobs(self) -> Path:

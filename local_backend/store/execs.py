@@ -178,9 +178,11 @@ def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
     return found
 
 
-def counts(connection: Connection) -> dict[str, int]:
-    """How many execs are in each state, without deleted ones."""
+def counts(connection: Connection, creator: str | None = None) -> dict[str, int]:
+    """How many execs (of this user) are in each state, without deleted ones."""
     query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
+    if creator is not None:
+        query = query.where(execs.c.creator == creator)
     return {str(state): int(count) for state, count in connection.execute(query)}
 
 

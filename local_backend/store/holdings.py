@@ -88,28 +88,28 @@ def held(connection: Connection, exec_id: str) -> list[str]:
     return sorted(connection.execute(select(holdings.c.slot).where(_open(exec_id))).scalars())
 
 
-def intervals(
-    connection: Connection, begin: float, end: float, kind: str | None, most: int
+def intervals(  # noqa: PLR0917
+    connection: Connection, begin: float, end: float, kind: str | None, most: int, user: str | None = None
 ) -> list[Mapping[str, Any]]:
-    """The first `most` intervals in which a slot (of this kind) was held at some time between two moments, oldest
-    first, whole as they are in the table."""
+    """The first `most` intervals in which a slot (of this kind) was held (for this user) at some time between two
+    moments, oldest first, whole as they are in the table."""
     names = ("exec_id", "user", "consumer", "slot", "kind", "share", "since", "until")
-    query = _within(select(*(holdings.c[name] for name in names)), begin, end, kind)
+    query = _within(select(*(holdings.c[name] for name in names)), begin, end, kind, user)
     query = query.order_by(holdings.c.since, holdings.c.number).limit(most)
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def totals(  # noqa: PLR0917
-    connection: Connection, begin: float, end: float, now: float, kind: str | None, by: str
+    connection: Connection, begin: float, end: float, now: float, kind: str | None, by: str, user: str | None = None
 ) -> list[tuple[str, float]]:
-    """Slot-seconds between two moments, by a column (consumer, user, exec_id or slot), most first. What is still held
-    counts until `now`."""
+    """Slot-seconds (of this kind, for this user) between two moments, by a column (consumer, user, exec_id or slot),
+    most first. What is still held counts until `now`."""
     since = _later(holdings.c.since, begin)
     ended = func.coalesce(holdings.c.until, now)
     seconds = case((ended < end, ended), else_=end) - since
     amount = func.sum(holdings.c.share * case((seconds > 0, seconds), else_=0.0)).label("amount")
     key = holdings.c[by]
-    query = _within(select(key, amount), begin, end, kind).group_by(key)
+    query = _within(select(key, amount), begin, end, kind, user).group_by(key)
     found = [(str(name), float(total)) for name, total in connection.execute(query) if total > 0]
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
@@ -133,6 +133,10 @@ def _later(column: ColumnElement[float], moment: float) -> ColumnElement[float]:
     return case((column > moment, column), else_=moment)
 
 
-def _within(query: Select[Any], begin: float, end: float, kind: str | None) -> Select[Any]:
+def _within(
+    query: Select[Any], begin: float, end: float, kind: str | None, user: str | None
+) -> Select[Any]:
+    if user is not None:
+        query = query.where(holdings.c.user == user)
     query = query.where(holdings.c.since < end, or_(holdings.c.until.is_(None), holdings.c.until > begin))
     return query if kind is None else query.where(holdings.c.kind == kind)

@@ -56,7 +56,17 @@ sequences = Table(
     Column("last", Integer, nullable=False),
 )
 
-#: Tokens made by logon, as SHA-256.
+#: Users beside the one that the server runs as; see users.py.
+users = Table(
+    "users",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("password", String(255), nullable=False),  # argon2 hash
+    Column("role", String(20), nullable=False),
+    Column("created", Float, nullable=False),  # epoch seconds
+)
+
+#: Tokens made by logon that are neither over nor revoked, as SHA-256.
 tokens = Table(
     "tokens",
     metadata,

@@ -1,9 +1,8 @@
-"""Tokens made by logon: opaque random text, kept as SHA-256 only, with an end."""
+"""Tokens made by logon, kept as SHA-256 with their end. What is not here is worthless, whoever has signed it."""
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 import time
 
 from sqlalchemy import Connection, delete, insert, select
@@ -16,13 +15,10 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def issue(connection: Connection, user: str, seconds: float) -> tuple[str, float]:
-    """A new token of `user` and the time (epoch seconds) at which it ends; ended ones are forgotten on the way."""
-    now = time.time()
-    connection.execute(delete(tokens).where(tokens.c.expires <= now))
-    token = secrets.token_urlsafe(32)
-    connection.execute(insert(tokens).values(hash=digest(token), user=user, expires=now + seconds))
-    return token, now + seconds
+def keep(connection: Connection, token: str, user: str, expires: float) -> None:
+    """A new token of `user` that ends at `expires` (epoch seconds); ended ones are forgotten on the way."""
+    connection.execute(delete(tokens).where(tokens.c.expires <= time.time()))
+    connection.execute(insert(tokens).values(hash=digest(token), user=user, expires=expires))
 
 
 def user_of(connection: Connection, token: str) -> str | None:
@@ -35,3 +31,8 @@ def user_of(connection: Connection, token: str) -> str | None:
 def revoke(connection: Connection, token: str) -> None:
     """Make a token worthless."""
     connection.execute(delete(tokens).where(tokens.c.hash == digest(token)))
+
+
+def revoke_all(connection: Connection, user: str) -> None:
+    """Make all tokens of a user worthless."""
+    connection.execute(delete(tokens).where(tokens.c.user == user))

@@ -25,7 +25,8 @@ def test_last_is_the_newest_by_its_time_whatever_the_order(desk: Desk, fake: Fak
 def test_our_own_server_gives_the_newest_alone(desk: Desk, local: FakeServer) -> None:
     local.execs["w-7"] = exec_object("w-7")
     assert json.loads(desk.run("--exec-get", "last").out)["id"] == "w-7"
-    assert [seen.target for seen in local.requests("GET", "/execs/")] == [f"{BASE}/execs/?limit=1&sort_by=id:desc"]
+    (seen,) = local.requests("GET", "/execs/")
+    assert seen.target == f"{BASE}/execs/?limit=1&sort_by=id:desc&mine=true"
 
 
 def test_every_command_about_an_exec_takes_last(desk: Desk, local: FakeServer) -> None:

@@ -10,12 +10,16 @@ import socket
 import tarfile
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from fastapi.routing import APIRoute
+from sqlalchemy import Connection
+from starlette.routing import Route
 from support import PATIENCE, eventually
 
 from dlicmd.contract import wire
@@ -26,13 +30,14 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
-from local_backend.server import Server, make_home, make_server, open_database
+from local_backend.server import make_home, open_database
 from local_backend.settings import Limits, Settings
-from local_backend.store import execs
+from local_backend.store import execs, tokens, users
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
 from local_backend.submit.accept import discard
+from local_backend.web_server import Server, make_server
 
 TOKEN = "t0ken-of-this-test"
 PASSWORD = "pass:wörd"
@@ -144,14 +149,28 @@ class Live:
         finally:
             connection.close()
 
-    def submit(self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None) -> Answer:
+    def add_user(self, name: str, role: str = "user") -> str:
+        """A token of a new user, who has no password."""
+        ends = time.time() + 3600
+        token = self.guard.backend.keys.sign({"sub": name, "iat": int(ends) - 3600, "exp": int(ends)})
+
+        def add(connection: Connection) -> None:
+            users.add(connection, name, "none", role)
+            tokens.keep(connection, token, name, ends)
+
+        self.database.write(add)
+        return token
+
+    def submit(
+        self, args: str = "", files: dict[str, bytes] | None = None, data: str | None = None, token: str = TOKEN
+    ) -> Answer:
         """POST /execs as a multipart body (none when there is nothing to send)."""
         parts = [("file", name, content) for name, content in (files or {}).items()]
         body, kind = multipart([*parts, *([("data", None, data.encode())] if data is not None else [])])
         if not parts and data is None:
             body, kind = b"", ""
         query = f"/?args={quoted(args)}" if args else "/"
-        return self.call("POST", "/execs" + query, body, {"Content-Type": kind} if kind else {})
+        return self.call("POST", "/execs" + query, body, {"Content-Type": kind} if kind else {}, token=token)
 
     def submitted(self, args: str = "--exec-start PyTorch --model-main main.py", **more: Any) -> str:
         """Id of an accepted exec."""
@@ -191,6 +210,22 @@ class Live:
         left = [*self.settings.paths.incoming.iterdir(), *self.settings.paths.jobs.iterdir()]
         left += list(jobs.iterdir()) if jobs.exists() else []
         return not left and not self.database.read(execs.all_ids)
+
+
+def route_table(live: Live) -> dict[str, set[str]]:
+    """Every path of the application, with the methods that it takes."""
+    found: dict[str, set[str]] = {}
+
+    def walk(routes: Any) -> None:
+        for route in routes:
+            if isinstance(route, APIRoute | Route):
+                found.setdefault(route.path, set()).update(route.methods or ())
+            else:
+                inner = getattr(route, "original_router", None) or getattr(route, "routes", None)
+                walk(getattr(inner, "routes", inner) or [])
+
+    walk(live.guard.app.routes)
+    return found
 
 
 @cache

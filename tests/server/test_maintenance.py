@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     live.paths(done).model.joinpath("weights").write_bytes(b"w" * 5000)
     live.paths(done).model.joinpath("link").symlink_to("weights")
     live.submitted(files={"main.py": b"print(2)\n"})
-    live.database.write(lambda c: tokens.issue(c, "alice", 1000))
+    live.database.write(lambda c: tokens.keep(c, "secret", "alice", 4e9))
     yield live
     live.close()
 

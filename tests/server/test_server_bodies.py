@@ -192,7 +192,7 @@ def test_numbers_that_are_none(shared: Live, option: str, value: str) -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        {"num_nodes": value} for value in (-1, 0, 10**10, 1.5, True, "１", "x", [], {}, "1.0")
+        {"num_nodes": value} for value in (-1, 0, 10**10, 1.5, True, "１", "x", [], {}, "1.5")
     ] + [
         {"mem": "8g"}, {"mem": {"size": "lots"}}, {"mem": {"size": -1}}, {"gpu": {"num_gpu": -1}}, {"nodes": []},
         {"gpu": 3}, {"name": "big"}, {"id": "x"}, [], "x", 3,

@@ -210,14 +210,18 @@ def test_leftovers_of_a_killed_server_are_swept(filled: Path) -> None:
     database = Database(paths.database)
     database.open()
     number = database.write(execs.next_number)
+    database.write(execs.next_number)
     database.close()
-    orphan = paths.job(execs.exec_id(number), "alice")
-    orphan.root.mkdir()
-    (orphan.root / "half").write_bytes(b"x")
-    orphan.state.mkdir()
+    orphan, bobs = paths.job(execs.exec_id(number), "alice"), paths.job(execs.exec_id(number + 1), "bob")
+    for left in (orphan, bobs):
+        left.root.mkdir(parents=True)
+        (left.root / "half").write_bytes(b"x")
+        left.state.mkdir()
+    bobs.spec.write_text('{"user": "bob"}')
     (paths.jobs / "notes of the user").mkdir()
     assert len(rows_of(filled)) == 6
-    assert not orphan.root.exists() and not orphan.state.exists() and list(paths.incoming.iterdir()) == []
+    assert not any(folder.exists() for left in (orphan, bobs) for folder in (left.root, left.state))
+    assert list(paths.incoming.iterdir()) == []
     assert (paths.jobs / "notes of the user").is_dir()
 
 

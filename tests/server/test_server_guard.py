@@ -6,9 +6,7 @@ import base64
 import itertools
 
 import pytest
-from fastapi.routing import APIRoute
-from live_server import PASSWORD, TOKEN, Live, basic
-from starlette.routing import Route
+from live_server import PASSWORD, TOKEN, Live, basic, route_table
 
 from dlicmd.contract import wire
 from local_backend.api import passwords
@@ -18,37 +16,25 @@ from local_backend.store import tokens
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")
 
 
-def route_table(live: Live) -> list[str]:
+def paths_of(live: Live) -> list[str]:
     """Every path of the application, with its parameters filled in."""
-
-    def walk(routes) -> list[str]:
-        found = []
-        for route in routes:
-            if isinstance(route, APIRoute | Route):
-                found.append(route.path)
-            else:
-                inner = getattr(route, "original_router", None) or getattr(route, "routes", None)
-                found += walk(getattr(inner, "routes", inner) or [])
-        return found
-
-    paths = set(walk(live.guard.app.routes))
     return sorted(
         path.replace("{exec_id}", "local-1").replace("{app_id}", "local-1").replace("{number}", "1")
         .replace("{log}", "stdout")
-        for path in paths
+        for path in route_table(live)
     )
 
 
 def test_the_route_table_is_seen_whole(live: Live) -> None:
     described = live.call("GET", "/openapi.json", base="").json()["paths"]
-    assert len(route_table(live)) >= len(described) + 2  # /docs and /openapi.json themselves
-    assert {f"{wire.EXECS}/local-1/follow", wire.SLOTS_VIEW, wire.HOLDINGS} <= set(route_table(live))
+    assert len(paths_of(live)) >= len(described) + 2  # /docs and /openapi.json themselves
+    assert {f"{wire.EXECS}/local-1/follow", wire.SLOTS_VIEW, wire.HOLDINGS} <= set(paths_of(live))
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1]])
 def test_every_method_of_every_path_needs_a_token(live: Live, token: str | None) -> None:
     live.submitted()
-    for path, method in itertools.product(route_table(live), METHODS):
+    for path, method in itertools.product(paths_of(live), METHODS):
         if path in OPEN_PATHS:
             continue
         for spelling in (path, path + "/"):

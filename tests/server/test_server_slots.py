@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 import pytest
@@ -12,7 +13,6 @@ from dlicmd.contract import states
 from local_backend.api.executors import MOST_LISTED
 from local_backend.runtime.paths import worker_task
 from local_backend.runtime.resizing import Resized, ResizeError
-from local_backend.store import execs
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
 
@@ -62,12 +62,15 @@ def test_bodies_that_are_none(live: Live, body: bytes) -> None:
     assert live.supervisor.asked == []
 
 
-def test_only_its_user_resizes_an_exec(live: Live) -> None:
-    exec_id = live.submitted(ELASTIC)
+def test_only_an_administrator_resizes_an_exec(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    bob = live.add_user("bob")
+    exec_id = live.submitted(ELASTIC, token=bob)
     assert put(live, "local-99", b'{"slots": 1}') == (400, "Error 400: Exec 'local-99' is not found.\n")
     assert put(live, exec_id, b'{"slots": 1}', token=None)[0] == 401
-    live.database.write(lambda c: execs.note(c, exec_id, creator="bob"))
-    assert put(live, exec_id, b'{"slots": 1}')[0] == 400
+    status, text = put(live, exec_id, b'{"slots": 1}', token=bob)
+    assert status == 403 and text == "Error 403: Only an administrator fixes the slots of an exec, and bob is none.\n"
+    assert put(live, exec_id, b'{"slots": 1}', token=live.add_user("carol"))[0] == 400
     assert live.supervisor.asked == []
 
 

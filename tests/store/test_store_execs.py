@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -126,8 +127,9 @@ def test_form_of_an_id(text: str, valid: bool) -> None:
 
 
 def test_tokens(database: Database) -> None:
-    token, _ = database.write(lambda c: tokens.issue(c, "alice", 60))
-    over, _ = database.write(lambda c: tokens.issue(c, "alice", -1))
+    now, (token, over) = time.time(), ("one", "two")
+    database.write(lambda c: tokens.keep(c, token, "alice", now + 60))
+    database.write(lambda c: tokens.keep(c, over, "alice", now - 1))
     assert database.read(lambda c: tokens.user_of(c, token)) == "alice"
     assert database.read(lambda c: tokens.user_of(c, over)) is None
     assert database.read(lambda c: tokens.user_of(c, "\ud800")) is None

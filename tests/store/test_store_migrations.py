@@ -108,6 +108,8 @@ def test_every_version_is_brought_up_to_date_and_nothing_is_lost(
     database.open()
     try:
         after = contents(database._write_engine)
+        if version < "0004":  # there tokens became signed ones; those of before are worthless
+            assert before.pop("tokens") and not after["tokens"]
         for name, rows in before.items():
             assert len(rows) == len(after[name]) > 0, name
             for old, new in zip(rows, after[name], strict=True):

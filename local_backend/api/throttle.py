@@ -1,0 +1,57 @@
+"""Guessing passwords is slow: who has guessed wrong several times has to wait, longer each time."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+#: So many wrong passwords are free; each further one doubles the wait, from a second to LONGEST.
+FREE = 5
+LONGEST = 300.0
+#: Seconds after which a series of failures is forgotten.
+_FORGOTTEN = 900.0
+#: Series that are remembered; beyond it the one that was longest ago is forgotten.
+_MOST = 10_000
+
+
+class Throttle:
+    """Failures by user and address. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[tuple[bytes, str], tuple[int, float]] = OrderedDict()
+
+    def wait(self, user: str, address: str) -> float:
+        """Seconds until this user may be tried again from this address; 0 for now."""
+        count, last = self._failures.get(_key(user, address), (0, 0.0))
+        if count < FREE or self._clock() - last > _FORGOTTEN:
+            return 0.0
+        return max(0.0, last + min(2.0 ** min(count - FREE, 20), LONGEST) - self._clock())
+
+    def failed(self, user: str, address: str) -> None:
+        """A wrong password."""
+        key, now = _key(user, address), self._clock()
+        count, last = self._failures.pop(key, (0, now))
+        self._failures[key] = (count + 1 if now - last <= _FORGOTTEN else 1, now)
+        if len(self._failures) > _MOST:
+            self._failures.popitem(last=False)
+
+    def passed(self, user: str, address: str) -> None:
+        """The right one."""
+        self._failures.pop(_key(user, address), None)
+
+
+def _key(user: str, address: str) -> tuple[bytes, str]:
+    """Names come from whoever calls and may be long; with IPv6 one machine has a whole /64 of addresses."""
+    return hashlib.sha256(user.encode("utf-8", "surrogatepass")).digest()[:16], _network(address)
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else address

@@ -1,0 +1,195 @@
+"""The certificate of `serve --tls-self-signed`: an authority of this server's own, and what it has signed.
+
+Clients trust the authority (ca.pem), which stays for ten years. The server's own certificate lives for a year and is
+made anew a month before its end, or when the machine has other names: no client notices. A key and its certificate are
+one file, so that they always fit.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import psutil
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from local_backend.files import write_atomic
+
+_AUTHORITY_LIVES = timedelta(days=3650)
+_LIVES = timedelta(days=365)
+#: So long before its end a certificate is replaced.
+_EARLY = timedelta(days=30)
+#: Clocks of clients may be behind.
+_SKEW = timedelta(days=1)
+_PEM = serialization.Encoding.PEM
+
+Key = ec.EllipticCurvePrivateKey
+Pair = tuple[Key, x509.Certificate]
+
+
+class SelfSigned:
+    """The files in `folder`, for a server with these `names`: host names and addresses."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._folder = folder
+        self._names = sorted({*names, "localhost", "127.0.0.1", "::1"})
+
+    @property
+    def authority(self) -> Path:
+        """What clients trust: the certificate of the authority alone, in PEM form."""
+        return self._folder / "ca.pem"
+
+    @property
+    def server(self) -> Path:
+        """What the server shows: its key, its certificate and the authority's, in PEM form."""
+        return self._folder / "server.pem"
+
+    def make(self, now: datetime | None = None) -> bool:
+        """Make what is not there, or will not do for long any more. Whether the server's certificate is a new one.
+
+        Raises OSError, also for a file of the authority that is none.
+        """
+        now = now or datetime.now(timezone.utc)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        issuer = self._authority(now)
+        public = issuer[1].public_bytes(_PEM)
+        if not self.authority.exists() or self.authority.read_bytes() != public:
+            write_atomic(self.authority, public)
+        names = [name for text in self._names if (name := _general(text)) is not None]
+        found = _read(self.server)
+        if found is not None and _fits(found[1], issuer[1], names, now):
+            return False
+        key, certificate = _issued(issuer, names, now)
+        write_atomic(self.server, _private(key) + certificate.public_bytes(_PEM) + public)
+        return True
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the authority's certificate, as `openssl x509 -fingerprint -sha256` writes it. Raises OSError."""
+        certificate = x509.load_pem_x509_certificate(self.authority.read_bytes())
+        return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+    def _authority(self, now: datetime) -> Pair:
+        path = self._folder / "authority.pem"
+        found = _read(path)
+        if found is not None and found[1].not_valid_after_utc - _LIVES > now:
+            return found
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _called(f"dlicmd authority of {socket.gethostname()}")
+        certificate = (
+            _builder(name, name, key, now, _AUTHORITY_LIVES)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        write_atomic(path, _private(key) + certificate.public_bytes(_PEM))
+        return key, certificate
+
+
+def names_of(host: str) -> set[str]:
+    """Names by which clients may reach a server that listens on `host`: itself and this machine's, those of
+    DLI_ALLOWED_HOSTS, and, when it listens everywhere, all addresses of this machine."""
+    names = {socket.gethostname(), socket.getfqdn(), *os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    if everywhere:
+        inet = (socket.AF_INET, socket.AF_INET6)
+        found = [address for there in psutil.net_if_addrs().values() for address in there if address.family in inet]
+        names |= {address.address.partition("%")[0] for address in found}
+    else:
+        names.add(host)
+    return {name.strip() for name in names if name.strip()}
+
+
+def _issued(issuer: Pair, names: list[x509.GeneralName], now: datetime) -> Pair:
+    """A key and a certificate for these names."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_called(socket.gethostname()), issuer[1].subject, key, now, _LIVES)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer[0].public_key()), critical=False)
+        .sign(issuer[0], hashes.SHA256())
+    )
+    return key, certificate
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Key, now: datetime, lives: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + lives)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates, key_cert_sign=signs_certificates, crl_sign=signs_certificates,
+        content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        encipher_only=False, decipher_only=False,
+    )
+
+
+def _called(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _general(text: str) -> x509.GeneralName | None:
+    """An address or a host name as certificates have it; None for what is neither."""
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(text)
+    except ValueError:
+        return None
+
+
+def _fits(found: x509.Certificate, issuer: x509.Certificate, names: list[x509.GeneralName], now: datetime) -> bool:
+    """Whether a certificate is the authority's, for just these names, and has some time left."""
+    try:
+        found.verify_directly_issued_by(issuer)
+        stated = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return list(stated) == names and found.not_valid_before_utc <= now < found.not_valid_after_utc - _EARLY
+
+
+def _read(path: Path) -> Pair | None:
+    """Key and certificate of a file, None when it is not there. Raises OSError, also for what is neither."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        key = serialization.load_pem_private_key(content, None)
+        certificate = x509.load_pem_x509_certificate(content)
+    except ValueError:
+        raise OSError(0, "this is no key with its certificate; remove it", str(path)) from None
+    if not isinstance(key, Key):
+        raise OSError(0, "this is no key of this program; remove it", str(path))
+    return key, certificate
+
+
+def _private(key: Key) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

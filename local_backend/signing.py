@@ -1,0 +1,105 @@
+"""Signs the tokens of logon (JWT, RS256) and knows its own signatures again.
+
+The keys are files below one folder, made when they are first needed: `<made>-<random>.pem`, where `made` is in epoch
+seconds and the whole stem is the key's id (`kid`). The newest one signs for ROTATE seconds, then another is made; the
+old one is removed when no token that it has signed can be valid any more. Without its key a token is worthless: who
+removes the folder ends all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from jwt.types import Options
+
+from local_backend.files import write_atomic
+
+#: Seconds for which a key signs.
+ROTATE = 30 * 86400
+_ALGORITHM = "RS256"
+_BITS = 2048
+_NAME = re.compile(r"([0-9]{1,12})-[0-9a-f]{16}")
+_REQUIRED = ["sub", "exp", "iat", "jti"]
+
+
+class SigningKeys:
+    """The keys in `folder`; tokens live for at most `lifetime` seconds."""
+
+    def __init__(self, folder: Path, lifetime: float) -> None:
+        self._folder = folder
+        self._lifetime = lifetime
+        self._lock = threading.Lock()
+        self._keys: dict[str, RSAPrivateKey] | None = None
+
+    def sign(self, claims: dict[str, Any]) -> str:
+        """A token that says this (`sub`, `iat` and `exp` at least), and has an id of its own. Raises OSError when no
+        key can be made."""
+        with self._lock:
+            keys = self._loaded()
+            newest = max(keys, key=_made, default=None)
+            if newest is None or _made(newest) + ROTATE <= time.time():
+                newest = self._renew(keys)
+            key = keys[newest]
+        return jwt.encode({**claims, "jti": secrets.token_hex(16)}, key, _ALGORITHM, headers={"kid": newest})
+
+    def is_ours(self, token: str) -> bool:
+        """Whether one of these keys has signed it, and its time is not over. Raises OSError when they cannot be
+        read."""
+        try:
+            kid = jwt.get_unverified_header(token).get("kid")
+            with self._lock:
+                key = self._loaded().get(kid) if isinstance(kid, str) else None
+            if key is None:
+                return False
+            options: Options = {"require": _REQUIRED, "verify_aud": False}
+            jwt.decode(token, key.public_key(), [_ALGORITHM], options)
+        except (jwt.PyJWTError, ValueError):
+            return False
+        return True
+
+    def _loaded(self) -> dict[str, RSAPrivateKey]:
+        if self._keys is None:
+            found = self._folder.glob("*.pem") if self._folder.is_dir() else ()
+            self._keys = {path.stem: _read(path) for path in found if _NAME.fullmatch(path.stem)}
+        return self._keys
+
+    def _renew(self, keys: dict[str, RSAPrivateKey]) -> str:
+        """The id of a new key. Those whose tokens are all over are removed."""
+        name = f"{int(time.time())}-{secrets.token_hex(8)}"
+        key = generate_private_key(65537, _BITS)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_atomic(self._path(name), pem)
+        keys[name] = key
+        for old in [old for old in keys if _made(old) + ROTATE + self._lifetime < time.time()]:
+            self._path(old).unlink(missing_ok=True)
+            del keys[old]
+        return name
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.pem"
+
+
+def _made(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _read(path: Path) -> RSAPrivateKey:
+    """Raises OSError, also for what is no key."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except ValueError:
+        key = None
+    if not isinstance(key, RSAPrivateKey):
+        raise OSError(0, "this is not a private key of the server; remove it", str(path))
+    return key

@@ -1,0 +1,92 @@
+"""Users of a server, beside the one that it runs as. Each query takes the connection of a transaction (see
+database.py). Whoever loses the password or the account loses all tokens in the same transaction."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from local_backend.store import tokens
+from local_backend.store.schema import users
+
+USER, ADMIN = "user", "admin"
+ROLES = (USER, ADMIN)
+_SHORTEST, _LONGEST = 8, 1000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}")
+
+
+class UserError(ValueError):
+    """A user cannot be made or changed; the text is a sentence without its full stop."""
+
+
+class UserExists(UserError):
+    """There is one of that name already."""
+
+
+class NoSuchUser(UserError):
+    """There is none of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no user {name[:64]!r}")
+
+
+@dataclass(frozen=True)
+class UserRow:
+    """One row of `users`, with the same names."""
+
+    name: str
+    password: str
+    role: str
+    created: float
+
+
+def checked_name(name: str) -> str:
+    """`name`, when it can be that of a user: it is also the name of a folder. Raises UserError."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{name[:64]!r} is no name for a user: 1 to 64 of A-Z a-z 0-9 . _ @ -, the first no . @ -")
+    return name
+
+
+def checked_password(password: str) -> str:
+    """`password`, when it can be one. Raises UserError, which does not show it."""
+    if not _SHORTEST <= len(password) <= _LONGEST or not password.isprintable():
+        raise UserError(f"A password has {_SHORTEST} to {_LONGEST} characters, all of them printable")
+    return password
+
+
+def add(connection: Connection, name: str, password: str, role: str) -> None:
+    """A new user; `password` is a hash. Raises UserExists."""
+    if get(connection, name) is not None:
+        raise UserExists(f"There is a user {name!r} already")
+    connection.execute(insert(users).values(name=name, password=password, role=role, created=time.time()))
+
+
+def get(connection: Connection, name: str) -> UserRow | None:
+    """One user, None when there is none of that name; which may be any text."""
+    if not _NAME.fullmatch(name):
+        return None
+    found = connection.execute(select(users).where(users.c.name == name)).mappings().first()
+    return UserRow(**found) if found else None
+
+
+def everybody(connection: Connection) -> list[UserRow]:
+    """All users, by name."""
+    return [UserRow(**found) for found in connection.execute(select(users).order_by(users.c.name)).mappings()]
+
+
+def set_password(connection: Connection, name: str, password: str) -> None:
+    """Another password (a hash) for a user, whose tokens are worthless from now on. Raises NoSuchUser."""
+    change = update(users).where(users.c.name == name).values(password=password)
+    if connection.execute(change).rowcount != 1:
+        raise NoSuchUser(name)
+    tokens.revoke_all(connection, name)
+
+
+def remove(connection: Connection, name: str) -> None:
+    """Forget a user with all tokens; not what belongs to that name. Raises NoSuchUser."""
+    if connection.execute(delete(users).where(users.c.name == name)).rowcount != 1:
+        raise NoSuchUser(name)
+    tokens.revoke_all(connection, name)

@@ -1,0 +1,170 @@
+"""Users see and touch their own execs only: on every route that the application has, so that none is forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from live_server import Answer, Live, quoted, route_table, settings_for
+
+from dlicmd.contract import wire
+from local_backend.api.guard import OPEN_PATHS
+from local_backend.runtime.occupancy import Holder, Place
+from local_backend.scheduler.model import Reason
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.store import execs
+
+UNKNOWN = "local-987"
+NAME = "the-secret-name-of-bobs-job"
+ARGS = f"--exec-start edtPyTorch --model-main main.py --appName {NAME} --msd-pack-id bobs-pack"
+#: Paths without an id of an exec that change something, and what one who is no administrator gets there.
+CHANGES = {
+    ("POST", wire.EXECS): 400,  # without a command line
+    ("DELETE", wire.EXECS): 204,
+    ("POST", wire.LOGOFF): 200,
+    ("PUT", wire.PLAN_TREE): 403,
+    ("PUT", wire.PLAN + "/{name:path}"): 403,
+    ("DELETE", wire.PLAN + "/{name:path}"): 403,
+    ("POST", wire.USERS): 403,
+    ("DELETE", wire.USERS + "/{name}"): 403,
+    ("PUT", wire.USERS + "/{name}/password"): 403,
+}
+#: Those that show something to administrators only.
+PRIVATE = {("GET", wire.USERS)}
+
+
+class Team:
+    """A server with a user who has a running and a waiting exec, and one who has none."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.bob, self.carol = live.add_user("bob"), live.add_user("carol")
+        self.admin = live.add_user("root", "admin")
+        self.running = live.submitted(ARGS, token=self.bob)
+        self.waiting = live.submitted(ARGS, token=self.bob)
+        live.run_on(self.running, "cpu-0")
+        live.supervisor.machine = [Place(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
+        live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")
+        paths = live.settings.paths.job(self.running, "bob")
+        paths.model.joinpath("weights").write_text("x")
+
+    def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
+        """A call of a route; with the id `name` where it takes one."""
+        for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
+                            ("{name:path}", "training"), ("{name}", "bob")):
+            path = path.replace(part, quoted(value))
+        return self.live.call(method, path, token=token, base="")
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    live = Live(settings_for(tmp_path_factory.mktemp("team") / "home", embedded=False))
+    yield Team(live)
+    live.close()
+
+
+def takes_id(path: str) -> bool:
+    return "{exec_id}" in path or "{app_id}" in path
+
+
+def calls(team: Team) -> list[tuple[str, str]]:
+    return sorted((method, path) for path, methods in route_table(team.live).items() for method in methods - {"HEAD"})
+
+
+def test_an_id_of_another_is_as_good_as_none(team: Team) -> None:
+    tried = 0
+    for method, path in (call for call in calls(team) if takes_id(call[1])):
+        for name in (team.running, team.waiting):
+            of_another = team.call(method, path, team.carol, name)
+            unknown = team.call(method, path, team.carol, UNKNOWN)
+            assert of_another.text.replace(name, UNKNOWN) == unknown.text, (method, path)
+            assert of_another.status == unknown.status and of_another.headers.keys() == unknown.headers.keys()
+            assert unknown.status == 400 or unknown.json() == [], (method, path)
+            tried += 1
+    assert tried >= 2 * 12
+    for name in (team.running, team.waiting):
+        assert not (team.live.row(name).stop_requested or team.live.row(name).deleted)
+
+
+def test_what_takes_no_id_shows_nothing_of_another(team: Team) -> None:
+    marks = ("bob", NAME, f'"{team.running}"', f'"{team.waiting}"')
+    without = [call for call in calls(team) if not takes_id(call[1]) and call[1] not in OPEN_PATHS]
+    for number, (method, path) in enumerate(without):
+        if method == "GET":
+            answer = team.call(method, path, team.carol)
+            assert answer.status == (403 if (method, path) in PRIVATE else 200), (path, answer)
+            assert not [mark for mark in marks if mark in answer.text], path
+            continue
+        assert (method, path) in CHANGES, f"{method} {path}: who may do that, and to what? Say it in CHANGES"
+        token = team.live.add_user(f"u{number}")
+        assert team.call(method, path, token).status == CHANGES[method, path], (method, path)
+    assert team.call("DELETE", wire.EXECS, team.carol).status == 204
+    assert team.call("DELETE", wire.EXECS, team.admin).status == 204, "an administrator's own alone"
+    assert not team.live.row(team.running).deleted
+
+
+@pytest.mark.parametrize("query", ["?type=paralleljob", "?type=pod", "?type=paralleljob&name={}"])
+def test_objects_of_another(team: Team, query: str) -> None:
+    path = wire.KUBERNETES_OBJECTS + query.format(team.running)
+    assert team.running in team.live.call("GET", path, token=team.bob, base="").text or "pod" in query
+    assert f'"{team.running}"' not in team.live.call("GET", path, token=team.carol, base="").text
+
+
+def test_a_pack_of_another(team: Team) -> None:
+    assert team.live.call("GET", "/scheduler/engine/applications/pack-bob:bobs-pack", token=team.bob).json()
+    assert team.live.call("GET", "/scheduler/engine/applications/pack-bob:bobs-pack", token=team.carol).json() == []
+    assert team.live.call("PUT", "/scheduler/applications/pack-bob:bobs-pack/stop", token=team.carol).status == 400
+
+
+def test_the_own_ones_and_those_of_all_for_administrators(team: Team) -> None:
+    live = team.live
+    for token in (team.bob, team.admin, live.token):
+        for path in ("/execs", "/scheduler/engine/applications", "/scheduler/applications"):
+            assert team.running in live.call("GET", path, token=token).text, path
+        assert live.call("GET", f"/execs/{team.running}", token=token).json()["creator"] == "bob"
+        assert live.call("GET", f"/execs/{team.running}/result", token=token).status == 200
+        view = live.call("GET", "/scheduler/slots", token=token).json()
+        assert view["slots"][0]["holders"][0]["id"] == team.running
+        assert [row["id"] for row in view["queue"]] == [team.waiting]
+        assert live.call("GET", "/scheduler/holdings", token=token).json()["rows"]
+        assert live.call("GET", "/status", token=token).json()["jobs"] == {"RUNNING": 1, "SUBMITTED": 1}
+        holders = live.call("GET", f"/execs/{team.waiting}/why", token=token).json()["holders"]
+        assert [holder["id"] for holder in holders] == [team.running]
+    assert live.call("GET", "/execs?mine=true", token=team.admin).json() == []
+    assert len(live.call("GET", "/execs?mine=true", token=team.bob).json()) == 2
+
+
+def test_of_a_slot_of_another_only_the_share_is_shown(team: Team) -> None:
+    view = team.live.call("GET", "/scheduler/slots", token=team.carol).json()
+    assert view["slots"][0]["state"] == "used" and view["slots"][0]["holders"] == [{"share": 0.5}]
+    assert view["running"] == view["queue"] == []
+    assert team.live.call("GET", "/status", token=team.carol).json()["jobs"] == {}
+    assert team.live.call("GET", "/scheduler/holdings?by=holding", token=team.carol).json()["slotSeconds"] == 0
+    waits = team.live.submitted(token=team.carol)
+    team.live.supervisor.reasons[waits] = Reason("SLOTS", "waiting", 2, None, "wait", "when some come free")
+    assert team.live.call("GET", f"/execs/{waits}/why", token=team.carol).json()["holders"] == []
+    team.live.forget(waits)
+
+
+def test_submitting_for_others_is_for_administrators(team: Team) -> None:
+    live = team.live
+    args = "--exec-start PyTorch --model-main main.py --submit-user "
+    refused = live.submit(args + "bob", {"main.py": b""}, token=team.carol)
+    assert refused.status == 403 and "--submit-user" in refused.text
+    for name, token in (("carol", team.carol), ("bob", team.admin)):
+        answer = live.submit(args + name, {"main.py": b""}, token=token)
+        assert answer.status == 200
+        row = live.row(answer.json()["id"])
+        assert row.user == name and row.creator == ("carol" if name == "carol" else "root")
+        live.database.write(lambda c, done=row.id: execs.remove(c, done))
+
+
+def test_plans_are_changed_by_administrators(team: Team) -> None:
+    body = json.dumps({"plans": [{"name": "night"}]}).encode()
+    headers = {"Content-Type": "application/json"}
+    before = team.live.call("GET", "/resplans/resplantree", token=team.carol).text
+    assert team.live.call("PUT", "/resplans/resplantree", body, headers, token=team.carol).status == 403
+    assert team.live.call("GET", "/resplans/resplantree", token=team.carol).text == before
+    assert team.live.call("PUT", "/resplans/resplantree", body, headers, token=team.admin).status == 200
+    assert "night" in team.live.call("GET", "/resplans/resplantree", token=team.carol).text

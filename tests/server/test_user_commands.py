@@ -1,0 +1,120 @@
+"""`local-backend user`, with a server that runs and without one: the same words, the same outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+from click.testing import CliRunner, Result
+from live_server import TOKEN, Live, settings_for
+
+from local_backend import password_hash, server
+from local_backend.cli import main
+from local_backend.files import write_json
+from local_backend.store import users
+from local_backend.store.database import Database
+
+SECRET = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    monkeypatch.delenv("DLI_USER_PASSWORD", raising=False)
+
+
+class Desk:
+    """Somebody at the machine of the server."""
+
+    def __init__(self, home: Path, live: Live | None) -> None:
+        self.home = home
+        self.live = live
+
+    def user(self, *words: str, typed: str = "", **environment: str) -> Result:
+        return CliRunner().invoke(main, ["user", *words], typed, env={"DLICMD_HOME": str(self.home), **environment})
+
+    def add(self, name: str, *more: str) -> Result:
+        return self.user("add", name, *more, "--password-stdin", typed=SECRET + "\n")
+
+    def known(self, name: str) -> users.UserRow | None:
+        if self.live is not None:
+            return self.live.database.read(lambda c: users.get(c, name))
+        database = Database(self.home / "backend.db")
+        database.open()
+        try:
+            return database.read(lambda c: users.get(c, name))
+        finally:
+            database.close()
+
+
+@pytest.fixture(params=["running", "stopped"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    home = tmp_path / "home"
+    if request.param == "stopped":
+        yield Desk(home, None)
+        return
+    live = Live(settings_for(home, embedded=False))
+    with server.locked(live.settings):
+        found = {"url": f"http://127.0.0.1:{live.port}", "pid": os.getpid(), "token": TOKEN}
+        write_json(home / "backend.json", found)
+        yield Desk(home, live)
+    live.close()
+
+
+def test_the_life_of_a_user(desk: Desk) -> None:
+    assert desk.add("bob").output == "added bob (user)\n"
+    assert desk.add("ada", "--role", "admin").exit_code == 0
+    assert stat.S_IMODE((desk.home / "backend.db").stat().st_mode) == 0o600
+    listed = json.loads(desk.user("list", "-o", "json").stdout)
+    assert [(found["name"], found["role"], sorted(found)) for found in listed] == [
+        ("ada", "admin", ["created", "name", "role"]), ("bob", "user", ["created", "name", "role"]),
+    ]
+    lines = desk.user("list").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["name", "role"], ["ada", "admin"], ["bob", "user"]]
+    before = desk.known("bob")
+    assert before is not None and password_hash.matches(before.password, SECRET)
+    assert desk.user("passwd", "bob", DLI_USER_PASSWORD="another secret").exit_code == 0
+    after = desk.known("bob")
+    assert after is not None and password_hash.matches(after.password, "another secret")
+    assert desk.user("remove", "bob").output == "removed bob\n"
+    assert desk.known("bob") is None and desk.known("ada") is not None
+
+
+@pytest.mark.parametrize(("words", "typed", "code", "said"), [
+    (["add", "ada", "--password-stdin"], SECRET, 1, "There is a user 'ada' already"),
+    (["add", "a/b", "--password-stdin"], SECRET, 1, "no name for a user"),
+    (["add", "x", "--password-stdin"], "short", 1, "8 to 1000 characters"),
+    (["add", "x", "--password-stdin"], "", 1, "8 to 1000 characters"),
+    (["add", "x"], "", 2, "--password-stdin, or set DLI_USER_PASSWORD"),
+    (["add", "x", "--role", "king"], "", 2, "king"),
+    (["passwd", "nobody", "--password-stdin"], SECRET, 6, "There is no user 'nobody'"),
+    (["remove", "nobody"], "", 6, "There is no user 'nobody'"),
+    (["remove", "../x"], "", 6, "There is no user '../x'"),
+])
+def test_what_cannot_be(desk: Desk, words: list[str], typed: str, code: int, said: str) -> None:
+    assert desk.add("ada").exit_code == 0
+    done = desk.user(*words, typed=typed)
+    assert done.exit_code == code and said in done.stderr and not done.stdout and SECRET not in done.stderr
+    assert desk.known("x") is None and desk.known("ada") is not None
+
+
+def test_an_embedded_server_is_said_to_take_no_others(tmp_path: Path) -> None:
+    live = Live(settings_for(tmp_path / "home"))
+    with server.locked(live.settings):
+        found = {"url": f"http://127.0.0.1:{live.port}", "pid": os.getpid(), "token": TOKEN}
+        write_json(live.settings.home / "backend.json", found)
+        done = Desk(live.settings.home, live).add("bob")
+    live.close()
+    assert done.exit_code == 0 and done.stdout == "added bob (user)\n" and "its own user only" in done.stderr
+
+
+def test_a_database_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "backend.db").write_text("this is no database" * 100)
+    done = Desk(tmp_path / "home", None).add("bob")
+    assert done.exit_code == 1 and "backend.db" in done.stderr and done.stderr.count("\n") == 1
