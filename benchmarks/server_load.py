@@ -2,7 +2,7 @@
 
     python benchmarks/server_load.py [--execs N] [--seconds S] [--json]
 
-Clients are coroutines of one other process on connections that they keep, and share the machine's cores with the server.
+Clients are coroutines of one other process on connections that they keep; server and clients share the same cores.
 Targets, on two cores: p99 of one exec 25 ms and of the first page of the list 60 ms, while each of 50 clients asks four
 times a second; 100 submissions of a small folder a second; 500 followers of one log that each get every line.
 """
