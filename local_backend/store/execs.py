@@ -148,7 +148,7 @@ def of_user(
 def count_by_state(connection: Connection) -> dict[str, int]:
     """How many execs that are not deleted are in each state."""
     query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
-    return dict(connection.execute(query).tuples().all())
+    return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:
