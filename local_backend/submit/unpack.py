@@ -1,12 +1,13 @@
-"""Runs the extractor (unpacker.py) in a child process with a deadline."""
+"""Has archives unpacked (unpacker.py) by processes of their own, each with limits and a deadline."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from local_backend.settings import Limits
@@ -15,6 +16,61 @@ from local_backend.submit.errors import BadSubmission, StorageFailed
 
 #: Seconds of wall time beyond the CPU limit, for a slow disk.
 _SLACK = 30
+#: Isolated and without site: starts in a few milliseconds, and nothing of the environment is imported. The folder comes
+#: last, so that no module beside unpacker.py stands for one of the standard library's.
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import unpack_host; unpack_host.main()"
+
+
+class _Host:
+    """The process that forks for every archive (unpack_host.py); started when it is needed, again when it has gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def ask(self, request: bytes) -> int:
+        """Have an archive unpacked; a descriptor to read the result from. Raises OSError."""
+        result, told = os.pipe()
+        try:
+            with self._lock:
+                if not self._asked(request, told):
+                    self._restart()
+                    if not self._asked(request, told):
+                        raise OSError("the process that unpacks archives does not answer")
+        except BaseException:
+            os.close(result)
+            raise
+        finally:
+            os.close(told)
+        return result
+
+    def _asked(self, request: bytes, told: int) -> bool:
+        """Whether a process has begun with it."""
+        if self._socket is None:
+            return False
+        try:
+            socket.send_fds(self._socket, [request], [told])
+            return self._socket.recv(1) == b"+"
+        except OSError:
+            return False
+
+    def _restart(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(unpacker.__file__).parent)]
+        with theirs:
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        self._socket = ours
+
+
+_host = _Host()
 
 
 def unpack(archive: Path, target: Path, limits: Limits) -> None:
@@ -33,25 +89,18 @@ def unpack(archive: Path, target: Path, limits: Limits) -> None:
         "seconds": limits.unpack_seconds,
         "memory": limits.unpack_memory,
     }
-    # By path, isolated and without site: starts in a few milliseconds, and nothing of the environment is imported.
-    command = [sys.executable, "-I", "-S", unpacker.__file__, str(archive), str(target), json.dumps(bounds)]
+    request = json.dumps([str(archive), str(target), bounds, limits.unpack_seconds + _SLACK])
     try:
-        child = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limits.unpack_seconds + _SLACK, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise _refused(f"unpacking takes more than {limits.unpack_seconds} seconds") from None
+        with open(_host.ask(f"{request}\n".encode()), "rb") as told:
+            code, _, text = told.read().decode("utf-8", "replace").partition("\n")
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
-    text = child.stdout.decode("utf-8", "replace")
-    if child.returncode == unpacker.REFUSED:
-        raise _refused(text)
-    if child.returncode == unpacker.STORAGE:
-        raise StorageFailed.from_os(_os_error(int(text)))
-    if child.returncode in {-signal.SIGXCPU, -signal.SIGKILL}:
+    if not code:
         raise _refused(f"unpacking takes more than {limits.unpack_seconds} seconds or too much memory")
-    if child.returncode != unpacker.DONE:
-        raise StorageFailed(f"the process that unpacks archives failed (exit code {child.returncode})")
+    if int(code) == unpacker.REFUSED:
+        raise _refused(text)
+    if int(code) != unpacker.DONE:
+        raise StorageFailed.from_os(_os_error(int(text)))
 
 
 def _refused(why: str) -> BadSubmission:

@@ -1,4 +1,4 @@
-"""Unpacks an archive in a process of its own, under limits. Started by unpack.py; imports the standard library only.
+"""Unpacks an archive in a process of its own, under limits. See unpack_host.py; imports the standard library only.
 
 What comes out are regular files and folders below the target, and nothing else:
  - names are checked before the disk is touched: relative, no `..`, no control or direction characters, bounded;
@@ -20,9 +20,9 @@ import sys
 import tarfile
 import unicodedata
 import zlib
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
-#: Exit codes understood by the parent.
+#: How it ended, as the server understands it.
 DONE, REFUSED, STORAGE = 0, 3, 4
 
 _CHUNK = 1 << 20
@@ -237,7 +237,7 @@ def _kind(member: tarfile.TarInfo) -> str:
     return "a device" if member.isdev() else "of an unknown kind"
 
 
-def _limit(limits: dict[str, int]) -> None:
+def limit(limits: dict[str, int]) -> None:
     """Bounds that the kernel holds; where a system lacks one, the others and the parent's deadline remain."""
     for name, value in (
         (resource.RLIMIT_CORE, 0),
@@ -255,7 +255,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, str]:
-    """Unpack a file into an existing, empty folder; an exit code of this module, and a sentence or the counts."""
+    """Unpack a file into an existing, empty folder; a code of this module, and a sentence or the counts."""
     try:
         with open(archive_path, "rb") as archive:
             root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -275,19 +275,3 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
         return REFUSED, "its headers make no sense"
     except OSError as problem:
         return STORAGE, str(problem.errno or 0)
-
-
-def main() -> NoReturn:
-    """Arguments: archive, target folder, limits as JSON."""
-    archive, target, limits = sys.argv[1:4]
-    os.umask(0o077)
-    bounds = json.loads(limits)
-    _limit(bounds)
-    code, text = run(archive, target, bounds)
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

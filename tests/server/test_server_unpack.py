@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import stat
 import tarfile
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,15 +32,11 @@ def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
         archive, target = tmp_path / "a.tar", tmp_path / f"t{number}" / "deep" / "er"
         archive.write_bytes(content)
         target.mkdir(parents=True)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         with pytest.raises(BadSubmission) as caught:
             unpack(archive, target, LIMITS)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         text = str(caught.value)
         assert text.startswith("the archive is refused: ") and "\n" not in text and text.isprintable(), (name, text)
         assert "Traceback" not in text, (name, text)
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        assert spent <= 12, (name, spent)
         written = sum(path.lstat().st_size for path in target.rglob("*") if path.is_file())
         assert written <= LIMITS.unpacked_bytes, name
         links = [path for path in target.rglob("*") if not stat.S_ISREG(path.lstat().st_mode) and not path.is_dir()]
@@ -112,17 +108,43 @@ def test_limits_are_named(tmp_path: Path) -> None:
 def test_an_extractor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from local_backend.submit import unpack as module
 
-    script = tmp_path / "hang.py"
-    script.write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(module.unpacker, "__file__", str(script))
     monkeypatch.setattr(module, "_SLACK", 0)
-    started = time.monotonic()
+    os.mkfifo(tmp_path / "a")  # nobody writes into it
     with pytest.raises(BadSubmission, match="more than 1 seconds"):
-        unpack(tmp_path, tmp_path, Limits(unpack_seconds=1))
-    assert time.monotonic() - started < 300
-    script.write_text("import sys\nsys.exit(9)\n")
-    with pytest.raises(StorageFailed, match="exit code 9"):
-        unpack(tmp_path, tmp_path, Limits())
+        unpack(tmp_path / "a", tmp_path, Limits(unpack_seconds=1))
+
+
+def test_who_unpacks_is_started_again_when_it_is_gone(tmp_path: Path) -> None:
+    from local_backend.submit import unpack as module
+
+    (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
+    for number in range(3):
+        target = tmp_path / str(number)
+        target.mkdir()
+        unpack(tmp_path / "a", target, LIMITS)
+        assert (target / "d" / "x").read_bytes() == b"1"
+        process = module._host._process
+        assert process is not None
+        process.kill()
+
+
+def test_several_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes long holds up no other."""
+    from local_backend.submit import unpack as module
+
+    monkeypatch.setattr(module, "_SLACK", 0)
+    os.mkfifo(tmp_path / "waits")
+    with ThreadPoolExecutor(5) as pool:
+        waits = pool.submit(unpack, tmp_path / "waits", tmp_path, Limits(unpack_seconds=60))
+        (tmp_path / "a").write_bytes(tar({"d/x": b"1"}))
+        for number in range(4):
+            (tmp_path / str(number)).mkdir()
+        for done in [pool.submit(unpack, tmp_path / "a", tmp_path / str(number), LIMITS) for number in range(4)]:
+            done.result()
+        assert not waits.done()
+        (tmp_path / "waits").write_bytes(b"no archive")  # now it is read to its end
+        with pytest.raises(BadSubmission):
+            waits.result()
 
 
 def test_a_target_that_cannot_be_written_is_no_bad_archive(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Twelve secrets are used as users use them; afterwards none is anywhere but where it must be."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import psutil
+import pytest
+from support import eventually
+from user import User
+
+BASE = "/platform/rest/deeplearning/v1"
+#: Files that hold secrets, for nobody but their user: the way in for the user's own commands, and what a job is given.
+MAY_HOLD = {"backend.json": {"token"}, "job.json": {"job"}, "backend.db": {"job"}}
+
+
+@pytest.fixture
+def serving(user: User) -> Iterator[User]:
+    user.environment |= {"DLI_PASSWORD": "planted-password-of-logon", "DLICMD_TOKEN": "planted-token-of-elsewhere"}
+    process = user.start("serve", "--port", "0", program="local_backend.cli")
+    eventually((user.home / "backend.json").exists, "the server serves")
+    yield user
+    user.backend("stop", "--jobs")
+    process.communicate(timeout=60)
+
+
+def ask(user: User, method: str, target: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
+    """A call as `headers` say who makes it."""
+    port = int(json.loads((user.home / "backend.json").read_text())["url"].rpartition(":")[2])
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    found = answer.read() + str(answer.getheaders()).encode()
+    connection.close()
+    return answer.status, found
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def found_in(folder: Path, secrets: dict[str, str]) -> set[tuple[str, str]]:
+    """(name of a file, name of a secret that is in it), of all files below a folder; their modes are looked at, too."""
+    found = set()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            held = {(path.name, name) for name, secret in secrets.items() if secret.encode() in content}
+            assert not held or stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            found |= held
+    return found
+
+
+@pytest.mark.slow
+def test_none_is_left_anywhere(serving: User) -> None:
+    token = json.loads((serving.home / "backend.json").read_text())["token"]
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
+    password = serving.environment["DLI_PASSWORD"]
+    _, logged_on = ask(serving, "GET", "/auth/v1/logon", Authorization=basic(name, password))
+    issued = json.JSONDecoder().raw_decode(logged_on.decode())[0]["accessToken"]
+    secrets = {
+        "token": token, "logon": password, "issued": issued, "elsewhere": serving.environment["DLICMD_TOKEN"],
+        "job": "planted-variable-of-a-job", "job 2": "planted-key-of-s3", "bearer": "planted-bearer-of-metrics",
+        "slipped token": "planted-slipped-jwt", "slipped password": "planted-slipped-password",
+        "guess": "planted-wrong-guess", "query": "planted-token-in-a-query", "dsn": "planted-password-of-a-database",
+    }
+    replies = [
+        ask(serving, "GET", "/auth/v1/logon", Authorization=basic(name, secrets["guess"])),
+        ask(serving, "GET", f"{BASE}/conf", Authorization=f"Bearer {secrets['guess']}"),
+        ask(serving, "GET", f"{BASE}/conf?token={secrets['query']}", Authorization=f"Bearer {token}"),
+        ask(serving, "GET", f"{BASE}/execs?token={secrets['query']}", X_Auth_Token=issued),
+        ask(serving, "POST", f"{BASE}/execs?args=--exec-start%20PyTorch%20--password={secrets['slipped password']}"
+            f"%20--jwt-token={secrets['slipped token']}%20--user-cmd%20--%20true", Authorization=f"Bearer {token}"),
+        ask(serving, "POST", f"{BASE}/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20true", json.dumps({
+            "dataSource": [{"type": "database", "connection": {"dsn": f"sql://u:{secrets['dsn']}@h/d"}}]}).encode(),
+            Authorization=f"Bearer {token}", Content_Type="application/json"),
+    ]
+    commands = [
+        serving.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--debug-level", "debug", "--msd-env",
+                    f"MY_TOKEN={secrets['job']}", "--msd-env", f"AWS_SECRET_ACCESS_KEY={secrets['job 2']}",
+                    "--cs-url-bearer", secrets["bearer"], "--", "sh", "-c", "test -n \"$MY_TOKEN\""),
+        *(serving.run(*words, "--debug-level", "debug") for words in (
+            ["--exec-get-all", "-o", "json"], ["--exec-get", "last"], ["--exec-launcherlogs", "last"],
+            ["--exec-outlogs", "last"], ["--app-history-get-all", "-o", "json"], ["--status"], ["--config-show"])),
+    ]
+    assert commands[0].code == 0, commands[0]
+    replies += [ask(serving, "GET", f"{BASE}{path}", Authorization=f"Bearer {token}") for path in (
+        "/execs", "/scheduler/applications", "/scheduler/engine/applications", "/scheduler/kubernetesobjects?type=pod",
+        "/scheduler/kubernetesobjects?type=paralleljob", "/scheduler/slots", "/status", "/conf", "/nothing")]
+    said = [body for _, body in replies] + [(done.out + done.err).encode() for done in commands]
+    told = {secret for secret, text in secrets.items() if any(text.encode() in one for one in said)}
+    assert not told
+    server = psutil.Process(serving.server_pid)
+    shown = " ".join(word for process in (server, *server.children(recursive=True)) for word in process.cmdline())
+    assert not [secret for secret, text in secrets.items() if text in shown]
+    files = found_in(serving.home, secrets)
+    allowed = {(file, secret) for file, held in MAY_HOLD.items() for secret in held | {f"{one} 2" for one in held}}
+    assert files <= allowed, files - allowed
+    assert {("backend.json", "token"), ("job.json", "job")} <= files, "the search finds what is there"
