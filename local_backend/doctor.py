@@ -28,7 +28,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.errors import DatabaseError
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 from local_backend.store.migrations.upgrade import VERSIONS, version
 from local_backend.store.sqlite import wal_is_safe
 
@@ -68,9 +68,9 @@ class Patient:
         return Database(where)
 
     @cached_property
-    def rows(self) -> dict[str, ExecRow]:
+    def rows(self) -> dict[str, Brief]:
         """All execs, those that are being deleted included. Raises what the database raises."""
-        return {row.id: row for row in self.database.read(execs.everything)}
+        return {row.id: row for row in self.database.read(execs.briefs)}
 
 
 def examine(patient: Patient) -> list[Finding]:

@@ -70,7 +70,7 @@ def rows(home: Path) -> list[execs.ExecRow]:
     """What a server that starts on this home knows."""
     database = open_database(settings_for(home))
     try:
-        return database.read(execs.everything)
+        return database.read(lambda c: execs.of_user(c, None))
     finally:
         database.close()
 
@@ -82,7 +82,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
     said = command(home, "restore", str(file))
     assert said.exit_code == 0 and said.output == "2 execs are back\n"
-    assert rows(home) == served.database.read(execs.everything)
+    assert rows(home) == served.database.read(lambda c: execs.of_user(c, None))
     there = settings_for(home).paths.job("local-1", "alice")
     assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
     assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"

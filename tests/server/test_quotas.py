@@ -18,13 +18,12 @@ from live_server import Live, settings_for
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
 from local_backend.cli import main
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.retention import expired
 from local_backend.server import make_home, open_database
 from local_backend.settings import Quotas, Settings
 from local_backend.store import execs
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 
 MAIN = {"main.py": b"print(1)\n"}
 ARGS = "--exec-start PyTorch --model-main main.py"
@@ -84,15 +83,8 @@ def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
     live.submitted(ARGS)
 
 
-def row(number: int, state: str, ended: float | None) -> ExecRow:
-    spec = JobSpec(f"local-{number}", "PyTorch", "alice", "name", 1)
-    return ExecRow(
-        number=number, id=spec.exec_id, creator="alice", framework="PyTorch", app_name="name", args="",
-        data_source=None, spec=spec.to_json(), elastic=False, num_worker=1, work_dir="/", state=state, attempt=1,
-        slots=None,
-        create_time=0.0, start_time=None, end_time=ended, exit_code=None, message=None, reason=None,
-        stop_requested=False, deleted=False, pinned=None,
-    )
+def row(number: int, state: str, ended: float | None) -> Brief:
+    return Brief(number, f"local-{number}", "alice", "name", state, 0.0, None, ended, deleted=False)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from([SUBMITTED, PENDING, RUNNING, FINISHED, ERROR, KILLED]),
