@@ -54,8 +54,10 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--database", metavar="URL", callback=_without_password, help="PostgreSQL instead of a file: "
               "postgresql+psycopg://USER@HOST/NAME; a password belongs into DLI_DATABASE or PGPASSFILE.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
+@click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting of server.yaml, for this "
+              "server (see local-backend config); may be repeated.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
-def serve(embedded: bool, **flags: Any) -> None:
+def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""
     from local_backend.server import ServerError
     from local_backend.server import serve as run
@@ -64,7 +66,7 @@ def serve(embedded: bool, **flags: Any) -> None:
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
-        run(settings_of(**flags))
+        run(settings_of(more, **flags))
     except ServerError as problem:
         fail(str(problem))
 

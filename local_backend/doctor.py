@@ -24,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
+from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -93,8 +94,10 @@ def _home(patient: Patient) -> Iterator[Finding]:
         return
     bad = 0
     folders = [paths.home, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
-    files = [*paths.home.glob("backend.*"), *paths.home.glob("*.yaml"), *paths.home.glob("*.pem"), paths.nudges]
-    for path, wanted in [*((path, 0o700) for path in folders), *((path, 0o600) for path in files)]:
+    files = [*paths.home.glob("backend.*"), *paths.home.glob("*.pem"), paths.nudges]
+    wanted_modes = [*((path, 0o700) for path in folders), *((path, 0o600) for path in files)]
+    # With a secret in it, it is not even read.
+    for path, wanted in [*wanted_modes, (paths.home / SETTINGS_FILE, 0o644)]:
         try:
             found = path.lstat()
         except FileNotFoundError:
@@ -167,7 +170,7 @@ def _rows(patient: Patient) -> Iterator[Finding]:
         yield Finding("rows", PROBLEM, f"{_named(row.id for row in lost)}: the files in {settings.paths.jobs} are gone",
                       "restore a backup, or delete these execs (dlicmd --exec-delete ID)")
     states = Counter(row.state for row in patient.rows.values())
-    yield Finding("rows", OK, f"{len(patient.rows)} execs" + "".join(f", {n} {name}" for name, n in states.items()))
+    yield Finding("rows", OK, ", ".join(f"{n} {name}" for name, n in states.items()) or "no execs")
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:

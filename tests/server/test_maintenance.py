@@ -81,7 +81,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     assert said.exit_code == 0 and json.loads(said.output)["execs"] == 2 and json.loads(said.output)["leftOut"] == 1
     assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
     said = command(home, "restore", str(file))
-    assert said.exit_code == 0 and said.output == "2 execs are back\n"
+    assert said.exit_code == 0 and said.output == "restored execs: 2\n"
     assert rows(home) == served.database.read(lambda c: execs.of_user(c, None))
     there = settings_for(home).paths.job("local-1", "alice")
     assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
