@@ -118,7 +118,9 @@ async def submit(
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError:
+    except SubmitError as problem:
+        if isinstance(problem, StorageFailed):
+            backend.supervisor.wake()  # where the database was lost, the exec may be there all the same
         await _drain(body)
         raise
     except ClientDisconnect:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from local_backend.files import sync_directory, write_atomic
 from local_backend.jobspec import JobSpec
@@ -58,12 +58,23 @@ def accept(
 
         return database.write(create)
     except BaseException as problem:
+        if _unknown(problem):
+            raise StorageFailed(
+                "the server lost its database while it stored the submission, and cannot tell whether it did; look at "
+                "the list of execs (dlicmd --exec-get-all) before you submit again"
+            ) from None
         discard(paths)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise
+
+
+def _unknown(problem: BaseException) -> bool:
+    """Whether the row may have been stored: the connection was lost, perhaps after the commit. The files stay then; a
+    start of the server removes those that got no row."""
+    return isinstance(problem, DBAPIError) and problem.connection_invalidated
 
 
 def discard(paths: ExecPaths) -> None:
