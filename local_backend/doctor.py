@@ -94,10 +94,10 @@ def _home(patient: Patient) -> Iterator[Finding]:
         return
     bad = 0
     folders = [paths.home, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
-    files = [*paths.home.glob("backend.*"), *paths.home.glob("*.pem"), paths.nudges]
-    wanted_modes = [*((path, 0o700) for path in folders), *((path, 0o600) for path in files)]
-    # With a secret in it, it is not even read.
-    for path, wanted in [*wanted_modes, (paths.home / SETTINGS_FILE, 0o644)]:
+    files = [path for path in paths.home.iterdir() if not path.is_dir()]
+    for path in [*folders, *files]:
+        # The settings, when a secret is in them, are not even read while others may read them.
+        wanted = 0o700 if path in folders else 0o644 if path.name == SETTINGS_FILE else 0o600
         try:
             found = path.lstat()
         except FileNotFoundError:
