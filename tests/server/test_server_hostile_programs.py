@@ -117,5 +117,5 @@ def test_what_a_killed_server_was_writing_is_removed(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, data_fs=tmp_path / "data", result_fs=tmp_path / "results", user="ada")
     half = tmp_path / f".{home_contract.BACKEND_FILE}.0a1b2c3d.tmp"
     half.write_text("a token")
-    with server._locked(settings):
+    with server.locked(settings):
         assert not half.exists()
