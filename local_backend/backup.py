@@ -112,7 +112,7 @@ def _copy_database(source: Path, target: Path) -> str:
 def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: bool) -> Made:
     database = Database(copy)
     try:
-        rows = database.read(lambda c: execs.of_user(c, None))
+        rows = [row for row in database.read(execs.briefs) if not row.deleted]
     finally:
         database.close()
     manifest = Manifest(FORMAT, __version__, schema, time.time(), results, len(rows), sha256(copy))

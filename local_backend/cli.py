@@ -65,8 +65,10 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="How backend.log is written (default text).")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), help="From which level on (default info).")
 @click.option("--open-metrics", is_flag=True, default=None, help="Answer GET /metrics without a token.")
+@click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting of server.yaml, for this "
+              "server (see local-backend config); may be repeated.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
-def serve(embedded: bool, **flags: Any) -> None:
+def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""
     from local_backend.server import ServerError
     from local_backend.server import serve as run
@@ -75,7 +77,7 @@ def serve(embedded: bool, **flags: Any) -> None:
     for name in ("tls_cert", "tls_key"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
-        run(settings_of(**flags))
+        run(settings_of(more, **flags))
     except ServerError as problem:
         fail(str(problem))
 

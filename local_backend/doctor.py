@@ -24,11 +24,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
+from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.errors import DatabaseError
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 from local_backend.store.migrations.upgrade import VERSIONS, version
 from local_backend.store.sqlite import wal_is_safe
 
@@ -68,9 +69,9 @@ class Patient:
         return Database(where)
 
     @cached_property
-    def rows(self) -> dict[str, ExecRow]:
+    def rows(self) -> dict[str, Brief]:
         """All execs, those that are being deleted included. Raises what the database raises."""
-        return {row.id: row for row in self.database.read(execs.everything)}
+        return {row.id: row for row in self.database.read(execs.briefs)}
 
 
 def examine(patient: Patient) -> list[Finding]:
@@ -93,8 +94,10 @@ def _home(patient: Patient) -> Iterator[Finding]:
         return
     bad = 0
     folders = [paths.home, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
-    files = [*paths.home.glob("backend.*"), *paths.home.glob("*.yaml"), *paths.home.glob("*.pem"), paths.nudges]
-    for path, wanted in [*((path, 0o700) for path in folders), *((path, 0o600) for path in files)]:
+    files = [path for path in paths.home.iterdir() if not path.is_dir()]
+    for path in [*folders, *files]:
+        # The settings, when a secret is in them, are not even read while others may read them.
+        wanted = 0o700 if path in folders else 0o644 if path.name == SETTINGS_FILE else 0o600
         try:
             found = path.lstat()
         except FileNotFoundError:
@@ -167,7 +170,7 @@ def _rows(patient: Patient) -> Iterator[Finding]:
         yield Finding("rows", PROBLEM, f"{_named(row.id for row in lost)}: the files in {settings.paths.jobs} are gone",
                       "restore a backup, or delete these execs (dlicmd --exec-delete ID)")
     states = Counter(row.state for row in patient.rows.values())
-    yield Finding("rows", OK, f"{len(patient.rows)} execs" + "".join(f", {n} {name}" for name, n in states.items()))
+    yield Finding("rows", OK, ", ".join(f"{n} {name}" for name, n in states.items()) or "no execs")
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:

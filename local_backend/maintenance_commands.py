@@ -52,10 +52,10 @@ def backup(file: Path, results: bool, force: bool, output: str) -> None:
         click.echo(json.dumps({"file": str(file), "bytes": made.size, "leftOut": made.left_out,
                                **asdict(made.manifest)}, indent=2))
         return
-    click.echo(f"{file}: {made.manifest.execs} execs, {show_size(made.size)}, " +
+    click.echo(f"{file}: {show_size(made.size)}, execs: {made.manifest.execs}, " +
                ("with results" if results else "without results"))
     if made.left_out:
-        click.echo(f"{made.left_out} links and unreadable files were left out", err=True)
+        click.echo(f"left out, for they are links or cannot be read: {made.left_out}", err=True)
 
 
 @click.command()
@@ -71,7 +71,7 @@ def restore(file: Path, force: bool) -> None:
         done = put_back(settings_of(), file.expanduser().absolute(), force)
     except BackupError as problem:
         fail(str(problem))
-    click.echo(f"{done.manifest.execs} execs are back" + ("" if done.manifest.results else ", without their results"))
+    click.echo(f"restored execs: {done.manifest.execs}" + ("" if done.manifest.results else ", without their results"))
     if done.kept is not None:
         click.echo(f"what was there before is in {done.kept}")
 
@@ -133,7 +133,7 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
     for item in found:
         click.echo(item.sentence)
     total = show_size(sum(item.size for item in found))
-    click.echo(f"{len(found)} execs, {total}, {'would be' if dry_run else 'are'} removed")
+    click.echo(f"{'would be removed' if dry_run else 'removed'}: {len(found)} ({total})")
 
 
 @click.command()
@@ -148,7 +148,7 @@ def config(output: str) -> None:
     for setting in TABLE:
         text = found.text(setting.variable)
         source = "default" if text is None else found.sources[setting.variable]
-        value = setting.default if text is None else "***" if setting.secret else text
+        value = setting.default.replace("`", "") if text is None else "***" if setting.secret else text
         if setting.variable == "DLICMD_HOME":
             value = str(settings.home)
         rows.append({"setting": setting.variable, "value": value, "source": source})

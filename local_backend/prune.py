@@ -33,7 +33,7 @@ def candidates(settings: Settings, quotas: Quotas) -> list[Expired]:
     sizes = Sizes()
     try:
         with closing(Database(where)) as database:
-            rows = database.read(lambda c: execs.of_user(c, None))
+            rows = database.read(execs.briefs)
     except (SQLAlchemyError, DatabaseError) as problem:
         raise PruneError(f"cannot read the database: {getattr(problem, 'orig', None) or problem}") from None
     sizes.measure(rows, lambda row: settings.paths.job(row.id, row.creator))

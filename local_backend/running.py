@@ -7,6 +7,7 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -30,10 +31,10 @@ def running() -> dict[str, Any] | None:
     return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
 
 
-def settings_of(**flags: Any) -> Settings:
+def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
     """The settings of this home; what is wrong with them ends the program."""
     try:
-        return Settings.from_environment(**flags)
+        return Settings.from_environment(more, **flags)
     except ValueError as problem:
         fail(str(problem))
 

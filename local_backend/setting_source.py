@@ -1,7 +1,8 @@
-"""Where settings come from: the environment, else `DLICMD_HOME/server.yaml`; and the table of all there are."""
+"""Where settings come from: `--set`, the environment, `DLICMD_HOME/server.yaml`; and the table of all there are."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -139,8 +140,9 @@ class Given:
 _SECRET = {setting.variable for setting in TABLE if setting.secret}
 
 
-def given(home: Path) -> Given:
-    """What environment and file say. Raises ValueError for a file that cannot be used, or says what nobody knows."""
+def given(home: Path, flags: Sequence[str] = ()) -> Given:
+    """What environment and file say, and before them `flags`, words of the form `key=value` with the keys of the file.
+    Raises ValueError for a file that cannot be used, and for what nobody knows."""
     file = home / SETTINGS_FILE
     values = _read(file) if file.exists() else {}
     sources = dict.fromkeys(values, "")
@@ -149,6 +151,13 @@ def given(home: Path) -> Given:
     for setting in TABLE:
         if os.environ.get(setting.variable):
             values[setting.variable], sources[setting.variable] = os.environ[setting.variable], setting.variable
+    for word in flags:
+        key, equals, value = word.partition("=")
+        if not equals or key not in BY_KEY or BY_KEY[key].secret:
+            near = difflib.get_close_matches(key, [name for name, one in BY_KEY.items() if not one.secret], n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"--set takes KEY=VALUE with a key of {SETTINGS_FILE}, not '{key[:80]}'{meant}")
+        values[BY_KEY[key].variable], sources[BY_KEY[key].variable] = value, f"--set {key}"
     return Given(values, sources)
 
 

@@ -6,7 +6,7 @@ import getpass
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,15 +142,15 @@ class Settings:
         return parse(self.database)
 
     @classmethod
-    def from_environment(cls, **flags: object) -> Settings:
-        """Settings from the environment and DLICMD_HOME/server.yaml (setting_source.py has them all); `flags` that are
-        not None win. With the flag `embedded` no address or certificate is taken from there; without it, a server is
-        embedded when it has neither.
+    def from_environment(cls, more: Sequence[str] = (), **flags: object) -> Settings:
+        """Settings from `more`, words of the form key=value, else the environment, else DLICMD_HOME/server.yaml
+        (setting_source.py has them all); `flags` that are not None win. With the flag `embedded` no address or
+        certificate is taken from there; without it, a server is embedded when it has neither.
 
         Raises ValueError with a sentence for the user when a value is bad.
         """
         home = default_home()
-        found = given(home)
+        found = given(home, more)
         values: dict[str, object] = {
             "home": home,
             "data_fs": found.path("DLI_DATA_FS") or home / "data",

@@ -135,6 +135,8 @@ async def submit(
         row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
     except (SubmitError, ApiError) as problem:
         SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
+        if isinstance(problem, StorageFailed):
+            backend.supervisor.wake()  # where the database was lost, the exec may be there all the same
         await _drain(body)
         raise
     except ClientDisconnect:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.retention import discard, expired
 from local_backend.runtime.sizes import Sizes
 from local_backend.settings import Settings
@@ -18,6 +19,12 @@ from local_backend.store.database import Database
 _log = logging.getLogger(__name__)
 #: Seconds between two rounds.
 _EVERY = 60.0
+#: Seconds between two execs that are measured.
+_BREATH = 0.001
+
+
+class _Closing(Exception):
+    """The server ends."""
 
 
 class Housekeeper:
@@ -43,20 +50,28 @@ class Housekeeper:
 
     def round(self) -> None:
         """Measure, and remove what is due. Raises what the database raises."""
-        settings, quotas = self._settings, self._settings.quotas
-        rows = self._database.read(lambda c: execs.of_user(c, None))
+        quotas = self._settings.quotas
+        rows = self._database.read(execs.briefs)
         if quotas.need_sizes:
-            self._sizes.measure(rows, lambda row: settings.paths.job(row.id, row.creator))
+            self._sizes.measure(rows, self._paths)
         gone = discard(self._database, expired(rows, self._sizes.of, quotas, time.time()))
         for item in gone:
             _log.info("removed %s", item.sentence)
         if gone:
             self._wake()
 
+    def _paths(self, row: execs.Brief) -> ExecPaths:
+        """The files of an exec, after a breath for the calls that are being answered. Raises _Closing."""
+        if self._closing.wait(_BREATH):
+            raise _Closing
+        return self._settings.paths.job(row.id, row.creator)
+
     def _loop(self) -> None:
         while not self._closing.is_set():
             try:
                 self.round()
+            except _Closing:
+                return
             except (SQLAlchemyError, OSError) as problem:
                 _log.error("going round again in %g s: %s", _EVERY, problem)
             self._closing.wait(_EVERY)

@@ -9,7 +9,7 @@ from dlicmd.contract.sizes import show_size
 from local_backend.settings import Quotas
 from local_backend.store import execs
 from local_backend.store.database import Database
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 
 _DAY = 86_400.0
 
@@ -18,7 +18,7 @@ _DAY = 86_400.0
 class Expired:
     """An exec that is to be removed, with its bytes and why."""
 
-    row: ExecRow
+    row: Brief
     size: int
     why: str
 
@@ -29,14 +29,14 @@ class Expired:
         return f"{row.id} of {row.creator} ({row.state}, {row.app_name}, {show_size(self.size)}): {self.why}"
 
 
-def expired(rows: Iterable[ExecRow], size: Callable[[str], int], quotas: Quotas, now: float) -> list[Expired]:
+def expired(rows: Iterable[Brief], size: Callable[[str], int], quotas: Quotas, now: float) -> list[Expired]:
     """Pure. What is to be removed, oldest end first; never what waits or runs."""
     rows = [row for row in rows if not row.deleted]
-    over = sorted((row for row in rows if row.terminal), key=lambda row: (row.end_time or row.create_time, row.number))
+    over = sorted((row for row in rows if row.terminal), key=lambda row: (row.over_since, row.number))
     left = sum(size(row.id) for row in rows)
     found = []
     for row in over:
-        days = (now - (row.end_time or row.create_time)) / _DAY
+        days = (now - row.over_since) / _DAY
         if quotas.keep_days is not None and days > quotas.keep_days:
             why = f"it ended {days:.0f} days ago, keep_days is {quotas.keep_days}"
         elif quotas.keep_bytes is not None and left > quotas.keep_bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local_backend.runtime.paths import ExecPaths
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,16 @@ class Sizes:
     def __init__(self) -> None:
         self._found: dict[str, _Size] = {}
 
-    def measure(self, rows: Iterable[ExecRow], paths: Callable[[ExecRow], ExecPaths]) -> None:
-        """Look at execs that are new or not over, and forget those that are gone."""
-        found: dict[str, _Size] = {}
-        for row in rows:
-            size = self._found.get(row.id)
+    def measure(self, execs: Iterable[Brief], paths: Callable[[Brief], ExecPaths]) -> None:
+        """Look at execs that are new or not over, and forget those that are gone. What `paths` raises ends it."""
+        before, found = dict(self._found), {}
+        for one in execs:
+            size = before.get(one.id)
             if size is None or not size.final:
-                size = _Size(measured(paths(row)), row.terminal)
-            found[row.id] = size
-        self._found = found
+                size = _Size(measured(paths(one)), one.terminal)
+            found[one.id] = size
+        # What has come in meanwhile stays.
+        self._found = {name: size for name, size in list(self._found.items()) if name not in before} | found
 
     def of(self, exec_id: str) -> int:
         """Bytes of an exec, 0 before it was measured."""

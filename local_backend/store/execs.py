@@ -64,6 +64,30 @@ class ExecRow:
         return self.state in TERMINAL
 
 
+@dataclass(frozen=True)
+class Brief:
+    """What there is to know of an exec without its submission: for those who look at all of them."""
+
+    number: int
+    id: str
+    creator: str
+    app_name: str
+    state: str
+    create_time: float
+    start_time: float | None
+    end_time: float | None
+    deleted: bool
+
+    @property
+    def terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def over_since(self) -> float:
+        """When it ended, epoch seconds; of one that never began, when it was made."""
+        return self.end_time or self.create_time
+
+
 _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
 
@@ -159,9 +183,10 @@ def ids_of(connection: Connection, creator: str) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def everything(connection: Connection) -> list[ExecRow]:
+def briefs(connection: Connection) -> list[Brief]:
     """All execs, deleted ones included, oldest first."""
-    return [ExecRow(**found) for found in connection.execute(select(*_COLUMNS).order_by(execs.c.number)).mappings()]
+    query = select(*(execs.c[field.name] for field in fields(Brief))).order_by(execs.c.number)
+    return [Brief(*found) for found in connection.execute(query)]
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:

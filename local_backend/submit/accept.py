@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from local_backend.files import read_json, sync_directory, write_atomic, write_json
 from local_backend.forward import orders
@@ -69,6 +69,11 @@ def accept(
 
         return database.write(create)
     except BaseException as problem:
+        if _unknown(problem):
+            raise StorageFailed(
+                "the server lost its database while it stored the submission, and cannot tell whether it did; look at "
+                "the list of execs (dlicmd --exec-get-all) before you submit again"
+            ) from None
         discard(paths)
         orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
@@ -76,6 +81,12 @@ def accept(
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise
+
+
+def _unknown(problem: BaseException) -> bool:
+    """Whether the row may have been stored: the connection was lost, perhaps after the commit. The files stay then; a
+    start of the server removes those that got no row."""
+    return isinstance(problem, DBAPIError) and problem.connection_invalidated
 
 
 def discard(paths: ExecPaths) -> None:

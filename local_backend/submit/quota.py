@@ -38,10 +38,10 @@ def check_user(
     """Raise OverQuota when a user may have no further exec of this many bytes; `size` tells those of an exec."""
     active, kept = execs.count(connection, user)
     if quotas.active_execs is not None and active >= quotas.active_execs:
-        raise OverQuota(f"{user} has {active} execs that wait or run, and may have {quotas.active_execs}; wait for one "
+        raise OverQuota(f"{user} may have {quotas.active_execs} execs that wait or run, and has {active}; wait for one "
                         "to end, or stop one (dlicmd --exec-stop ID)")
     if quotas.stored_execs is not None and kept >= quotas.stored_execs:
-        raise OverQuota(f"{user} has {kept} execs, and may have {quotas.stored_execs}; {_DELETE}")
+        raise OverQuota(f"{user} may have {quotas.stored_execs} execs, and has {kept}; {_DELETE}")
     if quotas.stored_bytes is None:
         return
     stored = sum(map(size, execs.ids_of(connection, user)))

@@ -22,7 +22,7 @@ def test_before_waiting_it_says_for_what_and_how_long(
             said.append(capsys.readouterr().out)
         return [{"id": "local-1", "state": "KILLED"}, {"id": "local-3", "state": "RUNNING"}]
 
-    monkeypatch.setattr(cli, "_call", call)
+    monkeypatch.setattr(cli, "call", call)
     cli._stop_jobs({}, ["local-1", "local-2"])
     assert said == ["stopping local-1, local-2; jobs get 7 s to end\n", ""]
     assert capsys.readouterr().out == "stopped local-1, local-2\n"

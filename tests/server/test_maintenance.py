@@ -9,8 +9,10 @@ import os
 import shutil
 import sqlite3
 import tarfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,7 @@ def rows(home: Path) -> list[execs.ExecRow]:
     """What a server that starts on this home knows."""
     database = open_database(settings_for(home))
     try:
-        return database.read(execs.everything)
+        return database.read(lambda c: execs.of_user(c, None))
     finally:
         database.close()
 
@@ -81,14 +83,40 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     assert said.exit_code == 0 and json.loads(said.output)["execs"] == 2 and json.loads(said.output)["leftOut"] == 1
     assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
     said = command(home, "restore", str(file))
-    assert said.exit_code == 0 and said.output == "2 execs are back\n"
-    assert rows(home) == served.database.read(execs.everything)
+    assert said.exit_code == 0 and said.output == "restored execs: 2\n"
+    assert rows(home) == served.database.read(lambda c: execs.of_user(c, None))
     there = settings_for(home).paths.job("local-1", "alice")
     assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
     assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"
     with closing(sqlite3.connect(home / "backend.db")) as restored:
         assert restored.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
     assert [path.name for path in home.glob(".*")] == [] == [path.name for path in home.glob("restoring")]
+
+
+def test_backups_while_execs_come_and_go(tmp_path: Path, command: Command) -> None:
+    live = Live(settings_for(tmp_path / "busy"))
+    over = threading.Event()
+
+    def submit_and_delete() -> None:
+        while not over.is_set():
+            live.forget(live.submitted())
+            live.submitted()
+
+    busy = threading.Thread(target=submit_and_delete)
+    busy.start()
+    try:
+        for number in range(3):
+            file, home = tmp_path / f"{number}.tar.gz", tmp_path / f"home{number}"
+            assert command(live.settings.home, "backup", str(file)).exit_code == 0
+            assert command(home, "restore", str(file)).exit_code == 0
+            kept = [row for row in rows(home) if live.database.read(partial(execs.get, exec_id=row.id))]
+            for row in kept:
+                paths = settings_for(home).paths.job(row.id, "alice")
+                assert paths.spec.exists() and paths.submitted.joinpath("main.py").exists(), row.id
+    finally:
+        over.set()
+        busy.join()
+        live.close()
 
 
 def test_without_results_a_waiting_exec_can_still_run(served: Live, tmp_path: Path, command: Command) -> None:

@@ -18,13 +18,12 @@ from live_server import Live, settings_for
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
 from local_backend.cli import main
-from local_backend.jobspec import JobSpec
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.retention import expired
 from local_backend.server import make_home, open_database
 from local_backend.settings import Quotas, Settings
 from local_backend.store import execs
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import Brief
 
 MAIN = {"main.py": b"print(1)\n"}
 ARGS = "--exec-start PyTorch --model-main main.py"
@@ -37,7 +36,7 @@ def test_execs_that_wait_or_run_are_counted_and_no_two_slip_through(start: Calla
         answers = list(pool.map(lambda _: live.submit(ARGS, MAIN), range(6)))
     assert sorted(answer.status for answer in answers) == [200, 200, 507, 507, 507, 507]
     refused = next(answer for answer in answers if answer.status == 507)
-    assert refused.text == ("Error 507: alice has 2 execs that wait or run, and may have 2; wait for one to end, or "
+    assert refused.text == ("Error 507: alice may have 2 execs that wait or run, and has 2; wait for one to end, or "
                             "stop one (dlicmd --exec-stop ID).\n")
     kept = sorted(path.name for path in live.settings.paths.jobs.iterdir())
     assert len(kept) == 2 and not list(live.settings.paths.incoming.iterdir())
@@ -50,7 +49,7 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
     only = live.submitted(ARGS)
     live.move(only, PENDING, KILLED)
     refused = live.submit(ARGS, MAIN)
-    assert refused.status == 507 and "has 1 execs, and may have 1" in refused.text and "--exec-delete" in refused.text
+    assert refused.status == 507 and "may have 1 execs, and has 1" in refused.text and "--exec-delete" in refused.text
     assert live.call("DELETE", f"/execs/{only}").status == 204
     live.submitted(ARGS)
 
@@ -84,15 +83,8 @@ def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
     live.submitted(ARGS)
 
 
-def row(number: int, state: str, ended: float | None) -> ExecRow:
-    spec = JobSpec(f"local-{number}", "PyTorch", "alice", "name", 1)
-    return ExecRow(
-        number=number, id=spec.exec_id, creator="alice", framework="PyTorch", app_name="name", args="",
-        data_source=None, spec=spec.to_json(), elastic=False, num_worker=1, work_dir="/", state=state, attempt=1,
-        slots=None,
-        create_time=0.0, start_time=None, end_time=ended, exit_code=None, message=None, reason=None,
-        stop_requested=False, deleted=False, pinned=None,
-    )
+def row(number: int, state: str, ended: float | None) -> Brief:
+    return Brief(number, f"local-{number}", "alice", "name", state, 0.0, None, ended, deleted=False)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from([SUBMITTED, PENDING, RUNNING, FINISHED, ERROR, KILLED]),
@@ -161,7 +153,7 @@ def test_prune_by_hand(tmp_path: Path, command: Callable[..., Result]) -> None:
     settings = live.settings
     assert command(settings, "prune").exit_code == 2
     said = command(settings, "prune", "--keep-days", "10", "--dry-run")
-    assert said.exit_code == 0 and "1 execs" in said.output and "would be removed" in said.output
+    assert said.exit_code == 0 and old in said.output and "would be removed: 1 (" in said.output
     assert settings.paths.job(old, "alice").state.is_dir()
     said = command(settings, "prune", "--keep-days", "10", "-o", "json")
     assert [item["id"] for item in json.loads(said.output)["execs"]] == [old]

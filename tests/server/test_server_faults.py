@@ -100,6 +100,23 @@ def test_every_write_to_the_database_may_fail(live: Live, monkeypatch: pytest.Mo
     assert live.submit(ARGS, CONTENT).status == 200
 
 
+def test_a_connection_that_is_lost_after_the_commit(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = Database.write, [0]
+
+    def failing(self: Database, work: Any) -> Any:
+        done = real(self, work)
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OperationalError("COMMIT", {}, Exception("server closed the connection"), connection_invalidated=True)
+        return done
+
+    monkeypatch.setattr(Database, "write", failing)
+    answer = live.submit(ARGS, CONTENT)
+    assert answer.status == 507 and "cannot tell" in answer.text
+    (stored,) = live.call("GET", "/execs").json()
+    assert live.paths(stored["id"]).code(live.row(stored["id"]).job).joinpath("train.py").exists(), "it can run"
+
+
 def failing_os(patch: pytest.MonkeyPatch, n: int, error: int) -> list[int]:
     """Make the n-th call that writes fail; how many calls are left until then is in the list."""
     left = [n]

@@ -49,6 +49,16 @@ def test_flag_before_environment_before_file_before_default(write: Write, monkey
     assert mine.embedded and mine.host == "127.0.0.1", "what a client starts is its user's own"
 
 
+def test_any_setting_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("keep_days: 30\n")
+    monkeypatch.setenv("DLI_KEEP_DAYS", "40")
+    assert Settings.from_environment(["keep_days=50"]).quotas.keep_days == 50
+    for word, said in (("keep_day=1", "did you mean keep_days?"), ("database=x", "--set takes"), ("keep_days", "--set"),
+                       ("keep_days=x", "--set keep_days must be a whole number")):
+        refused = CliRunner().invoke(main, ["serve", "--set", word], catch_exceptions=False)
+        assert refused.exit_code == 1 and said in refused.output, refused.output
+
+
 def test_without_address_or_certificate_it_is_embedded(write: Write) -> None:
     write("port: 9243\n")
     assert Settings.from_environment().embedded and Settings.from_environment().port == 9243

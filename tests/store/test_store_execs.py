@@ -72,6 +72,7 @@ def test_an_exec_that_recovers_has_run_since_its_start(database: Database) -> No
     assert began[1] == began[3] != began[5]
 
 
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(sorted(MOVES)), max_size=8))
 def test_only_legal_moves_happen(database: Database, wanted: list[str]) -> None:

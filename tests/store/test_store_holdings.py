@@ -142,6 +142,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, max_size=12))
 def test_history_and_row_never_disagree(database: Database, steps: list[tuple[str, object]]) -> None:
