@@ -29,7 +29,8 @@ from dlicmd.errors import (
     ServerError,
     SubmissionRefused,
 )
-from dlicmd.transport import Answer, Request, Transport
+from dlicmd.retry import Repeating, retries_wanted
+from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
@@ -42,6 +43,8 @@ MOST_APPLICATIONS = 10_000
 JSON, TEXT = "application/json", "text/plain"
 #: How servers answer about an exec that they do not know.
 NOT_FOUND = 404
+#: How they answer when they have deleted one.
+GONE = 204
 _UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
@@ -54,15 +57,21 @@ LOG_TYPES = ("outerrlog", "outlog", "errlog")
 class Client:
     """Calls to one server, or to the local backend when `host` is None.
 
+    Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
+    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error.
     Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
     """
 
     def __init__(
         self, host: str | None = None, port: int | None = None, *, token: str | None = None,
-        ca_cert: str | None = None, insecure: bool = False, http: bool = False, transport: Transport | None = None,
+        ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self._token = token
-        self._transport = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+        self._retries = retries_wanted() if retries is None else retries
+        self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+        self._transport = Repeating(self._way, self._retries)
+        self._extensions: frozenset[str] | None = None
 
     def __enter__(self) -> Client:
         return self
@@ -74,7 +83,11 @@ class Client:
 
     def close(self) -> None:
         """Give back the connection."""
-        self._transport.close()
+        self._way.close()
+
+    def impatient(self) -> Client:
+        """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
+        return Client(token=self._token, transport=self._way, retries=0)
 
     # Authentication, configuration
 
@@ -88,7 +101,7 @@ class Client:
 
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}))
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}, final=True))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
         found = an_object(checked(answer, "the logon"))
@@ -109,7 +122,8 @@ class Client:
     def extensions(self) -> frozenset[str]:
         """What the server offers beyond the recorded contract, see `dlicmd.contract.wire.EXTENSIONS`."""
         named = str(self.conf().get(wire.EXTENSIONS, ""))
-        return frozenset(name.strip() for name in named.split(",") if name.strip())
+        self._extensions = frozenset(name.strip() for name in named.split(",") if name.strip())
+        return self._extensions
 
     def status(self) -> str:
         """The server's status, as it words it."""
@@ -126,14 +140,21 @@ class Client:
         return a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
-        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
-        answer = self._transport.send(self.submission(args, body))
+        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing.
+
+        What may have arrived is only sent again to a server that is known to take a submission once, by its key.
+        """
+        offered = self.extensions() if self._extensions is None else self._extensions
+        request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
+        answer = self._transport.send(request)
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
         return an_object(checked(answer, "the submission"))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
-        """The request that `start_exec` sends."""
+        """The request that `start_exec` sends, with a new key."""
+        import uuid
+
         sent: bytes | Multipart | None
         if isinstance(body, str):
             sent = urlencode({wire.PART_DATA: body}).encode()
@@ -141,6 +162,7 @@ class Client:
         else:
             sent = body
             headers = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
+        headers[wire.KEY_HEADER] = f'"{uuid.uuid4()}"'
         target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
         return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 
@@ -174,7 +196,7 @@ class Client:
 
     def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
         """What the program wrote, as text to be read in chunks; `log_type` is one of LOG_TYPES."""
-        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT)
+        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT, streamed=True)
 
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
         """The trained model as a zip, to be read in chunks; its whole, or with status 206 what follows byte `start`.
@@ -184,7 +206,7 @@ class Client:
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
         return self._exec_call("GET", exec_id, "result", accept="application/octet-stream", headers=headers,
-                               timeout=RESULT_TIMEOUT)
+                               timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
@@ -231,7 +253,7 @@ class Client:
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
         """A scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
         target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
-        return self._call("GET", target, {"Accept": TEXT})
+        return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
         """One object of the cluster, such as the `paralleljob` of an application."""
@@ -307,16 +329,16 @@ class Client:
 
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = 60.0,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
     ) -> Answer:
-        answer = self._send(method, target, headers, body, timeout)
+        answer = self._send(method, target, headers, body, timeout, streamed=streamed)
         return checked(answer, f"{method} {target.partition('?')[0]}")
 
     def _send(
         self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = 60.0,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
     ) -> Answer:
-        return self._transport.send(self._request(method, target, headers, body, timeout))
+        return self._transport.send(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
 
     def _request(
         self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
@@ -328,18 +350,23 @@ class Client:
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = 60.0,
+        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
+        streamed: bool = False,
     ) -> Answer:
         """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
+        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout, streamed=streamed)
         if answer.status in _UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"
             if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
+                if answer.repeated and method == "DELETE":
+                    # An attempt whose answer was lost has done it.
+                    answer.status = GONE
+                    return answer
                 raise NoSuchExec(exec_id, answer.status)
         return checked(answer, "to " + _DOING[action or method].format(exec_id))
 

@@ -52,18 +52,16 @@ class Session:
             if line.flag("--dry-run"):
                 from dlicmd.backend import EmbeddedTransport
 
-                return Client(transport=EmbeddedTransport(may_start=False))
+                return Client(transport=EmbeddedTransport(may_start=False), retries=0)
             return Client()
         port = line.number("--rest-port")
+        ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
+        insecure = line.flag("--insecure") or os.environ.get("DLICMD_INSECURE", "").lower() in ("1", "true", "yes")
         http = line.flag("--http") or _is_own_backend(host, port)
-        if not http and not {"--ca-cert", "--insecure"} & line.values.keys() and _is_plain_on_loopback(host, port):
+        if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
             info(f"{host}:{port} is on this machine and does not speak TLS: plain http is used")
             http = True
-        transport = open_transport(
-            host, port, http=http,
-            ca_cert=line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT"),
-            insecure=line.flag("--insecure") or os.environ.get("DLICMD_INSECURE", "").lower() in ("1", "true", "yes"),
-        )
+        transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure)
         if http and not transport.is_private:
             warn(f"--http: everything, your token too, travels to {host} unencrypted")
         return Client(token=auth.find_token(line.text("--jwt-token")) if with_token else None, transport=transport)

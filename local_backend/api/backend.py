@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from dlicmd.contract.states import PENDING, SUBMITTED
 from local_backend.api.archives import Archives
 from local_backend.api.errors import ApiError
+from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
@@ -63,8 +64,10 @@ class Backend:
     #: How busy the devices are.
     utilisation: Utilisation = field(default_factory=Utilisation)
     plans: Plans = field(init=False)
+    submission_keys: SubmissionKeys = field(init=False)
 
     def __post_init__(self) -> None:
+        self.submission_keys = SubmissionKeys(self.database)
         self.plans = Plans(self.database)
 
     def reason(self, row: ExecRow) -> Reason | None:

@@ -20,11 +20,13 @@ from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, pending, saying, why
+from local_backend.api.submission_keys import digest, key_of
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
+from local_backend.store.submission_keys import Keyed
 from local_backend.submit import words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
@@ -112,10 +114,11 @@ async def submit(
     try:
         if declared.isdecimal() and int(declared) > limits.upload_bytes:
             raise TooLarge(f"the upload is larger than {limits.upload_bytes} bytes, the limit of this server")
+        key = key_of(request.headers)
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
-        row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
-    except SubmitError:
+        row = await run_in_threadpool(_accept_once, backend, user, args, upload, sig_name, key)
+    except (SubmitError, ApiError):
         await _drain(body)
         raise
     except ClientDisconnect:
@@ -224,7 +227,18 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
-def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
+def _accept_once(  # noqa: PLR0917
+    backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None, key: str | None
+) -> ExecRow:
+    """The exec of a submission, made now or when it came with its key before."""
+    keyed = None if key is None else Keyed(user, key, digest(args, sig_name, upload))
+    with backend.submission_keys.claimed(keyed) as row:
+        return row or _accept(backend, user, args, upload, sig_name, keyed)
+
+
+def _accept(  # noqa: PLR0917
+    backend: Backend, user: str, args: str | None, upload: Upload, sig_name: str | None, keyed: Keyed | None
+) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
@@ -236,6 +250,7 @@ def _accept(backend: Backend, user: str, args: str | None, upload: Upload, sig_n
         home=paths,
         database=backend.database,
         limits=settings.limits,
+        keyed=keyed,
     )
 
 

@@ -7,15 +7,17 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from local_backend.files import sync_directory, write_atomic
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
-from local_backend.store import execs
+from local_backend.store import execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.submission_keys import Keyed
 from local_backend.submit.errors import StorageFailed
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
@@ -30,8 +32,9 @@ def accept(
     home: HomePaths,
     database: Database,
     limits: Limits,
+    keyed: Keyed | None = None,
 ) -> ExecRow:
-    """Take a checked submission: a number, its folders and files, its row in state SUBMITTED.
+    """Take a checked submission: a number, its folders and files, its row in state SUBMITTED, with its key if any.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -46,9 +49,13 @@ def accept(
     try:
         spec = place(upload, replace(spec, exec_id=paths.exec_id), paths.submitted, limits)
         _prepare(paths, spec)
-        return database.write(
-            lambda c: execs.create(c, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
-        )
+
+        def work(connection: Connection) -> ExecRow:
+            if keyed is not None:
+                submission_keys.keep(connection, keyed, spec.exec_id)
+            return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
+
+        return database.write(work)
     except BaseException as problem:
         discard(paths)
         if isinstance(problem, OSError):
