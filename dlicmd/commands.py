@@ -204,6 +204,7 @@ def _exec_start(session: Session) -> int:
 
     watching = session.line.flag("--follow") or session.line.flag("--wait")
     found = submit(session)
+    session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
     if not (watching and session.output.is_data):
         emit_value(ids, session.output)
@@ -216,6 +217,7 @@ def _demo(session: Session) -> int:
     from dlicmd.submit import demo_session
 
     with demo_session(session) as started:
+        started.watched = session.watched
         return _exec_start(started)
 
 
@@ -240,6 +242,7 @@ def _watch(session: Session, exec_id: str) -> int:
         return Exit.INTERRUPTED
     finally:
         view.close()
+    session.watched.update(found)
     code = follow.exit_code(found, session.line.flag("--pass-exit-code"))
     if session.output.is_data:
         emit_value(found, session.output)
@@ -304,4 +307,8 @@ def run(session: Session) -> int:
         from dlicmd.newest import resolved
 
         session.line.operands = resolved(session.client, session.operands)
+    if session.line.text("--junit") is not None:
+        from dlicmd.junit import reported
+
+        return reported(session, COMMANDS[command])
     return COMMANDS[command](session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
 from dlicmd import auth
 from dlicmd.address import open_transport
@@ -23,6 +24,8 @@ class Session:
 
     def __init__(self, words: Sequence[str], line: CommandLine, output: Output) -> None:
         self.words, self.line, self.output = words, line, output
+        #: The exec that was submitted or waited for, as it was seen last.
+        self.watched: dict[str, Any] = {}
         self._client: Client | None = None
 
     @property

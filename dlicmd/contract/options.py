@@ -257,6 +257,8 @@ OPTIONS: tuple[Option, ...] = (
     FOLLOW,
     WAIT,
     _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),
+    _client("--junit", Kind.TEXT, _O, "with --wait or --follow: how the job ended, as a JUnit report for CI systems",
+            "FILE"),
     _client("--pass-exit-code", Kind.FLAG, _O, "exit with the program's own code when the job ends ERROR"),
     _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult (default: the current one)", "DIR"),
     _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult, and keep no zip"),

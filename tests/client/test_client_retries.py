@@ -134,7 +134,9 @@ def once(trouble: Reply | None = None) -> Callable[[Seen], Reply]:
 
 
 @pytest.mark.parametrize("trouble", [None, Reply(503), Reply(409, headers={"Retry-After": "0"})])
-def test_a_submission_again_with_its_key(desk: Desk, fake: FakeServer, remote: list[str], trouble: Reply | None) -> None:
+def test_a_submission_again_with_its_key(
+    desk: Desk, fake: FakeServer, remote: list[str], trouble: Reply | None,
+) -> None:
     fake.conf["DLICMD_EXTENSIONS"] = "idempotency-key"
     fake.replies["POST", EXECS] = once(trouble)
     desk.model()

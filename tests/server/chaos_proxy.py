@@ -1,7 +1,8 @@
-"""A TCP proxy that does to each connection what a schedule says: cuts it at any byte, resets it, says nothing, is late."""
+"""A TCP proxy that does to each connection what a schedule says: cuts or resets it at any byte, is silent, is late."""
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -132,6 +133,6 @@ def _message(sock: socket.socket) -> Iterator[bytes]:
         data += chunk
         head, end, _ = data.partition(b"\r\n\r\n")
         if whole is None and end:
-            lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
-            whole = len(head) + 4 + (int(lengths[0]) if lengths else 0)
+            length = re.search(rb"(?i)content-length: *([0-9]+)", head)
+            whole = len(head) + 4 + (int(length[1]) if length else 0)
     yield data

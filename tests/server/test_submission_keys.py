@@ -45,7 +45,8 @@ def test_the_same_submission_is_the_same_exec(server: Live) -> None:
 
 
 def test_an_archive_packed_under_another_name(server: Live) -> None:
-    packed, args = tar({"m/": b"", "m/main.py": b"print(1)\n"}), "--exec-start PyTorch --model-dir m --model-main main.py"
+    packed = tar({"m/": b"", "m/main.py": b"print(1)\n"})
+    args = "--exec-start PyTorch --model-dir m --model-main main.py"
     first, again = (submit(server, "k-tar", packed, args, name=f"tmp{n}.modelDir.tar") for n in (1, 2))
     assert first.status == 200 and first.json()["id"] == again.json()["id"]
 
