@@ -73,6 +73,13 @@ def _config_show(session: Session) -> int:
     return Exit.DONE
 
 
+def _completion(session: Session) -> int:
+    from dlicmd.completion import script
+
+    emit(script(session.operand))
+    return Exit.DONE
+
+
 def _frameworks(session: Session) -> int:
     found = session.client.frameworks()
     if session.output.is_data:
@@ -268,6 +275,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--logon": _logon,
     "--logoff": _logoff,
     "--status": _status,
+    "--completion": _completion,
     "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,

@@ -25,7 +25,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def reported(session: Session, command: Callable[[Session], int]) -> int:
-    """Run a command that waits for a job, and write the file however it ends. Raises UsageProblem, and what it raises."""
+    """Run a command that waits for a job, and write the file however it ends. Raises what it raises; UsageProblem."""
     name = session.line.text(OPTION) or ""
     if not (session.line.command in ("--wait", "--follow", "--demo") or session.line.flag("--wait")
             or session.line.flag("--follow")):

@@ -25,7 +25,7 @@ ENVIRONMENT = {
     "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE", PROFILE.name: "DLICMD_PROFILE",
 }
 #: Commands that must do whatever stands in the file.
-_WITHOUT = ("--help", "--version")
+_WITHOUT = ("--help", "--version", "--completion")
 
 
 def applied(words: list[str], line: CommandLine) -> CommandLine:

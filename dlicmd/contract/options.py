@@ -100,6 +100,8 @@ COMMANDS: tuple[Option, ...] = (
     _command("--logon", "log on to a remote server and keep its token in ~/.dlicmd"),
     _command("--logoff", "forget the token and revoke it on the server", hidden=True),
     _command("--status", "show the server's status", hidden=True),
+    Option("--completion", Kind.TEXT, Group.COMMAND, "print the script by which bash, zsh or fish completes dlicmd",
+           "SHELL", choices=("bash", "zsh", "fish"), local=Local.CLIENT),
     _command("--config-show", "show connection settings and defaults, and where each comes from"),
     _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
