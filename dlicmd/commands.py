@@ -35,9 +35,9 @@ def _logon(session: Session) -> int:
         answer = client.logon(username, password)
     except Denied:
         # A script that goes on must not act as whoever was logged on before.
-        auth.forget_token()
+        auth.forget_token(session.keyring)
         raise
-    auth.write_token(answer[wire.ACCESS_TOKEN])
+    auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
     emit_value(auth.masked(answer), session.output)
     return Exit.DONE
 
@@ -45,8 +45,8 @@ def _logon(session: Session) -> int:
 def _logoff(session: Session) -> int:
     from dlicmd import auth
 
-    token = auth.read_token()
-    auth.forget_token()
+    token = auth.read_token(session.keyring)
+    auth.forget_token(session.keyring)
     if session.line.text("--jwt-token") is not None or token is None:
         info("there is no kept token to revoke")
     elif session.line.text("--rest-host") is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from dlicmd import auth
+from dlicmd import auth, profiles
 from dlicmd.address import open_transport
 from dlicmd.client import Client
 from dlicmd.console import info, warn
@@ -39,6 +39,15 @@ class Session:
         return self.line.operands
 
     @property
+    def keyring(self) -> bool:
+        """Whether the token is kept in the system's keyring."""
+        return self._is_on("--keyring")
+
+    def _is_on(self, flag: str) -> bool:
+        """Whether a flag was given, or its variable is set."""
+        return self.line.flag(flag) or profiles.is_yes(os.environ.get(profiles.ENVIRONMENT[flag], ""))
+
+    @property
     def client(self) -> Client:
         """The client for the server that the command line names, with its token; for the local backend without one."""
         if self._client is None:
@@ -59,7 +68,7 @@ class Session:
             return Client()
         port = line.number("--rest-port")
         ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
-        insecure = line.flag("--insecure") or os.environ.get("DLICMD_INSECURE", "").lower() in ("1", "true", "yes")
+        insecure = self._is_on("--insecure")
         http = line.flag("--http") or _is_own_backend(host, port)
         if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
             info(f"{host}:{port} is on this machine and does not speak TLS: plain http is used")
@@ -67,7 +76,8 @@ class Session:
         transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure)
         if http and not transport.is_private:
             warn(f"--http: everything, your token too, travels to {host} unencrypted")
-        return Client(token=auth.find_token(line.text("--jwt-token")) if with_token else None, transport=transport)
+        token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None
+        return Client(token=token, transport=transport)
 
     def __enter__(self) -> Session:
         return self

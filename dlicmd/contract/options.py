@@ -179,6 +179,7 @@ OPTIONS: tuple[Option, ...] = (
     _client("--ca-cert", Kind.TEXT, _C, "certificate authority to verify the server with", "FILE"),
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
+    _client("--keyring", Kind.FLAG, _C, "keep the token of --logon in the keyring of the system, not in ~/.dlicmd"),
     PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
