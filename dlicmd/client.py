@@ -10,27 +10,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from dlicmd import auth
-from dlicmd.address import open_transport
 from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
+from dlicmd.caller import JSON, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.errors import (
-    Denied,
-    NoSuchApplication,
-    NoSuchExec,
-    NoSuchSearch,
-    ServerError,
-    SubmissionRefused,
-)
-from dlicmd.retry import Repeating, retries_wanted
-from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
+from dlicmd.errors import Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.transport import Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
@@ -40,54 +32,16 @@ RESULT_TIMEOUT = 300.0
 ALL_LINES = 1_000_000
 #: Applications that are asked for at most.
 MOST_APPLICATIONS = 10_000
-JSON, TEXT = "application/json", "text/plain"
-#: How servers answer about an exec that they do not know.
-NOT_FOUND = 404
-#: How they answer when they have deleted one.
-GONE = 204
-_UNKNOWN = (BAD_REQUEST, NOT_FOUND)
-#: What a call about an exec, by its action or method, is to do.
-_DOING = {
-    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
-}
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
-class Client:
+class Client(Caller):
     """Calls to one server, or to the local backend when `host` is None.
 
     Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
     overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error.
     Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
     """
-
-    def __init__(
-        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
-        ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
-        transport: Transport | None = None,
-    ) -> None:
-        self._token = token
-        self._retries = retries_wanted() if retries is None else retries
-        self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
-        self._transport = Repeating(self._way, self._retries)
-        self._extensions: frozenset[str] | None = None
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give back the connection."""
-        self._way.close()
-
-    def impatient(self) -> Client:
-        """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
-        return Client(token=self._token, transport=self._way, retries=0)
 
     # Authentication, configuration
 
@@ -213,6 +167,36 @@ class Client:
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
         return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
 
+    # Whole jobs
+
+    def submit(
+        self, framework: str, options: Mapping[str, Any], program: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Submit what `--exec-start` would: the new exec.
+
+        `options` are those of a job file, such as {"model-dir": "model", "model-main": "train.py", "numWorker": 2}:
+        True for a flag, a list for an option that repeats. `program` are the words for the program.
+        Raises UsageProblem.
+        """
+        from dlicmd import jobs
+
+        return jobs.submit(self, framework, options, program)
+
+    def wait(self, exec_id: str, timeout: int | None = None) -> dict[str, Any]:
+        """The exec, when it has ended. Raises WaitTimeout after `timeout` seconds."""
+        from dlicmd import jobs
+
+        return jobs.wait(self, exec_id, timeout)
+
+    def fetch_result(self, exec_id: str, folder: str | Path = ".", force: bool = False) -> Path:
+        """The file in `folder` in which the trained model is stored, a zip; `force` writes over another one.
+
+        Raises ResultError.
+        """
+        from dlicmd import jobs
+
+        return jobs.fetch_result(self, exec_id, folder, force)
+
     # Scheduler
 
     def engine_applications(
@@ -226,8 +210,8 @@ class Client:
 
     def application(self, app_id: str) -> dict[str, Any]:
         """One application as the scheduler's engine sees it. Raises NoSuchApplication."""
-        answer = self._send("GET", wire.application_path(_checked_id(app_id)))
-        if answer.status in _UNKNOWN:
+        answer = self._send("GET", wire.application_path(checked_id(app_id)))
+        if answer.status in UNKNOWN:
             raise NoSuchApplication(app_id, answer.status)
         found = checked(answer, f"to show {app_id}").json()
         one = next(iter(objects(found)), None) if isinstance(found, list) else found
@@ -237,8 +221,8 @@ class Client:
 
     def stop_application(self, app_id: str) -> Answer:
         """Ask that an application be stopped; the answer is a success. Raises NoSuchApplication."""
-        answer = self._send("PUT", wire.application_stop_path(_checked_id(app_id)), {"Content-Length": "0"})
-        if answer.status in _UNKNOWN:
+        answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
+        if answer.status in UNKNOWN:
             answer.hold()
             try:
                 self.application(app_id)
@@ -317,67 +301,7 @@ class Client:
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
 
-    def _search_call(self, method: str, name: str, doing: str) -> Answer:
-        """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
-        path = wire.search_path(_checked_id(name, NoSuchSearch))
-        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
-        if answer.status in _UNKNOWN:
-            answer.hold()
-            if method == "GET" or self._send("GET", path).status in _UNKNOWN:
-                raise NoSuchSearch(name, answer.status)
-        return checked(answer, "to " + doing.format(name))
-
-    def _call(
-        self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
-    ) -> Answer:
-        answer = self._send(method, target, headers, body, timeout, streamed=streamed)
-        return checked(answer, f"{method} {target.partition('?')[0]}")
-
-    def _send(
-        self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
-    ) -> Answer:
-        return self._transport.send(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
-
-    def _request(
-        self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
-    ) -> Request:
-        sent = {"Accept": JSON, **(headers or {})}
-        if self._token is not None:
-            sent["Authorization"] = f"Bearer {self._token}"
-        return Request(method, target, sent, body, timeout)
-
-    def _exec_call(
-        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
-        streamed: bool = False,
-    ) -> Answer:
-        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
-        if not exec_id.strip(". ") or not exec_id.isprintable():
-            # "." and ".." would name another path.
-            raise NoSuchExec(exec_id)
-        target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout, streamed=streamed)
-        if answer.status in _UNKNOWN:
-            answer.hold()
-            plain = not action and method == "GET"
-            if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
-                if answer.repeated and method == "DELETE":
-                    # An attempt whose answer was lost has done it.
-                    answer.status = GONE
-                    return answer
-                raise NoSuchExec(exec_id, answer.status)
-        return checked(answer, "to " + _DOING[action or method].format(exec_id))
-
 
 def _as_given(query: str | None) -> str:
     """A query as its user wrote it, made fit for a URL."""
     return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""
-
-
-def _checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
-    """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
-    if not name.strip(". ") or not name.isprintable():
-        raise unknown(name)
-    return name

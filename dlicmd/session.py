@@ -22,11 +22,13 @@ LOOPBACK = ("127.0.0.1", "localhost")
 class Session:
     """One run of dlicmd."""
 
-    def __init__(self, words: Sequence[str], line: CommandLine, output: Output) -> None:
+    def __init__(
+        self, words: Sequence[str], line: CommandLine, output: Output, client: Client | None = None,
+    ) -> None:
         self.words, self.line, self.output = words, line, output
         #: The exec that was submitted or waited for, as it was seen last.
         self.watched: dict[str, Any] = {}
-        self._client: Client | None = None
+        self._client = client
 
     @property
     def operand(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from dlicmd import errors  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 
@@ -46,6 +47,12 @@ def options() -> str:
     return "\n".join(lines) + "\n"
 
 
+def error_tree() -> str:
+    """The tree of errors, as the client's module draws it."""
+    drawn = (errors.__doc__ or "").split("\n\n")[1]
+    return f"```\n{drawn}\n```"
+
+
 def fill(text: str, name: str, content: str) -> str:
     """`text` with what stands between the two markers of `name` replaced."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -54,8 +61,9 @@ def fill(text: str, name: str, content: str) -> str:
 
 def documents() -> dict[Path, str]:
     """Every generated file with its content."""
-    readme = ROOT / "README.md"
+    readme, client = ROOT / "README.md", ROOT / "docs" / "client.md"
     return {
+        client: fill(client.read_text(encoding="utf-8"), "errors", error_tree()),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
     }
