@@ -6,7 +6,7 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ CUT_REQUEST, CUT_ANSWER, RESET_REQUEST, RESET_ANSWER = "cut request", "cut answe
 SILENT = "silent"
 #: Hang up at once, and deliver the whole request when the client is back with the next one.
 LATE = "late"
+#: Keep the answer, and call `killer` before hanging up.
+KILL = "kill"
 #: Answer with this status instead of the server, which gets the request all the same (`at` odd) or does not.
 STATUS = {"500": 500, "502": 502, "503": 503, "429": 429}
 KINDS = (CUT_REQUEST, CUT_ANSWER, RESET_REQUEST, RESET_ANSWER, LATE, *STATUS)
@@ -37,6 +39,7 @@ class ChaosProxy:
 
     port_behind: int
     schedule: list[Fault] = field(default_factory=list)
+    killer: Callable[[], object] = lambda: None
 
     def __post_init__(self) -> None:
         self.connections = 0
@@ -98,6 +101,9 @@ class ChaosProxy:
         kind, at = fault
         if kind in (CUT_REQUEST, RESET_REQUEST):
             self._deliver(request[: at % len(request)], whole=False)
+        elif kind == KILL:
+            self._deliver(request)
+            self.killer()
         elif kind == LATE:
             self._late.append(request)
         elif kind in STATUS:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import random
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from chaos_proxy import KINDS, LATE, PASS, SILENT, STATUS, ChaosProxy, Fault
+from chaos_proxy import KILL, KINDS, LATE, PASS, SILENT, STATUS, ChaosProxy, Fault
 from live_server import TOKEN, Live, settings_for
+from user import User
 
 from dlicmd import Client, client, retry, transport
 from dlicmd.body import FilePart, Multipart
@@ -84,6 +89,26 @@ def test_an_answer_that_never_comes(server: Live, monkeypatch: pytest.MonkeyPatc
     with ChaosProxy(server.port, [Fault(PASS), Fault(SILENT)]) as proxy:
         found = submit(proxy.port, "silent")
         assert proxy.connections > 2 and made(server, "silent") == [found]
+
+
+def test_a_server_that_is_killed_before_it_answers(tmp_path: Path) -> None:
+    """The next one knows the key, for it was stored with the exec; the program runs once."""
+    user = User(tmp_path / "home")
+    user.environment["DLI_NURSERY_IDLE"] = "0"
+    assert user.run("--exec-get-all").code == 0
+    file = user.home / "backend.json"
+    known = json.loads(file.read_text())
+    pid, port = known["pid"], int(known["url"].rpartition(":")[2])
+    with ChaosProxy(port, [Fault(PASS), Fault(KILL)], lambda: os.kill(pid, signal.SIGKILL)) as proxy:
+        file.write_text(json.dumps(known | {"url": f"http://127.0.0.1:{proxy.port}"}))
+        done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "-o", "json", "--", "true")
+        assert proxy.connections >= 2
+    try:
+        assert done.code == 0 and "POST /execs/" in done.err, done
+        [only] = json.loads(user.run("--exec-get-all", "-o", "json").out)
+        assert (only["id"], only["state"]) == (done.json["id"], "FINISHED")
+    finally:
+        user.backend("stop", "--jobs")
 
 
 def test_a_server_without_keys_gets_nothing_twice(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
