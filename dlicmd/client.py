@@ -21,7 +21,8 @@ from dlicmd.body import Multipart
 from dlicmd.caller import JSON, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.errors import Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.retry import PASSING
 from dlicmd.transport import Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
@@ -101,6 +102,8 @@ class Client(Caller):
         offered = self.extensions() if self._extensions is None else self._extensions
         request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
         answer = self._transport.send(request)
+        if answer.repeated and answer.status in PASSING:
+            raise ConnectionLost(f"an answer was lost, then the server was away (HTTP {answer.status})")
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
         return an_object(checked(answer, "the submission"))

@@ -116,6 +116,12 @@ def test_a_deletion_whose_answer_was_lost(pauses: list[float]) -> None:
         dlicmd.Client(transport=Scripted(answer(400), answer(400))).delete_exec("w-1")
 
 
+def test_in_doubt_is_not_refused(pauses: list[float]) -> None:
+    offers = Answer(200, [], iter([b'{"DLICMD_EXTENSIONS": "idempotency-key"}']))
+    with pytest.raises(ConnectionLost, match="503"):
+        dlicmd.Client(transport=Scripted(offers, LOST, *[answer(503) for _ in range(3)])).start_exec("")
+
+
 def once(trouble: Reply | None = None) -> Callable[[Seen], Reply]:
     """A server that fails the first submission after it has it: with `trouble`, or by hanging up."""
     story: Iterator[Reply] = iter([])

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from chaos_proxy import KILL, KINDS, LATE, PASS, SILENT, STATUS, ChaosProxy, Fault
 from live_server import TOKEN, Live, settings_for
+from sqlalchemy import select
 from user import User
 
 from dlicmd import Client, client, retry, transport
 from dlicmd.body import FilePart, Multipart
 from dlicmd.errors import Unreachable
-from local_backend.store import execs
+from local_backend.store.schema import execs
 
 PROGRAM = b"print('" + bytes(range(65, 91)) * 20 + b"')\n"
 
@@ -46,7 +47,8 @@ def submit(port: int, name: str, retries: int = retry.MOST_RETRIES) -> str:
 
 
 def made(live: Live, name: str) -> list[str]:
-    return [row.id for row in live.database.read(lambda c: execs.of_user(c, None)) if row.app_name == name]
+    query = select(execs.c.id).where(execs.c.app_name == name)
+    return list(live.database.read(lambda c: list(c.execute(query).scalars())))
 
 
 def exactly_one(live: Live, seed: int) -> None:
