@@ -21,6 +21,7 @@ def wait(client: Client, app_id: str, clock: Clock, tell: Callable[[str], None])
     Raises WaitTimeout, NoSuchApplication, Unreachable; a server that goes away later is waited for.
     """
     found = client.application(app_id)
+    client = client.impatient()
     pause = POLL_FIRST
     while True:
         tell(_GAP.join((inert(app_id), *(inert(cell(found, column)) for column in _COLUMNS))))

@@ -20,8 +20,16 @@ MAX_TOKEN = 2**16
 MASK = "***"
 
 
-def read_token() -> str | None:
-    """The kept token, or None when there is none. Raises TokenFileError when the file cannot be trusted."""
+def read_token(keyring: bool = False) -> str | None:
+    """The kept token, or None when there is none. Raises TokenFileError when the file cannot be trusted.
+
+    With `keyring`, here and below, the system's keyring has the place of the file.
+    """
+    if keyring:
+        from dlicmd import keyring_token
+
+        token = keyring_token.read()
+        return checked_token(token, "the keyring") if token else None
     path = paths.token_file()
     _refuse_strange(path)
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -40,8 +48,13 @@ def read_token() -> str | None:
     return checked_token(token, f"the token file {path}") if token else None
 
 
-def write_token(token: str) -> None:
+def write_token(token: str, keyring: bool = False) -> None:
     """Keep `token`, and nothing else, in the token file: whole or not at all, readable by its owner alone."""
+    if keyring:
+        from dlicmd import keyring_token
+
+        keyring_token.write(token)
+        return
     path = paths.token_file()
     _refuse_strange(path)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
@@ -62,8 +75,13 @@ def write_token(token: str) -> None:
         raise TokenFileError(f"cannot write the token file {path}: {problem.strerror}") from None
 
 
-def forget_token() -> None:
+def forget_token(keyring: bool = False) -> None:
     """Remove the token file if there is one."""
+    if keyring:
+        from dlicmd import keyring_token
+
+        keyring_token.forget()
+        return
     path = paths.token_file()
     try:
         path.unlink(missing_ok=True)
@@ -94,14 +112,14 @@ def checked_token(token: str, where: str) -> str:
     return token
 
 
-def find_token(option: str | None) -> str:
-    """The token for a remote server: from `--jwt-token`, DLICMD_TOKEN or the token file. Raises Denied."""
+def find_token(option: str | None, keyring: bool = False) -> str:
+    """The token for a remote server: from `--jwt-token`, DLICMD_TOKEN or where it is kept. Raises Denied."""
     if option is not None:
         return checked_token(option.strip(), "--jwt-token")
     named = os.environ.get("DLICMD_TOKEN", "").strip()
     if named:
         return checked_token(named, "DLICMD_TOKEN")
-    kept = read_token()
+    kept = read_token(keyring)
     if kept is None:
         raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)
     return kept

@@ -26,7 +26,6 @@ START_SECONDS = 60.0
 _POLL = 0.05
 #: A disk with fewer bytes free is full.
 _FULL = 2**16
-_ATTEMPTS = 3
 UNAUTHORIZED = 401
 #: Directories named in the environment, made absolute because the backend works in DLICMD_HOME.
 _DIRECTORIES = ("DLI_DATA_FS", "DLI_RESULT_FS")
@@ -44,7 +43,7 @@ class Endpoint(NamedTuple):
 
     def transport(self) -> PlainTransport:
         """A way to it. Raises Unreachable when its certificate is not where its file says."""
-        return PlainTransport(self.url, retry=False, tls=_tls(self.certificate) if self.certificate else None)
+        return PlainTransport(self.url, tls=_tls(self.certificate) if self.certificate else None)
 
 
 class EmbeddedTransport:
@@ -61,18 +60,15 @@ class EmbeddedTransport:
         self._plain: PlainTransport | None = None
 
     def send(self, request: Request) -> Answer:
-        """See Transport. Repeats what was surely not received, and reads, on a freshly found backend."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                answer = self._once(request)
-                if answer.status != UNAUTHORIZED or request.body is not None or find() == self._endpoint:
-                    return answer
-            except ConnectFailed:
-                pass
-            except ConnectionLost:
-                if request.method != "GET":
-                    raise
+        """See Transport. A backend that was restarted is found again, and knows another token."""
+        try:
+            answer = self._once(request)
+        except ConnectionLost:
             self.close()
+            raise
+        if answer.status != UNAUTHORIZED or request.body is not None or find() == self._endpoint:
+            return answer
+        self.close()
         return self._once(request)
 
     def close(self) -> None:

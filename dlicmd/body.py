@@ -31,7 +31,8 @@ class Multipart:
         boundary = secrets.token_hex(16)
         self.content_type = f"multipart/form-data; boundary={boundary}"
         self._progress = progress
-        self._sources: list[tuple[BinaryIO, int]] = []
+        #: Each with the position of its first byte, and how many there are.
+        self._sources: list[tuple[BinaryIO, int, int]] = []
         for name, value in fields:
             self._text(f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n')
         for part in files:
@@ -39,12 +40,19 @@ class Multipart:
                 f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(part.name)}"; '
                 f'filename="{_quoted(part.filename)}"\r\nContent-Type: application/octet-stream\r\n\r\n'
             )
-            self._sources.append((part.file, part.size))
+            self._sources.append((part.file, part.file.tell(), part.size))
             self._text("\r\n")
         self._text(f"--{boundary}--\r\n")
-        self._length = sum(size for _, size in self._sources)
-        self._left = self._sources[0][1]
-        self._sent = 0
+        self._length = sum(size for _, _, size in self._sources)
+        self._at = self._sent = 0
+        self._left = self._sources[0][2]
+
+    def rewind(self) -> None:
+        """Begin anew: what is read next are the same bytes again."""
+        for source, start, _ in self._sources:
+            source.seek(start)
+        self._at = self._sent = 0
+        self._left = self._sources[0][2]
 
     def __len__(self) -> int:
         return self._length
@@ -54,7 +62,7 @@ class Multipart:
         if size < 0:
             size = self._length
         pieces = []
-        while size > 0 and self._sources:
+        while size > 0 and self._at < len(self._sources):
             piece = self._piece(size)
             pieces.append(piece)
             size -= len(piece)
@@ -66,19 +74,19 @@ class Multipart:
 
     def _piece(self, size: int) -> bytes:
         """At most `size` bytes of the current source, moving on when it is used up."""
-        source, _ = self._sources[0]
+        source = self._sources[self._at][0]
         piece = source.read(min(size, self._left))
         if not piece and self._left:
             raise OSError("a file became shorter while it was sent")
         self._left -= len(piece)
         if not self._left:
-            self._sources.pop(0)
-            self._left = self._sources[0][1] if self._sources else 0
+            self._at += 1
+            self._left = self._sources[self._at][2] if self._at < len(self._sources) else 0
         return piece
 
     def _text(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
-        self._sources.append((io.BytesIO(data), len(data)))
+        self._sources.append((io.BytesIO(data), 0, len(data)))
 
 
 def _quoted(name: str) -> str:

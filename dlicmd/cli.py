@@ -17,6 +17,8 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import FILE
 from dlicmd.errors import DlicmdError, UsageProblem
 
+#: By which the completion script of a shell asks for candidates; see dlicmd.completion.
+COMPLETION = "_DLICMD_COMPLETE"
 HINT = "Try 'dlicmd --help'."
 
 
@@ -29,6 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    if argv is None and COMPLETION in os.environ:
+        from dlicmd.completion import answer
+
+        answer()
+        return Exit.DONE
     try:
         return _program(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:

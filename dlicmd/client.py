@@ -10,26 +10,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from dlicmd import auth
-from dlicmd.address import open_transport
 from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
+from dlicmd.caller import JSON, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.errors import (
-    Denied,
-    NoSuchApplication,
-    NoSuchExec,
-    NoSuchSearch,
-    ServerError,
-    SubmissionRefused,
-)
-from dlicmd.transport import Answer, Request, Transport
+from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.retry import PASSING
+from dlicmd.transport import Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
@@ -39,42 +33,16 @@ RESULT_TIMEOUT = 300.0
 ALL_LINES = 1_000_000
 #: Applications that are asked for at most.
 MOST_APPLICATIONS = 10_000
-JSON, TEXT = "application/json", "text/plain"
-#: How servers answer about an exec that they do not know.
-NOT_FOUND = 404
-_UNKNOWN = (BAD_REQUEST, NOT_FOUND)
-#: What a call about an exec, by its action or method, is to do.
-_DOING = {
-    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
-}
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
 
-class Client:
+class Client(Caller):
     """Calls to one server, or to the local backend when `host` is None.
 
+    Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
+    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error.
     Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
     """
-
-    def __init__(
-        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
-        ca_cert: str | None = None, insecure: bool = False, http: bool = False, transport: Transport | None = None,
-    ) -> None:
-        self._token = token
-        self._transport = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Give back the connection."""
-        self._transport.close()
 
     # Authentication, configuration
 
@@ -88,7 +56,7 @@ class Client:
 
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}))
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}, final=True))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
         found = an_object(checked(answer, "the logon"))
@@ -109,7 +77,8 @@ class Client:
     def extensions(self) -> frozenset[str]:
         """What the server offers beyond the recorded contract, see `dlicmd.contract.wire.EXTENSIONS`."""
         named = str(self.conf().get(wire.EXTENSIONS, ""))
-        return frozenset(name.strip() for name in named.split(",") if name.strip())
+        self._extensions = frozenset(name.strip() for name in named.split(",") if name.strip())
+        return self._extensions
 
     def status(self) -> str:
         """The server's status, as it words it."""
@@ -126,14 +95,23 @@ class Client:
         return a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
-        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing."""
-        answer = self._transport.send(self.submission(args, body))
+        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing.
+
+        What may have arrived is only sent again to a server that is known to take a submission once, by its key.
+        """
+        offered = self.extensions() if self._extensions is None else self._extensions
+        request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
+        answer = self._transport.send(request)
+        if answer.repeated and answer.status in PASSING:
+            raise ConnectionLost(f"an answer was lost, then the server was away (HTTP {answer.status})")
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
         return an_object(checked(answer, "the submission"))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
-        """The request that `start_exec` sends."""
+        """The request that `start_exec` sends, with a new key."""
+        import uuid
+
         sent: bytes | Multipart | None
         if isinstance(body, str):
             sent = urlencode({wire.PART_DATA: body}).encode()
@@ -141,6 +119,7 @@ class Client:
         else:
             sent = body
             headers = {"Content-Type": body.content_type} if body is not None else {"Content-Length": "0"}
+        headers[wire.KEY_HEADER] = f'"{uuid.uuid4()}"'
         target = f"{wire.EXECS}/?" + f"{wire.ARGS}={quote(args, safe='')}"
         return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 
@@ -174,7 +153,7 @@ class Client:
 
     def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
         """What the program wrote, as text to be read in chunks; `log_type` is one of LOG_TYPES."""
-        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT)
+        return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT, streamed=True)
 
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
         """The trained model as a zip, to be read in chunks; its whole, or with status 206 what follows byte `start`.
@@ -184,12 +163,42 @@ class Client:
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
         return self._exec_call("GET", exec_id, "result", accept="application/octet-stream", headers=headers,
-                               timeout=RESULT_TIMEOUT)
+                               timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
         return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
+
+    # Whole jobs
+
+    def submit(
+        self, framework: str, options: Mapping[str, Any], program: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Submit what `--exec-start` would: the new exec.
+
+        `options` are those of a job file, such as {"model-dir": "model", "model-main": "train.py", "numWorker": 2}:
+        True for a flag, a list for an option that repeats. `program` are the words for the program.
+        Raises UsageProblem.
+        """
+        from dlicmd import jobs
+
+        return jobs.submit(self, framework, options, program)
+
+    def wait(self, exec_id: str, timeout: int | None = None) -> dict[str, Any]:
+        """The exec, when it has ended. Raises WaitTimeout after `timeout` seconds."""
+        from dlicmd import jobs
+
+        return jobs.wait(self, exec_id, timeout)
+
+    def fetch_result(self, exec_id: str, folder: str | Path = ".", force: bool = False) -> Path:
+        """The file in `folder` in which the trained model is stored, a zip; `force` writes over another one.
+
+        Raises ResultError.
+        """
+        from dlicmd import jobs
+
+        return jobs.fetch_result(self, exec_id, folder, force)
 
     # Scheduler
 
@@ -204,8 +213,8 @@ class Client:
 
     def application(self, app_id: str) -> dict[str, Any]:
         """One application as the scheduler's engine sees it. Raises NoSuchApplication."""
-        answer = self._send("GET", wire.application_path(_checked_id(app_id)))
-        if answer.status in _UNKNOWN:
+        answer = self._send("GET", wire.application_path(checked_id(app_id)))
+        if answer.status in UNKNOWN:
             raise NoSuchApplication(app_id, answer.status)
         found = checked(answer, f"to show {app_id}").json()
         one = next(iter(objects(found)), None) if isinstance(found, list) else found
@@ -215,8 +224,8 @@ class Client:
 
     def stop_application(self, app_id: str) -> Answer:
         """Ask that an application be stopped; the answer is a success. Raises NoSuchApplication."""
-        answer = self._send("PUT", wire.application_stop_path(_checked_id(app_id)), {"Content-Length": "0"})
-        if answer.status in _UNKNOWN:
+        answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
+        if answer.status in UNKNOWN:
             answer.hold()
             try:
                 self.application(app_id)
@@ -231,7 +240,7 @@ class Client:
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
         """A scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
         target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
-        return self._call("GET", target, {"Accept": TEXT})
+        return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
         """One object of the cluster, such as the `paralleljob` of an application."""
@@ -297,62 +306,7 @@ class Client:
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
 
-    def _search_call(self, method: str, name: str, doing: str) -> Answer:
-        """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
-        path = wire.search_path(_checked_id(name, NoSuchSearch))
-        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
-        if answer.status in _UNKNOWN:
-            answer.hold()
-            if method == "GET" or self._send("GET", path).status in _UNKNOWN:
-                raise NoSuchSearch(name, answer.status)
-        return checked(answer, "to " + doing.format(name))
-
-    def _call(
-        self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = 60.0,
-    ) -> Answer:
-        answer = self._send(method, target, headers, body, timeout)
-        return checked(answer, f"{method} {target.partition('?')[0]}")
-
-    def _send(
-        self, method: str, target: str, headers: dict[str, str] | None = None,
-        body: bytes | Multipart | None = None, timeout: float = 60.0,
-    ) -> Answer:
-        return self._transport.send(self._request(method, target, headers, body, timeout))
-
-    def _request(
-        self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
-    ) -> Request:
-        sent = {"Accept": JSON, **(headers or {})}
-        if self._token is not None:
-            sent["Authorization"] = f"Bearer {self._token}"
-        return Request(method, target, sent, body, timeout)
-
-    def _exec_call(
-        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
-        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = 60.0,
-    ) -> Answer:
-        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
-        if not exec_id.strip(". ") or not exec_id.isprintable():
-            # "." and ".." would name another path.
-            raise NoSuchExec(exec_id)
-        target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
-        if answer.status in _UNKNOWN:
-            answer.hold()
-            plain = not action and method == "GET"
-            if plain or self._send("GET", wire.exec_path(exec_id)).status in _UNKNOWN:
-                raise NoSuchExec(exec_id, answer.status)
-        return checked(answer, "to " + _DOING[action or method].format(exec_id))
-
 
 def _as_given(query: str | None) -> str:
     """A query as its user wrote it, made fit for a URL."""
     return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""
-
-
-def _checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
-    """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
-    if not name.strip(". ") or not name.isprintable():
-        raise unknown(name)
-    return name

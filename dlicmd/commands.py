@@ -35,9 +35,9 @@ def _logon(session: Session) -> int:
         answer = client.logon(username, password)
     except Denied:
         # A script that goes on must not act as whoever was logged on before.
-        auth.forget_token()
+        auth.forget_token(session.keyring)
         raise
-    auth.write_token(answer[wire.ACCESS_TOKEN])
+    auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
     emit_value(auth.masked(answer), session.output)
     return Exit.DONE
 
@@ -45,8 +45,8 @@ def _logon(session: Session) -> int:
 def _logoff(session: Session) -> int:
     from dlicmd import auth
 
-    token = auth.read_token()
-    auth.forget_token()
+    token = auth.read_token(session.keyring)
+    auth.forget_token(session.keyring)
     if session.line.text("--jwt-token") is not None or token is None:
         info("there is no kept token to revoke")
     elif session.line.text("--rest-host") is None:
@@ -70,6 +70,13 @@ def _config_show(session: Session) -> int:
     from dlicmd.settings import show_settings
 
     show_settings(parse_argv(session.words), session.output)
+    return Exit.DONE
+
+
+def _completion(session: Session) -> int:
+    from dlicmd.completion import script
+
+    emit(script(session.operand))
     return Exit.DONE
 
 
@@ -204,6 +211,7 @@ def _exec_start(session: Session) -> int:
 
     watching = session.line.flag("--follow") or session.line.flag("--wait")
     found = submit(session)
+    session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
     if not (watching and session.output.is_data):
         emit_value(ids, session.output)
@@ -216,6 +224,7 @@ def _demo(session: Session) -> int:
     from dlicmd.submit import demo_session
 
     with demo_session(session) as started:
+        started.watched = session.watched
         return _exec_start(started)
 
 
@@ -240,6 +249,7 @@ def _watch(session: Session, exec_id: str) -> int:
         return Exit.INTERRUPTED
     finally:
         view.close()
+    session.watched.update(found)
     code = follow.exit_code(found, session.line.flag("--pass-exit-code"))
     if session.output.is_data:
         emit_value(found, session.output)
@@ -265,6 +275,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--logon": _logon,
     "--logoff": _logoff,
     "--status": _status,
+    "--completion": _completion,
     "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,
@@ -304,4 +315,8 @@ def run(session: Session) -> int:
         from dlicmd.newest import resolved
 
         session.line.operands = resolved(session.client, session.operands, command in APP_COMMANDS)
+    if session.line.text("--junit") is not None:
+        from dlicmd.junit import reported
+
+        return reported(session, COMMANDS[command])
     return COMMANDS[command](session)

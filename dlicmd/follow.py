@@ -14,6 +14,7 @@ from dlicmd.console import warn
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import Denied, NoSuchExec, ServerError, Unreachable, WaitTimeout
+from dlicmd.retry import PASSING
 from dlicmd.views import View
 
 #: Seconds that a follow call may be left unanswered by the server, and that a lost server is tried to be reached.
@@ -72,6 +73,7 @@ def follow(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, 
     A server that cannot be reached at first is an error; one that goes away later is waited for.
     """
     offered = wire.EXT_FOLLOW in client.extensions()
+    client = client.impatient()
     source = _long_poll(client, exec_id, clock) if offered else _poll(client, exec_id, clock, with_output=True)
     return _show(source, view)
 
@@ -79,7 +81,7 @@ def follow(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, 
 def wait(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, Any]:
     """Wait silently until an exec has ended; returns it."""
     client.exec(exec_id)
-    return _show(_poll(client, exec_id, clock, with_output=False), view)
+    return _show(_poll(client.impatient(), exec_id, clock, with_output=False), view)
 
 
 def exit_code(found: dict[str, Any], pass_exit_code: bool) -> int:
@@ -188,7 +190,7 @@ def patiently(clock: Clock, call: Callable[[], T]) -> T:
         try:
             return call()
         except (Unreachable, ServerError) as problem:
-            passing = isinstance(problem, Unreachable) or problem.status in (429, 502, 503, 504)
+            passing = isinstance(problem, Unreachable) or problem.status in PASSING
             if not passing or time.monotonic() > end:
                 raise
             if pause == 0.5:

@@ -6,7 +6,7 @@ import shlex
 
 from dlicmd.contract.argv import CommandLine
 
-_CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http")
+_CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
 _connection: list[str] = []
 
 

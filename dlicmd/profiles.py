@@ -22,10 +22,16 @@ HOST = "--rest-host"
 #: Options whose value may come from the environment → the variable.
 ENVIRONMENT = {
     "--username": "DLICMD_USERNAME", "--password": "DLICMD_PASSWORD", "--jwt-token": "DLICMD_TOKEN",
-    "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE", PROFILE.name: "DLICMD_PROFILE",
+    "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE",
+    "--keyring": "DLICMD_KEYRING", PROFILE.name: "DLICMD_PROFILE",
 }
 #: Commands that must do whatever stands in the file.
-_WITHOUT = ("--help", "--version")
+_WITHOUT = ("--help", "--version", "--completion")
+
+
+def is_yes(text: str) -> bool:
+    """Whether the value of a variable switches its flag on."""
+    return text.lower() in ("1", "true", "yes")
 
 
 def applied(words: list[str], line: CommandLine) -> CommandLine:

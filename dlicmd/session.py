@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
 
-from dlicmd import auth
+from dlicmd import auth, profiles
 from dlicmd.address import open_transport
 from dlicmd.client import Client
 from dlicmd.console import info, warn
@@ -21,9 +22,13 @@ LOOPBACK = ("127.0.0.1", "localhost")
 class Session:
     """One run of dlicmd."""
 
-    def __init__(self, words: Sequence[str], line: CommandLine, output: Output) -> None:
+    def __init__(
+        self, words: Sequence[str], line: CommandLine, output: Output, client: Client | None = None,
+    ) -> None:
         self.words, self.line, self.output = words, line, output
-        self._client: Client | None = None
+        #: The exec that was submitted or waited for, as it was seen last.
+        self.watched: dict[str, Any] = {}
+        self._client = client
 
     @property
     def operand(self) -> str:
@@ -34,6 +39,15 @@ class Session:
     def operands(self) -> list[str]:
         """All values of the command."""
         return self.line.operands
+
+    @property
+    def keyring(self) -> bool:
+        """Whether the token is kept in the system's keyring."""
+        return self._is_on("--keyring")
+
+    def _is_on(self, flag: str) -> bool:
+        """Whether a flag was given, or its variable is set."""
+        return self.line.flag(flag) or profiles.is_yes(os.environ.get(profiles.ENVIRONMENT[flag], ""))
 
     @property
     def client(self) -> Client:
@@ -52,21 +66,20 @@ class Session:
             if line.flag("--dry-run"):
                 from dlicmd.backend import EmbeddedTransport
 
-                return Client(transport=EmbeddedTransport(may_start=False))
+                return Client(transport=EmbeddedTransport(may_start=False), retries=0)
             return Client()
         port = line.number("--rest-port")
+        ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
+        insecure = self._is_on("--insecure")
         http = line.flag("--http") or _is_own_backend(host, port)
-        if not http and not {"--ca-cert", "--insecure"} & line.values.keys() and _is_plain_on_loopback(host, port):
+        if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
             info(f"{host}:{port} is on this machine and does not speak TLS: plain http is used")
             http = True
-        transport = open_transport(
-            host, port, http=http,
-            ca_cert=line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT"),
-            insecure=line.flag("--insecure") or os.environ.get("DLICMD_INSECURE", "").lower() in ("1", "true", "yes"),
-        )
+        transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure)
         if http and not transport.is_private:
             warn(f"--http: everything, your token too, travels to {host} unencrypted")
-        return Client(token=auth.find_token(line.text("--jwt-token")) if with_token else None, transport=transport)
+        token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None
+        return Client(token=token, transport=transport)
 
     def __enter__(self) -> Session:
         return self

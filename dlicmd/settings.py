@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from dlicmd import paths, profiles
 from dlicmd.contract.argv import CommandLine, parse_argv
 from dlicmd.contract.home import home
-from dlicmd.contract.options import OPTIONS, PROFILE, Group, Option
+from dlicmd.contract.options import OPTIONS, PROFILE, Group, Kind, Option
 from dlicmd.contract.secret import MASK, masked_words
 from dlicmd.option_file import SECRETS, Given
 from dlicmd.profile_file import Profile
 from dlicmd.render import Output, scalar, show_rows
 
 COLUMNS = ("setting", "value", "source")
-_DEFAULTS = {"--output": "table", "--debug-level": "info", "--http": False, "--insecure": False}
+_DEFAULTS = {"--output": "table", "--debug-level": "info", "--http": False, "--insecure": False, "--keyring": False}
 
 
 class Setting(NamedTuple):
@@ -88,7 +88,7 @@ def _shown(option: Option, given: Given) -> Any:
 
 
 def _of_variable(option: Option, text: str) -> Any:
-    return text.lower() in ("1", "true", "yes") if option.name == "--insecure" else _masked(option, text)
+    return profiles.is_yes(text) if option.kind is Kind.FLAG else _masked(option, text)
 
 
 def _masked(option: Option, value: Any) -> Any:

@@ -1,6 +1,9 @@
-"""Files that an option names and that are read as a whole."""
+"""Files that an option names and that are read or written as a whole."""
 
 from __future__ import annotations
+
+import os
+import secrets
 
 from dlicmd.errors import UsageProblem
 
@@ -15,3 +18,28 @@ def read(option: str, name: str, largest: int) -> bytes:
     if len(content) > largest:
         raise UsageProblem(f"{option} {name}: it is larger than {largest >> 20} MiB")
     return content
+
+
+def check_writable(option: str, name: str) -> None:
+    """Raises UsageProblem, which names the option, when it shows already that `name` cannot be written."""
+    folder = os.path.dirname(name) or "."
+    if not name or os.path.isdir(name):
+        raise UsageProblem(f"{option}: '{name}' is not the name of a file")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise UsageProblem(f"{option} {name}: {folder} is not a folder that you can write to")
+
+
+def write(option: str, name: str, content: bytes) -> None:
+    """Put `content` into a file, whole or not at all. Raises UsageProblem, which names the option."""
+    temporary = f"{name}.{secrets.token_hex(4)}.tmp"
+    try:
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+            os.replace(temporary, name)
+        except BaseException:
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
+            raise
+    except OSError as problem:
+        raise UsageProblem(f"{option} {name}: {problem.strerror}") from None

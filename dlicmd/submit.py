@@ -69,8 +69,8 @@ def prepared(session: Session, ask: Callable[[Session], frozenset[str]]) -> Iter
     anything is sent.
     """
     line = session.line
-    _check(line)
     say_mistyped(line)
+    _check(line)
     sources = data_sources(line)
     with ExitStack() as stack:
         parts: list[FilePart] = []

@@ -13,9 +13,11 @@ from requests.auth import AuthBase
 
 from dlicmd.console import warn
 from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
-from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, repeating, speaks_tls
+from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, speaks_tls
 
 _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
+#: Other errors of TLS come from a connection that breaks.
+_UNTRUSTED = re.compile(r"certificate|hostname|verify", re.I)
 
 
 class _Untouched(AuthBase):
@@ -41,15 +43,12 @@ class RequestsTransport:
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
             warn(f"--insecure: the certificate of {self._where} is not verified")
 
-    def send(self, request: Request) -> Answer:
-        """See Transport."""
-        return repeating(request, lambda: self._once(request))
-
     def close(self) -> None:
         """See Transport."""
         self._session.close()
 
-    def _once(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
         try:
             response = self._session.request(
                 request.method, self._url + request.target, headers=dict(request.headers),
@@ -72,11 +71,9 @@ class RequestsTransport:
     def _explained(self, problem: OSError) -> Unreachable:
         """The error for the user; says what to do about TLS. (All errors of requests are OSErrors.)"""
         text = _first_line(problem)
-        if isinstance(problem, requests.exceptions.SSLError):
-            return Unreachable(f"{self._where} answers plain http, not https; if that is meant, add --http"
-                               if _PLAIN_HTTP.search(text) else
-                               f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
-                               "name its authority with --ca-cert FILE")
+        distrust = self._distrust(text) if isinstance(problem, requests.exceptions.SSLError) else None
+        if distrust:
+            return Unreachable(distrust)
         if isinstance(problem, requests.exceptions.ProxyError):
             return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
         if isinstance(problem, requests.Timeout):
@@ -88,6 +85,15 @@ class RequestsTransport:
         if not self.is_private and speaks_tls(host.hostname or "", host.port or 80):
             return Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out")
         return ConnectionLost(f"the connection to {self._where} broke: {text}")
+
+    def _distrust(self, text: str) -> str | None:
+        """Why TLS cannot be spoken with this server at all; None for a connection that broke while it was."""
+        if _PLAIN_HTTP.search(text):
+            return f"{self._where} answers plain http, not https; if that is meant, add --http"
+        if _UNTRUSTED.search(text):
+            return (f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
+                    "name its authority with --ca-cert FILE")
+        return None
 
 
 def _first_line(problem: OSError) -> str:

@@ -28,7 +28,7 @@ def watch(client: Client, view: dict[str, Any]) -> None:
 
     A server that does not answer is waited for. Raises Denied.
     """
-    trouble = ""
+    client, trouble = client.impatient(), ""
     try:
         with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
             while True:

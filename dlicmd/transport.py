@@ -7,11 +7,11 @@ time. `dlicmd.tls.RequestsTransport` carries everything else: TLS, proxies, plai
 from __future__ import annotations
 
 import http.client
+import select
 import socket
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from dlicmd.body import Multipart
@@ -24,24 +24,27 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
-#: Seconds before the second, third, ... attempt of a request that may be repeated.
-RETRY_DELAYS = (0.1, 0.5)
 CHUNK = 2**16
 _PROBE_TIMEOUT = 2.0
 #: Most bytes of an answer that is read as a whole.
 MAX_ANSWER = 2**28
 
-T = TypeVar("T")
-
 
 class Request(NamedTuple):
-    """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads."""
+    """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads.
+
+    `streamed`: the caller reads the answer in chunks as they come. `keyed`: a header of it makes the server do it once,
+    however often it comes. `final`: a busy server's answer is for the caller, not a reason to ask again.
+    """
 
     method: str
     target: str
     headers: Mapping[str, str] = MappingProxyType({})
     body: bytes | Multipart | None = None
     timeout: float = READ_TIMEOUT
+    streamed: bool = False
+    keyed: bool = False
+    final: bool = False
 
 
 class Answer:
@@ -50,7 +53,10 @@ class Answer:
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
         self.status = status
         self.headers = {name.lower(): value for name, value in headers}
+        #: An earlier attempt of the same request may have arrived, and its answer was lost.
+        self.repeated = False
         self._chunks = chunks
+        self._held: bytes | None = None
 
     @property
     def request_id(self) -> str:
@@ -60,10 +66,12 @@ class Answer:
 
     def chunks(self) -> Iterator[bytes]:
         """The body piece by piece. Raises ConnectionLost when it is cut."""
-        return self._chunks
+        return self._chunks if self._held is None else iter([self._held])
 
     def body(self) -> bytes:
         """The whole body."""
+        if self._held is not None:
+            return self._held
         data = bytearray()
         for chunk in self._chunks:
             data += chunk
@@ -73,7 +81,7 @@ class Answer:
 
     def hold(self) -> None:
         """Read the body now, so that another request can be sent before it is looked at."""
-        self._chunks = iter([self.body()])
+        self._held = self.body()
 
     def text(self) -> str:
         """The whole body as text; what is not UTF-8 is replaced."""
@@ -97,42 +105,29 @@ class Transport(Protocol):
         """Whether what travels is encrypted or stays on this machine."""
 
     def send(self, request: Request) -> Answer:
-        """The answer, whatever its status. Raises Unreachable."""
+        """The answer, whatever its status, to one attempt. Raises Unreachable."""
 
     def close(self) -> None:
         """Give back what is open."""
 
 
-def repeating(request: Request, attempt: Callable[[], T]) -> T:
-    """Call `attempt`, again after a pause when the connection failed and the request is a GET."""
-    for delay in RETRY_DELAYS if request.method == "GET" else ():
-        try:
-            return attempt()
-        except (ConnectFailed, ConnectionLost) as problem:
-            debug(f"{problem}; trying again")
-            time.sleep(delay)
-    return attempt()
-
-
 class PlainTransport:
-    """http to the loopback over one kept connection. `retry` False leaves repeating to the caller.
+    """http to the loopback over one kept connection.
 
     With `tls` the connection is encrypted, and the server is who that context says.
     """
 
     is_private = True
 
-    def __init__(self, url: str, retry: bool = True, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         self._where = parts.netloc
         self._host, self._port = parts.hostname or "", parts.port
-        self._retry, self._tls = retry, tls
+        self._tls = tls
+        #: That there is a web server has shown.
+        self._is_known = False
         self._connection: http.client.HTTPConnection | None = None
         self._answer: http.client.HTTPResponse | None = None
-
-    def send(self, request: Request) -> Answer:
-        """See Transport."""
-        return repeating(request, lambda: self._once(request)) if self._retry else self._once(request)
 
     def close(self) -> None:
         """See Transport."""
@@ -140,7 +135,8 @@ class PlainTransport:
             self._connection.close()
         self._connection = self._answer = None
 
-    def _once(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
         connection = self._connected(request)
         headers = dict(request.headers)
         if isinstance(request.body, Multipart):
@@ -149,17 +145,19 @@ class PlainTransport:
             response = self._exchange(connection, request, headers)
         except (OSError, http.client.HTTPException) as problem:
             self.close()
-            no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError)
+            no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError) and not self._is_known
             if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
                 raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
+            if _is_foreign(problem):
+                raise Unreachable(f"what {self._where} answers is not HTTP") from problem
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
-        self._answer = response
+        self._answer, self._is_known = response, True
         return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
 
     def _connected(self, request: Request) -> http.client.HTTPConnection:
         """The kept connection when it is idle and the request may be repeated, else a new one."""
         idle = self._answer is None or self._answer.isclosed()
-        if self._connection is None or not idle or request.method != "GET":
+        if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
             self.close()
             self._connection = self._opened()
             try:
@@ -211,6 +209,22 @@ def noted(request: Request, answer: Answer) -> Answer:
     named = f" (request {answer.request_id})" if answer.request_id else ""
     debug(f"{request.method} {request.target.partition('?')[0]} -> {answer.status}{named}")
     return answer
+
+
+def _is_foreign(problem: BaseException) -> bool:
+    """Whether something that is no web server has answered. The beginning of a status line is one that was cut."""
+    if isinstance(problem, http.client.RemoteDisconnected) or not isinstance(problem, http.client.BadStatusLine):
+        return False
+    line = str(problem.args[0])
+    return not line.startswith("HTTP/"[: len(line)])
+
+
+def _is_dropped(idle: socket.socket | None) -> bool:
+    """Whether the server has closed an idle connection: there is something to read, where nothing was asked for."""
+    try:
+        return idle is None or bool(select.select([idle], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
 
 
 def speaks_tls(host: str, port: int) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from dlicmd import errors  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 from local_backend.setting_source import TABLE  # noqa: E402
@@ -56,6 +57,12 @@ def settings() -> str:
     return "\n".join(["| variable | in the file | meaning | default |", "|---|---|---|---|", *rows])
 
 
+def error_tree() -> str:
+    """The tree of errors, as the client's module draws it."""
+    drawn = (errors.__doc__ or "").split("\n\n")[1]
+    return f"```\n{drawn}\n```"
+
+
 def fill(text: str, name: str, content: str) -> str:
     """`text` with what stands between the two markers of `name` replaced."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -64,9 +71,10 @@ def fill(text: str, name: str, content: str) -> str:
 
 def documents() -> dict[Path, str]:
     """Every generated file with its content."""
-    readme, operations = ROOT / "README.md", ROOT / "docs" / "operations.md"
+    readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
+        client: fill(client.read_text(encoding="utf-8"), "errors", error_tree()),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
     }

@@ -80,8 +80,10 @@ EXT_HOLDINGS = "holdings"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
+#: A POST /execs with a key that came before is answered by the exec that was made then.
+EXT_IDEMPOTENCY = "idempotency-key"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
-EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS})
+EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
 # Keys of GET /status, beyond the recorded contract
 EMBEDDED = "embedded"  # bool: there is one user, who has all paths of the machine
@@ -97,7 +99,8 @@ CREATED = "created"  # ISO-8601, Z
 PASSWORD = "password"
 OLD_PASSWORD = "oldPassword"
 
-# Multipart parts and keys of POST /execs
+# Multipart parts, keys and a header of POST /execs
+KEY_HEADER = "Idempotency-Key"
 PART_FILE = "file"
 PART_DATA = "data"
 ARGS = "args"

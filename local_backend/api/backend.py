@@ -16,6 +16,7 @@ from local_backend.api.errors import ApiError
 from local_backend.api.objects import is_parked
 from local_backend.api.passwords import Passwords
 from local_backend.api.readiness import Readiness
+from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.audit import AuditLog
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
@@ -82,10 +83,12 @@ class Backend:
     forwarding: Forwarding = field(init=False)
     readiness: Readiness = field(init=False)
     passwords: Passwords = field(init=False)
+    submission_keys: SubmissionKeys = field(init=False)
 
     def __post_init__(self, password: str | None) -> None:
         self.readiness = Readiness(self.settings, self.database, self.supervisor.comes_round)
         self.forwarding = Forwarding(self.settings.paths, self.database, loopback=self.settings.embedded)
+        self.submission_keys = SubmissionKeys(self.database)
         self.plans = Plans(self.database)
         self.passwords = Passwords(self.settings, self.database, self.token, password)
 

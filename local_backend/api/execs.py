@@ -24,12 +24,14 @@ from local_backend.api.backend import Backend, TheBackend, TheUser, administrato
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
+from local_backend.api.submission_keys import digest, key_of
 from local_backend.data.fs import DataRoots
 from local_backend.files import full_disk, read_json
 from local_backend.measures import SUBMISSIONS
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
+from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
@@ -129,10 +131,13 @@ async def submit(
     try:
         if declared.isdecimal() and int(declared) > limits.upload_bytes:
             raise TooLarge(f"the upload is larger than {limits.upload_bytes} bytes, the limit of this server")
-        await run_in_threadpool(_check_quota, backend, user, int(declared) if declared.isdecimal() else 0)
+        key = key_of(request.headers)
+        # What came with a key may be there already, and then takes nothing.
+        asking = user if key is None else None
+        await run_in_threadpool(_check_quota, backend, asking, int(declared) if declared.isdecimal() else 0)
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
-        row = await run_in_threadpool(_accept, backend, user, args, upload, sig_name)
+        row = await run_in_threadpool(_accept_once, backend, user, args, upload, sig_name, key)
     except (SubmitError, ApiError) as problem:
         SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
         if isinstance(problem, StorageFailed):
@@ -247,15 +252,26 @@ def _make(folder: Any) -> None:
         raise StorageFailed.from_os(problem) from None
 
 
-def _check_quota(backend: Backend, user: Caller, adding: int) -> None:
+def _check_quota(backend: Backend, user: Caller | None, adding: int) -> None:
     """Refuse what cannot be taken before it is received. Raises SubmitError."""
     quotas = backend.settings.quotas
     check_room(backend.settings.paths, quotas, adding)
-    if quotas.limit_users:
+    if quotas.limit_users and user is not None:
         backend.database.read(lambda c: check_user(c, user.name, quotas, backend.sizes.of, adding))
 
 
-def _accept(backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None) -> ExecRow:
+def _accept_once(  # noqa: PLR0917
+    backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, key: str | None
+) -> ExecRow:
+    """The exec of a submission, made now or when it came with its key before."""
+    keyed = None if key is None else Keyed(user.name, key, digest(args, sig_name, upload))
+    with backend.submission_keys.claimed(keyed) as row:
+        return row or _accept(backend, user, args, upload, sig_name, keyed)
+
+
+def _accept(  # noqa: PLR0917
+    backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, keyed: Keyed | None
+) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     spec = check(asked, user.name, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
@@ -278,6 +294,7 @@ def _accept(backend: Backend, user: Caller, args: str | None, upload: Upload, si
         database=backend.database,
         limits=settings.limits,
         allow=allow,
+        keyed=keyed,
     )
     if targets is not None:
         backend.forwarding.add(row.id)

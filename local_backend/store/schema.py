@@ -98,3 +98,15 @@ holdings = Table(
     Column("until", Float),  # NULL while it is held
     Index("holdings_by_until", "until"),
 )
+
+#: Keys of submissions, each stored with its exec; see submission_keys.py.
+submission_keys = Table(
+    "submission_keys",
+    metadata,
+    Column("user", String(200), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("exec_id", String(40), nullable=False),  # the exec may be gone
+    Column("time", Float, nullable=False),  # epoch seconds
+    Index("submission_keys_by_time", "time"),
+)

@@ -19,9 +19,10 @@ from local_backend.forward.target import Targets
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
-from local_backend.store import execs
+from local_backend.store import execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.submission_keys import Keyed
 from local_backend.submit.errors import StorageFailed
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
@@ -41,10 +42,11 @@ def accept(
     database: Database,
     limits: Limits,
     allow: Callable[[Connection], None] = lambda _connection: None,
+    keyed: Keyed | None = None,
 ) -> ExecRow:
-    """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED.
-    `allow` raises when the user may have no further one; it is asked in the transaction that makes the row, so that no
-    two slip through.
+    """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED,
+    with its key if any. `allow` raises when the user may have no further one; it is asked in the transaction that makes
+    the row, so that no two slip through.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -65,6 +67,8 @@ def accept(
 
         def create(connection: Connection) -> ExecRow:
             allow(connection)
+            if keyed is not None:
+                submission_keys.keep(connection, keyed, spec.exec_id)
             return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
 
         return database.write(create)

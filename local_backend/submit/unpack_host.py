@@ -4,8 +4,8 @@ Starting an interpreter for each archive would take ten times as long as unpacki
 the server but the socket on which it is asked; when that closes, or nothing is asked for a while, it ends.
 
 A request is one line of JSON, [archive, target folder, limits, seconds], with a descriptor that the result goes to; a
-byte answers once a process is there for it. A result is a line with an exit code of unpacker.py, then its text; one that
-is missing means that the process was killed, by its limits or by its alarm.
+byte answers once a process is there for it. A result is a line with an exit code of unpacker.py, then its text; one
+that is missing means that the process was killed, by its limits or by its alarm.
 """
 
 from __future__ import annotations

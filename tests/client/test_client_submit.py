@@ -316,3 +316,8 @@ def test_a_slip_is_passed_on_and_told(desk: Desk, local: FakeServer) -> None:
     assert done.code == 0 and done.err == (
         "dlicmd: --folow is no option of dlicmd and goes to your program; did you mean --follow?\n")
     assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd --folow 3 -- x"]
+
+
+def test_a_slip_is_told_before_what_is_missing(desk: Desk) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py")
+    assert done.code == 2 and "did you mean --model-main?" in done.err and "what is to be run?" in done.err

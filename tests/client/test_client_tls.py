@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 from client_desk import Desk
-from fake_server import TOKEN, FakeServer
+from fake_server import BASE, TOKEN, FakeServer
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,8 @@ def test_on_the_loopback_plain_http_is_used_and_said(desk: Desk, fake: FakeServe
         assert done.code == 0 and done.err.count("plain http is used") == 1
         fake.seen.clear()
         assert desk.run("--exec-get-all", *where, "--insecure").code == 8 and not fake.seen, "TLS was asked for"
+    desk.environment["DLICMD_INSECURE"] = "true"
+    assert desk.run("--exec-get-all", *where).code == 8 and not fake.seen
 
 
 def test_the_own_local_backend_by_its_address(desk: Desk, local: FakeServer) -> None:
@@ -177,3 +179,18 @@ def test_environment_bundles_do_not_replace_verification(
 ) -> None:
     desk.environment["REQUESTS_CA_BUNDLE"] = str(desk.folder / "missing.pem")
     assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0
+
+
+def test_what_a_proxy_is_told(
+    desk: Desk, fake: FakeServer, secure: FakeServer, words: list[str], ca_file: str
+) -> None:
+    """The fake server stands in for the proxy: it is asked for a tunnel, and refuses, or for the whole address."""
+    proxy = f"http://127.0.0.1:{fake.port}"
+    desk.environment |= {"HTTPS_PROXY": proxy, "DLICMD_RETRIES": "0"}
+    done = desk.run("--exec-get-all", *words, "--ca-cert", ca_file)
+    assert done.code == 8 and "proxy" in done.err and not secure.seen and not fake.seen, "it takes no CONNECT"
+    desk.environment["NO_PROXY"] = "localhost"
+    assert desk.run("--exec-get-all", *words, "--ca-cert", ca_file).code == 0 and secure.seen
+    desk.environment["HTTP_PROXY"] = desk.environment["http_proxy"] = proxy
+    assert desk.run("--exec-get-all", "--rest-host", "wmla.example", "--http", "--jwt-token", TOKEN).code == 0
+    assert [seen.target for seen in fake.seen] == [f"http://wmla.example{BASE}/execs/"]

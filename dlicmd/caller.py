@@ -1,0 +1,119 @@
+"""What all calls have in common: the way to the server, its token, and what an unknown id looks like."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+from dlicmd.address import open_transport
+from dlicmd.answers import BAD_REQUEST, checked
+from dlicmd.body import Multipart
+from dlicmd.contract import wire
+from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch
+from dlicmd.retry import Repeating, retries_wanted
+from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
+
+JSON, TEXT = "application/json", "text/plain"
+NOT_FOUND = 404
+#: How servers answer about something that they do not know.
+UNKNOWN = (BAD_REQUEST, NOT_FOUND)
+#: How they answer when they have deleted it.
+GONE = 204
+#: What a call about an exec, by its action or method, is to do.
+_DOING = {
+    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
+    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
+}
+
+Self = TypeVar("Self", bound="Caller")
+
+
+class Caller:
+    """Sends requests to one server, or to the local backend when `host` is None."""
+
+    def __init__(
+        self, host: str | None = None, port: int | None = None, *, token: str | None = None,
+        ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._token = token
+        self._retries = retries_wanted() if retries is None else retries
+        self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
+        self._transport = Repeating(self._way, self._retries)
+        self._extensions: frozenset[str] | None = None
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._way.close()
+
+    def impatient(self: Self) -> Self:
+        """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
+        return type(self)(token=self._token, transport=self._way, retries=0)
+
+    def _search_call(self, method: str, name: str, doing: str) -> Answer:
+        """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
+        path = wire.search_path(checked_id(name, NoSuchSearch))
+        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
+        if answer.status in UNKNOWN:
+            answer.hold()
+            if method == "GET" or self._send("GET", path).status in UNKNOWN:
+                raise NoSuchSearch(name, answer.status)
+        return checked(answer, "to " + doing.format(name))
+
+    def _call(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
+    ) -> Answer:
+        answer = self._send(method, target, headers, body, timeout, streamed=streamed)
+        return checked(answer, f"{method} {target.partition('?')[0]}")
+
+    def _send(
+        self, method: str, target: str, headers: dict[str, str] | None = None,
+        body: bytes | Multipart | None = None, timeout: float = READ_TIMEOUT, *, streamed: bool = False,
+    ) -> Answer:
+        return self._transport.send(self._request(method, target, headers, body, timeout)._replace(streamed=streamed))
+
+    def _request(
+        self, method: str, target: str, headers: dict[str, str] | None, body: bytes | Multipart | None, timeout: float,
+    ) -> Request:
+        sent = {"Accept": JSON, **(headers or {})}
+        if self._token is not None:
+            sent["Authorization"] = f"Bearer {self._token}"
+        return Request(method, target, sent, body, timeout)
+
+    def _exec_call(
+        self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
+        headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
+        streamed: bool = False,
+    ) -> Answer:
+        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
+        if not exec_id.strip(". ") or not exec_id.isprintable():
+            # "." and ".." would name another path.
+            raise NoSuchExec(exec_id)
+        target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
+        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout, streamed=streamed)
+        if answer.status in UNKNOWN:
+            answer.hold()
+            plain = not action and method == "GET"
+            if plain or self._send("GET", wire.exec_path(exec_id)).status in UNKNOWN:
+                if answer.repeated and method == "DELETE":
+                    # An attempt whose answer was lost has done it.
+                    answer.status = GONE
+                    return answer
+                raise NoSuchExec(exec_id, answer.status)
+        return checked(answer, "to " + _DOING[action or method].format(exec_id))
+
+
+def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
+    """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
+    if not name.strip(". ") or not name.isprintable():
+        raise unknown(name)
+    return name

@@ -1,0 +1,46 @@
+"""What a program does with a job beyond single calls: submit a folder, wait for the end, fetch the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlicmd import follow, results
+from dlicmd.contract.argv import ArgvError, parse_argv
+from dlicmd.errors import UsageProblem
+from dlicmd.option_file import START
+from dlicmd.render import Output
+from dlicmd.session import Session
+from dlicmd.submit import submit as submit_line
+from dlicmd.views import Silent
+
+if TYPE_CHECKING:
+    from dlicmd.client import Client
+
+
+def submit(client: Client, framework: str, options: Mapping[str, Any], program: Sequence[str]) -> dict[str, Any]:
+    """See Client.submit."""
+    words = [START, framework]
+    for name, value in options.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is not False:
+                words.append(f"--{name}" if one is True else f"--{name}={one}")
+    try:
+        line = parse_argv([*words, *(["--", *program] if program else [])])
+    except ArgvError as problem:
+        raise UsageProblem(str(problem)) from None
+    unknown = line.program[: len(line.program) - len(program)]
+    if unknown:
+        raise UsageProblem(f"there is no option '{unknown[0].partition('=')[0].removeprefix('--')}' of a submission")
+    return submit_line(Session(words, line, Output.parse("json"), client))
+
+
+def wait(client: Client, exec_id: str, timeout: int | None) -> dict[str, Any]:
+    """See Client.wait."""
+    return follow.wait(client, exec_id, Silent(), follow.Clock(exec_id, timeout))
+
+
+def fetch_result(client: Client, exec_id: str, folder: str | Path, force: bool) -> Path:
+    """See Client.fetch_result."""
+    return results.fetch(client, exec_id, results.check_folder(str(folder)), force)

@@ -1,0 +1,76 @@
+"""The report for CI systems: one test case, however the command ends."""
+
+from __future__ import annotations
+
+import signal
+from xml.etree import ElementTree as ET
+
+import pytest
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply, exec_object
+from support import eventually
+
+ENDED = {"startTime": "2023-10-27T16:27:40Z", "endTime": "2023-10-27T16:29:45.500Z"}
+
+
+def report(desk: Desk) -> tuple[ET.Element, ET.Element]:
+    """The suite and its one case; nothing else is left beside the file."""
+    assert [path.name for path in desk.folder.glob("out*")] == ["out.xml"]
+    root = ET.parse(desk.folder / "out.xml").getroot()
+    [suite] = root
+    [case] = suite
+    assert (root.tag, suite.tag, case.tag) == ("testsuites", "testsuite", "testcase")
+    assert (root.get("tests"), suite.get("tests"), suite.get("skipped")) == ("1", "1", "0")
+    return suite, case
+
+
+def test_a_job_that_ended_well(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    fake.execs["w-1"] = exec_object("w-1", state="FINISHED", **ENDED)
+    assert desk.run("--wait", "w-1", "--junit", "out.xml", *remote).code == 0
+    suite, case = report(desk)
+    assert (suite.get("failures"), suite.get("errors"), case.get("time")) == ("0", "0", "125.500")
+    assert (case.get("classname"), case.get("name")) == ("dlicmd.PyTorch", "SingleNodePytorchTrain w-1")
+    assert not list(case)
+
+
+@pytest.mark.parametrize(("found", "code"), [({"state": "ERROR", "message": "no <GPU> \x00\x1b[31m& more"}, 3),
+                                             ({"state": "KILLED"}, 4)])
+def test_a_job_that_failed(desk: Desk, fake: FakeServer, remote: list[str], found: dict[str, str], code: int) -> None:
+    fake.execs["w-1"] = exec_object("w-1", **found)
+    fake.logs["w-1"] = "early\n" * 300 + "Traceback \x0b]]> last\n"
+    (desk.folder / "out.xml").write_text("an older report")
+    assert desk.run("--follow", "w-1", "--junit", "out.xml", "-o", "json", *remote).code == code
+    suite, case = report(desk)
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    failure, output = case
+    assert failure.tag == "failure" and failure.get("type") == found["state"] and failure.text == failure.get("message")
+    assert failure.text == ("no <GPU> & more" if "message" in found else "the job ended KILLED")
+    assert output.tag == "system-out" and output.text.endswith("Traceback ]]> last") and output.text.count("\n") == 199
+
+
+def test_a_submission_that_was_refused(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    fake.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: no such framework.\n")
+    done = desk.run("--exec-start", "Nothing", "--user-cmd", "--wait", "--junit", "out.xml", *remote, "--", "x")
+    assert done.code == 2
+    suite, case = report(desk)
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1") and case.get("classname") == "dlicmd.Nothing"
+    assert case[0].tag == "error" and "no such framework" in case[0].get("message")
+    assert "--junit" not in fake.requests("POST")[0].target
+
+
+def test_a_wait_that_was_interrupted(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    fake.execs["w-1"] = exec_object("w-1")
+    with desk.start("--wait", "w-1", "--junit", "out.xml", *remote) as process:
+        eventually(lambda: len(fake.requests("GET", "/w-1")) > 1, "it waits")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert report(desk)[1][0].get("type") == "INTERRUPTED"
+
+
+@pytest.mark.parametrize("words", [
+    ["--exec-get", "w-1", "--junit", "out.xml"], ["--wait", "w-1", "--junit", "none/out.xml"],
+    ["--wait", "w-1", "--junit", "."], ["--wait", "w-1", "--junit", ""],
+])
+def test_what_cannot_be_reported(desk: Desk, fake: FakeServer, remote: list[str], words: list[str]) -> None:
+    done = desk.run(*words, *remote)
+    assert done.code == 2 and "--junit" in done.err and not fake.seen

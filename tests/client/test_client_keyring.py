@@ -1,0 +1,63 @@
+"""The token in a keyring: the real library, with a keyring that is a file of the test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from client_desk import Desk
+from fake_server import TOKEN, FakeServer
+
+BACKEND = """
+import json, os, pathlib
+from keyring.backend import KeyringBackend
+class Keyring(KeyringBackend):
+    priority = 1
+    file = pathlib.Path(os.environ["KEYRING_FILE"])
+    def _all(self):
+        return json.loads(self.file.read_text()) if self.file.exists() else {}
+    def get_password(self, service, name):
+        return self._all().get(service + "/" + name)
+    def set_password(self, service, name, password):
+        self.file.write_text(json.dumps(self._all() | {service + "/" + name: password}))
+    def delete_password(self, service, name):
+        found = self._all()
+        del found[service + "/" + name]
+        self.file.write_text(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def ring(desk: Desk, tmp_path: Path) -> Path:
+    """The file of the keyring that the desk has."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "ring_of_the_test.py").write_text(BACKEND)
+    desk.environment |= {"PYTHONPATH": str(modules), "PYTHON_KEYRING_BACKEND": "ring_of_the_test.Keyring",
+                         "KEYRING_FILE": str(tmp_path / "ring.json")}
+    return tmp_path / "ring.json"
+
+
+def test_logon_and_logoff(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
+    where = remote[:-2]
+    desk.environment["DLICMD_KEYRING"] = "1"
+    assert desk.run("--logon", *where, "--username", "ada", "--password", "x").code == 0
+    assert json.loads(ring.read_text()) == {"dlicmd/token": TOKEN} and not (desk.home / ".dlicmd").exists()
+    assert desk.run("--exec-get-all", *where).code == 0
+    assert fake.seen[-1].headers["authorization"] == f"Bearer {TOKEN}"
+    del desk.environment["DLICMD_KEYRING"]
+    assert desk.run("--exec-get-all", *where).code == 9, "who does not ask for it has the file"
+    assert desk.run("--logoff", *where, "--keyring").code == 0
+    assert json.loads(ring.read_text()) == {} and fake.seen[-1].path == "/auth/v1/logoff"
+    (desk.home / ".dlicmd").write_text("of another day")
+    assert desk.run("--exec-get-all", *where, "--keyring").code == 9 and (desk.home / ".dlicmd").exists()
+
+
+def test_a_keyring_that_cannot_be_used(desk: Desk, fake: FakeServer, remote: list[str], ring: Path) -> None:
+    ring.write_text("no JSON")
+    done = desk.run("--exec-get-all", *remote[:-2], "--keyring")
+    assert done.code == 1 and "~/.dlicmd" in done.err and len(done.err.splitlines()) == 1
+    (Path(desk.environment["PYTHONPATH"]) / "keyring.py").write_text("raise ImportError")
+    done = desk.run("--exec-get-all", *remote[:-2], "--keyring")
+    assert done.code == 1 and "pip install 'dlicmd[keyring]'" in done.err and not fake.seen

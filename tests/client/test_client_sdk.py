@@ -1,0 +1,54 @@
+"""The Python client: what it offers is documented, typed and lives up to its signature."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from fake_server import TOKEN, FakeServer, exec_object
+
+import dlicmd
+from dlicmd.errors import UsageProblem, WaitTimeout
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
+METHODS = {name: method for name, method in inspect.getmembers(dlicmd.Client, inspect.isfunction) if name[0] != "_"}
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> dlicmd.Client:
+    return dlicmd.Client("127.0.0.1", fake.port, http=True, token=TOKEN)
+
+
+def test_every_method_is_documented_and_typed() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(METHODS)
+    for name, method in METHODS.items():
+        described = inspect.signature(method)
+        assert method.__doc__ and described.return_annotation is not inspect.Signature.empty, name
+        assert not inspect.iscoroutinefunction(method)
+
+
+def test_a_whole_job(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "train.py").write_text("print(1)\n")
+    options = {"model-dir": model, "model-main": "train.py", "numWorker": 2, "msd-env": ["A=1", "B=-2"],
+               "exclusive": True, "user-cmd": False}
+    run = client.submit("PyTorch", options, ["--lr", "0.1", "two words"])
+    assert run["id"] == "wmla-1"
+    [seen] = fake.requests("POST")
+    assert seen.query["args"] == ["--exec-start PyTorch --model-dir=model --model-main=train.py --numWorker=2 "
+                                  "--msd-env=A=1 --msd-env=B=-2 --exclusive -- --lr 0.1 'two words'"]
+    with pytest.raises(WaitTimeout):
+        client.wait("wmla-1", timeout=1)
+    fake.execs["wmla-1"] = exec_object("wmla-1", state="FINISHED")
+    assert client.wait("wmla-1")["state"] == "FINISHED"
+
+
+@pytest.mark.parametrize("options", [{"modeldir": "m"}, {"numWorker": "two"}, {"model-dir": "nowhere"}, {}])
+def test_what_cannot_be_submitted(client: dlicmd.Client, fake: FakeServer, options: dict[str, str]) -> None:
+    with pytest.raises(UsageProblem):
+        client.submit("PyTorch", options)
+    assert not fake.seen

@@ -1,0 +1,122 @@
+"""Whatever the network does to a submission, the client comes back with one exec, and there is no other."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chaos_proxy import KILL, KINDS, LATE, PASS, SILENT, STATUS, ChaosProxy, Fault
+from live_server import TOKEN, Live, settings_for
+from sqlalchemy import select
+from user import User
+
+from dlicmd import Client, client, retry, transport
+from dlicmd.body import FilePart, Multipart
+from dlicmd.errors import Unreachable
+from local_backend.store.schema import execs
+
+PROGRAM = b"print('" + bytes(range(65, 91)) * 20 + b"')\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    running = Live(settings_for(tmp_path_factory.mktemp("chaos") / "home"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_pause", lambda _count: 0.0)
+    monkeypatch.setattr(retry, "_retry_after", lambda _text: 0.0)
+    # A connection that breaks before anything was answered is asked whether it should have been TLS.
+    monkeypatch.setattr(transport, "speaks_tls", lambda _host, _port: False)
+
+
+def submit(port: int, name: str, retries: int = retry.MOST_RETRIES) -> str:
+    """The id of the exec of a submission through this port."""
+    with Client("127.0.0.1", port, http=True, token=TOKEN, retries=retries) as caller:
+        body = Multipart([FilePart("file", "main.py", io.BytesIO(PROGRAM), len(PROGRAM))])
+        return str(caller.start_exec(f"--exec-start PyTorch --model-main main.py --appName {name}", body)["id"])
+
+
+def made(live: Live, name: str) -> list[str]:
+    query = select(execs.c.id).where(execs.c.app_name == name)
+    return list(live.database.read(lambda c: list(c.execute(query).scalars())))
+
+
+def exactly_one(live: Live, seed: int) -> None:
+    chance = random.Random(seed)
+    # The first connection asks for the configuration. It may fail as well, but a read is not repeated after a 500.
+    spared = seed % 2
+    kinds = [chance.choice(KINDS if spared else KINDS[:-len(STATUS)]) for _ in range(chance.randint(1, 4))]
+    schedule = [Fault(PASS)] * spared + [Fault(kind, chance.randrange(2**16)) for kind in kinds]
+    with ChaosProxy(live.port, schedule) as proxy:
+        found = submit(proxy.port, f"chaos-{seed}")
+        proxy.settle()
+        assert made(live, f"chaos-{seed}") == [found], schedule
+
+
+def test_exactly_one(server: Live) -> None:
+    for seed in range(200):
+        exactly_one(server, seed)
+
+
+@pytest.mark.slow
+def test_exactly_one_of_many(server: Live) -> None:
+    for seed in range(200, 800):
+        exactly_one(server, seed)
+
+
+def test_every_kind_of_fault_alone(server: Live) -> None:
+    """Behind the call for the configuration, so that it is the submission that meets it."""
+    for kind in KINDS:
+        for at in (7, 300) if kind not in (*STATUS, LATE) else (0, 1):
+            name = f"{kind}-{at}".replace(" ", "-")
+            with ChaosProxy(server.port, [Fault(PASS), Fault(kind, at)]) as proxy:
+                found = submit(proxy.port, name)
+                assert proxy.connections > 2
+                proxy.settle()
+                assert made(server, name) == [found]
+
+
+def test_an_answer_that_never_comes(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SUBMIT_TIMEOUT", 1.0)
+    with ChaosProxy(server.port, [Fault(PASS), Fault(SILENT)]) as proxy:
+        found = submit(proxy.port, "silent")
+        assert proxy.connections > 2 and made(server, "silent") == [found]
+
+
+def test_a_server_that_is_killed_before_it_answers(tmp_path: Path) -> None:
+    """The next one knows the key, for it was stored with the exec; the program runs once."""
+    user = User(tmp_path / "home")
+    user.environment["DLI_NURSERY_IDLE"] = "0"
+    assert user.run("--exec-get-all").code == 0
+    file = user.home / "backend.json"
+    known = json.loads(file.read_text())
+    pid, port = known["pid"], int(known["url"].rpartition(":")[2])
+    with ChaosProxy(port, [Fault(PASS), Fault(KILL)], lambda: os.kill(pid, signal.SIGKILL)) as proxy:
+        file.write_text(json.dumps(known | {"url": f"http://127.0.0.1:{proxy.port}"}))
+        done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "-o", "json", "--", "true")
+        assert proxy.connections >= 2
+    try:
+        assert done.code == 0 and "POST /execs/" in done.err, done
+        [only] = json.loads(user.run("--exec-get-all", "-o", "json").out)
+        assert (only["id"], only["state"]) == (done.json["id"], "FINISHED")
+    finally:
+        user.backend("stop", "--jobs")
+
+
+def test_a_server_without_keys_gets_nothing_twice(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "extensions", lambda _self: frozenset())
+    for kind in ("cut answer", "reset answer", LATE):
+        with ChaosProxy(server.port, [Fault(kind, 300)]) as proxy:
+            with pytest.raises(Unreachable):
+                submit(proxy.port, f"without-{kind}")
+            assert proxy.connections == 1
