@@ -88,6 +88,7 @@ class Brief:
         return self.end_time or self.create_time
 
 
+_UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
 
@@ -160,8 +161,7 @@ def of_user(
     """
     query = select(*_COLUMNS).where(execs.c.deleted.is_(False))
     if creator is not None:
-        # Of a page, the newest rows are looked at until it is full; by the index of creators all would be read first.
-        query = query.where((execs.c.creator if most is None else execs.c.creator.concat("")) == creator)
+        query = query.where(execs.c.creator == creator)
     if states is not None:
         query = query.where(execs.c.state.in_(states))
     order = [execs.c.number] if sort == "number" else [execs.c[sort].is_not(None), execs.c[sort]]
@@ -191,7 +191,9 @@ def briefs(connection: Connection) -> list[Brief]:
 
 def unfinished(connection: Connection) -> list[ExecRow]:
     """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
-    query = select(*_COLUMNS).where(execs.c.state.not_in(TERMINAL) | execs.c.deleted).order_by(execs.c.number)
+    # Named one by one, the states are found by their index; without the ended ones, which are nearly all.
+    query = select(*_COLUMNS).where(execs.c.state.in_(_UNFINISHED) | execs.c.deleted.is_(True))
+    query = query.order_by(execs.c.number)
     return [ExecRow(**found) for found in connection.execute(query).mappings()]
 
 

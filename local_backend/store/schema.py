@@ -35,7 +35,11 @@ execs = Table(
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
+    Index("execs_by_creator", "creator", "number"),
 )
+#: Partial, or SQLite would take it for the other value, too, which nearly all have.
+Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
+      postgresql_where=execs.c.deleted.is_(True))
 
 #: Every state that an exec entered, in order.
 events = Table(

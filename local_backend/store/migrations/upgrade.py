@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect
 
 #: Every version, oldest first; the last one is what `schema.py` describes (a test compares them).
-VERSIONS = ("0001", "0002", "0003", "0004", "0005")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 
 
 class NewerDatabase(RuntimeError):
