@@ -12,12 +12,16 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from local_backend.store.errors import DatabaseError, Occupied
 from local_backend.store.postgres import Postgres
 from local_backend.store.sqlite import Sqlite
 
 T = TypeVar("T")
+_Job = tuple[Callable[[Connection], Any], "Future[Any]"]
+#: Writes that are committed together, at most.
+_TOGETHER = 64
 
 
 class Database:
@@ -30,7 +34,7 @@ class Database:
         self.name = self._kind.name
         #: Grows with every committed write: who saw this number before reading need not read again while it stays.
         self.changes = 0
-        self._jobs: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
         self._write_engine = self._kind.engine(read_only=False)
         self._read_engine = self._kind.engine(read_only=True)
@@ -63,7 +67,8 @@ class Database:
         return self.read(self._kind.damage)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction of its own on the writer thread; what it raises rolls back and is raised here."""
+        """Run `work` on the writer thread as if in a transaction of its own; what it raises rolls it back and is raised
+        here. Returns when it is on the disk."""
         result: Future[T] = Future()
         self._jobs.put((work, result))
         return result.result()
@@ -82,15 +87,58 @@ class Database:
         self._read_engine.dispose()
 
     def _write_loop(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, result = job
+        while jobs := self._waiting():
             try:
                 with self._write_engine.begin() as connection:
-                    value = work(connection)
-                self.changes += 1
-                result.set_result(value)
+                    if len(jobs) == 1:
+                        outcomes = [jobs[0][0](connection)]
+                    else:
+                        outcomes = [_apart(connection, work) for work, _ in jobs]
             except BaseException as problem:
-                result.set_exception(problem)
+                for _, result in jobs:
+                    result.set_exception(problem)
+                continue
+            self.changes += 1
+            for (_, result), outcome in zip(jobs, outcomes, strict=True):
+                if isinstance(outcome, _Refused):
+                    result.set_exception(outcome.problem)
+                else:
+                    result.set_result(outcome)
+
+    def _waiting(self) -> list[_Job]:
+        """The writes that wait now, to be committed together: a commit waits for the disk, and they for each other
+        else. None when there will be no more."""
+        jobs = []
+        job = self._jobs.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == _TOGETHER or self._jobs.empty():
+                return jobs
+            job = self._jobs.get()
+        if jobs:
+            self._jobs.put(None)
+        return jobs
+
+
+class _Refused:
+    """What a write has raised; it alone was rolled back."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+
+def _apart(connection: Connection, work: Callable[[Connection], Any]) -> Any:
+    """Run one of several writes of a transaction. Raises what is about the database and not about this write: then all
+    of them have failed, for nobody knows what is left of the transaction."""
+    try:
+        with connection.begin_nested():
+            return work(connection)
+    except SQLAlchemyError as problem:
+        if isinstance(problem, IntegrityError):
+            return _Refused(problem)
+        raise
+    except Exception as problem:
+        return _Refused(problem)
 
 
 def _first_line(problem: Exception) -> str:
