@@ -16,6 +16,8 @@ from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProbl
 from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, speaks_tls
 
 _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
+#: They speak no version or cipher in common.
+_NO_COMMON = re.compile(r"protocol.version|unsupported.protocol|no.protocols|handshake.failure|no.shared.cipher", re.I)
 #: Other errors of TLS come from a connection that breaks.
 _UNTRUSTED = re.compile(r"certificate|hostname|verify", re.I)
 
@@ -90,6 +92,9 @@ class RequestsTransport:
         """Why TLS cannot be spoken with this server at all; None for a connection that broke while it was."""
         if _PLAIN_HTTP.search(text):
             return f"{self._where} answers plain http, not https; if that is meant, add --http"
+        if _NO_COMMON.search(text):
+            return (f"{self._where} speaks no version of TLS that can be trusted, 1.2 or later ({_ssl_reason(text)}); "
+                    "have its TLS brought up to date")
         if _UNTRUSTED.search(text):
             return (f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
                     "name its authority with --ca-cert FILE")

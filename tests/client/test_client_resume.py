@@ -74,7 +74,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(local: FakeServer) -> Shop:
+def shop(desk: Desk, local: FakeServer) -> Shop:
+    desk.environment["DLICMD_RETRIES"] = "0"  # here a download goes on when it is asked for again
     return Shop(local)
 
 

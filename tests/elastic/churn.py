@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fake_runner import FakeRunner, Outcome
+from fake_runner import POLLING, FakeRunner, Outcome
 from support import PATIENCE
 
 #: Dropout, BatchNorm, augmentation, momentum, a schedule, clipping; a last step that is not full.
@@ -163,7 +163,8 @@ class Training(FakeRunner):
 
     def alive(self) -> list[int]:
         """Workers whose processes live."""
-        return [number for number, worker in list(self.workers.items()) if worker.is_alive()]
+        with POLLING:
+            return [number for number, worker in list(self.workers.items()) if worker.is_alive()]
 
     def history(self) -> list[str]:
         """Lines that the driver wrote into the job's history."""

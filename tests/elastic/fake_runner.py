@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import socket
@@ -22,6 +23,9 @@ from local_backend.elastic import PRELOAD
 #: Forks workers with torch imported, as the backend's nursery does.
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload([*PRELOAD])
+#: Whoever asks how a process has ended, or starts one, which asks all: two at a time would both read the exit code,
+#: which is there once, and one would get 255.
+POLLING = threading.Lock()
 
 
 def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: Path) -> None:
@@ -174,7 +178,8 @@ class FakeRunner:
             for path in (stdout, stderr):
                 path.touch()  # a worker may be ended before it has opened them
             worker = WARM.Process(target=be_worker, args=(environment, self.tmp, stdout, stderr))
-            worker.start()
+            with POLLING:
+                worker.start()
             self.workers[number] = worker
         threading.Thread(target=self._watch, args=(number,)).start()
 
@@ -202,6 +207,8 @@ def wait_for(worker: subprocess.Popen | multiprocessing.process.BaseProcess, pat
     """Exit code of a worker, negative for a signal; fails when it does not end."""
     if isinstance(worker, subprocess.Popen):
         return worker.wait(patience)
-    worker.join(patience)
-    assert worker.exitcode is not None, "the worker does not end"
-    return worker.exitcode
+    multiprocessing.connection.wait([worker.sentinel], patience)
+    with POLLING:
+        code = worker.exitcode
+    assert code is not None, "the worker does not end"
+    return code

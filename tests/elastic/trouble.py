@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from callbacks import Callback
 from fabric_model import FabricModel
+from fake_runner import POLLING
 from resident import Resident
 from support import PATIENCE
 from torch import nn
@@ -204,7 +205,8 @@ class Trouble(Resident):
 
     def exits(self) -> dict[int, int | None]:
         """Worker → exit code, negative for a signal, of all that have ended."""
-        return {n: worker.exitcode for n, worker in self.workers.items()}
+        with POLLING:
+            return {n: worker.exitcode for n, worker in self.workers.items()}
 
     def result(self) -> Result:
         """What it left."""
@@ -229,12 +231,16 @@ class Trouble(Resident):
         beginning, of whom all others live until the end."""
         assert self.result() == undisturbed
         exits = self.exits()
-        assert {worker: exits[worker] for worker in casualties or {}} == (casualties or {})
+        assert {worker: exits[worker] for worker in casualties or {}} == (casualties or {}), self._told(exits)
         survivors = set(range(1, begun + 1)) - set(casualties or {})
-        assert {worker: exits[worker] for worker in survivors} == dict.fromkeys(survivors, 0)
+        assert {worker: exits[worker] for worker in survivors} == dict.fromkeys(survivors, 0), self._told(exits)
         assert self.left == []
         assert self.half_written() == []
         assert all(earlier <= later for earlier, later in itertools.pairwise(self.steps()))
+
+    def _told(self, exits: dict[int, int | None]) -> str:
+        """What somebody needs to know who was not there."""
+        return "\n".join([f"exit codes {exits}", *self.history()])
 
 
 def processes_in(folder: Path) -> list[str]:
