@@ -29,7 +29,7 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
-from local_backend.runtime.resizing import Resized, ResizeError, Shares
+from local_backend.runtime.resizing import Resized, ResizeError, Shares, resizable
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import WHOLE, Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
@@ -298,18 +298,7 @@ class Control:
         row = self._database.read(lambda c: execs.get(c, exec_id))
         if row is None:
             raise ResizeError(f"Exec {exec_id!r} is not found")
-        if not row.elastic:
-            raise ResizeError(f"Exec {exec_id} is not elastic: {row.framework} runs with the same slots to its end")
-        active = self._active.get(exec_id)
-        if active is None or active.runner is None or not active.recorded or active.gone:
-            raise ResizeError(f"Exec {exec_id} is {row.state}; only a running one can be given other slots")
-        if active.kill_at is not None:
-            raise ResizeError(f"Exec {exec_id} is being stopped")
-        if row.job.shares:
-            raise ResizeError(f"Exec {exec_id} shares its slot with others and keeps it to its end")
-        most = row.job.engines
-        if count is not None and not 0 <= count <= most:
-            raise ResizeError(f"Exec {exec_id} cannot have {count} slots: it was submitted for at most {most}")
+        active = resizable(row, self._active.get(exec_id), count)
         has = slots = active.allocation.slots
         if count is not None:
             slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())

@@ -15,6 +15,7 @@ from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, read_report, write_allocation
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import Slot
+from local_backend.store.execs import ExecRow
 
 
 class ResizeError(Exception):
@@ -27,6 +28,24 @@ class Resized:
 
     before: int
     after: int
+
+
+def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
+    """The running attempt of an exec, if it may be told to have `count` slots (None: what the scheduler gives it).
+
+    Raises ResizeError.
+    """
+    if not row.elastic:
+        raise ResizeError(f"Exec {row.id} is not elastic: {row.framework} runs with the same slots to its end")
+    if active is None or active.runner is None or not active.recorded or active.gone:
+        raise ResizeError(f"Exec {row.id} is {row.state}; only a running one can be given other slots")
+    if active.kill_at is not None:
+        raise ResizeError(f"Exec {row.id} is being stopped")
+    if row.job.shares:
+        raise ResizeError(f"Exec {row.id} shares its slot with others and keeps it to its end")
+    if count is not None and not 0 <= count <= row.job.engines:
+        raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {row.job.engines}")
+    return active
 
 
 class Shares:
