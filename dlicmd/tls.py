@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import warnings
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -35,6 +36,11 @@ class RequestsTransport:
     def __init__(self, url: str, ca_cert: str | None = None, insecure: bool = False) -> None:
         if ca_cert and not os.access(ca_cert, os.R_OK):
             raise UsageProblem(f"--ca-cert: cannot read '{ca_cert}'")
+        if ca_cert and os.path.isfile(ca_cert):
+            try:
+                ssl.create_default_context(cafile=ca_cert)
+            except (ssl.SSLError, OSError):
+                raise UsageProblem(f"--ca-cert: '{ca_cert}' holds no certificate in PEM form") from None
         self._url = url
         self.is_private = url.startswith("https:")
         self._where = url.partition("://")[2]

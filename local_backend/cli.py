@@ -101,6 +101,10 @@ def stop(jobs: bool) -> None:
     """Stop the server; running jobs go on unless --jobs is given."""
     found = running()
     if found is None:
+        left = _unfinished() if jobs else []
+        if left:
+            fail(f"no server runs on {home_contract.home()} that could stop {', '.join(left)}; start one "
+                 "(local-backend serve) and stop it with --jobs")
         click.echo(f"no server runs on {home_contract.home()}")
         return
     try:
@@ -120,6 +124,23 @@ def stop(jobs: bool) -> None:
     click.echo("the server is stopped")
     if active and not jobs:
         click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
+
+
+def _unfinished() -> list[str]:
+    """Ids of the execs of this home that wait or run, as its database has them."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from local_backend.store import execs
+    from local_backend.store.database import Database
+    from local_backend.store.errors import DatabaseError
+
+    where = settings_of().where
+    if isinstance(where, Path) and not where.exists():
+        return []
+    try:
+        return [row.id for row in Database(where).read(execs.unfinished) if not row.terminal]
+    except (SQLAlchemyError, DatabaseError) as problem:
+        fail(f"cannot read the database to see whether jobs run: {problem}; local-backend doctor says more")
 
 
 class _Slots(click.ParamType):

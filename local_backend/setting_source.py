@@ -153,7 +153,12 @@ def given(home: Path, flags: Sequence[str] = ()) -> Given:
             values[setting.variable], sources[setting.variable] = os.environ[setting.variable], setting.variable
     for word in flags:
         key, equals, value = word.partition("=")
-        if not equals or key not in BY_KEY or BY_KEY[key].secret:
+        if key in BY_KEY and BY_KEY[key].secret:
+            raise ValueError(f"--set {key}: everybody can read a command line; say it in {SETTINGS_FILE} or as "
+                             f"{BY_KEY[key].variable}")
+        if key in BY_KEY and not equals:
+            raise ValueError(f"--set {key}: =VALUE is missing")
+        if key not in BY_KEY:
             near = difflib.get_close_matches(key, [name for name, one in BY_KEY.items() if not one.secret], n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"--set takes KEY=VALUE with a key of {SETTINGS_FILE}, not '{key[:80]}'{meant}")

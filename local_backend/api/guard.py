@@ -119,9 +119,8 @@ class Guard:
         pair = passwords.basic_credentials(given[0]) if len(given) == 1 else None
         found = await self.backend.passwords.owner(*pair, address) if pair is not None else None
         if found is None:
-            raise ApiError(
-                401, "A valid token is required: log on first, or send the token of the running backend", CHALLENGE
-            )
+            lacks = "A valid token is required: log on first, or send the token of the running backend"
+            raise ApiError(401, lacks if pair is None else "User or password is wrong", CHALLENGE)
         return found
 
     def _of_token(self, token: str) -> Caller | None:

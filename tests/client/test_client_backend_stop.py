@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from dlicmd.contract import wire
 from local_backend import cli
+from local_backend.jobspec import JobSpec
+from local_backend.store import execs
+from local_backend.store.database import Database
 
 
 def test_before_waiting_it_says_for_what_and_how_long(
@@ -26,3 +31,23 @@ def test_before_waiting_it_says_for_what_and_how_long(
     cli._stop_jobs({}, ["local-1", "local-2"])
     assert said == ["stopping local-1, local-2; jobs get 7 s to end\n", ""]
     assert capsys.readouterr().out == "stopped local-1, local-2\n"
+
+
+def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
+
+    def stop(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli.main, ["stop", *words], catch_exceptions=False)
+        return done.exit_code, done.output
+
+    assert stop("--jobs") == (0, f"no server runs on {tmp_path}\n")
+    database = Database(tmp_path / "backend.db")
+    database.open()
+    for number in (1, 2):
+        spec = JobSpec(f"local-{number}", "PyTorch", "ada", "name", 1)
+        database.write(lambda c, number=number, spec=spec: execs.create(c, number, spec, "", None, "/work"))
+    database.write(lambda c: execs.transition(c, "local-1", "KILLED"))
+    database.close()
+    code, said = stop("--jobs")
+    assert code == 1 and "could stop local-2; start one (local-backend serve)" in said
+    assert stop() == (0, f"no server runs on {tmp_path}\n")
