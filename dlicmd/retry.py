@@ -22,6 +22,8 @@ PASSING = frozenset({429, 502, 503, 504})
 OK, FAILED, IN_FLIGHT = 200, 500, 409
 #: Seconds before the second attempt, how many times longer each next pause is, and the longest.
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.2, 4.0, 15.0
+#: Seconds after which a pause looks whether it was interrupted.
+SLICE = 0.5
 #: The most seconds that a server's Retry-After is obeyed; one that wants more is not waited for.
 MOST_RETRY_AFTER = 60.0
 
@@ -72,7 +74,7 @@ class Repeating:
             left -= 0 if waiting else 1
             what = f"{request.method} {request.target.partition('?')[0].removeprefix(wire.BASE)}"
             warn(f"{what}: {why}; trying again in {pause:.1f} s")
-            time.sleep(pause)
+            sleep(pause)
 
     def _once(self, request: Request) -> Answer:
         if request.body is not None and not isinstance(request.body, bytes):
@@ -121,6 +123,13 @@ def _retry_after(text: str) -> float | None:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+def sleep(seconds: float) -> None:
+    """Sleep, in slices: a Ctrl-C that comes in the moment before a sleep begins is only noticed when that one ends."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, SLICE))
 
 
 def _pause(count: int) -> float:

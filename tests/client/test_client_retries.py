@@ -51,7 +51,7 @@ def answer(status: int, **headers: str) -> Answer:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were made, in no time."""
     made: list[float] = []
-    monkeypatch.setattr(retry.time, "sleep", made.append)
+    monkeypatch.setattr(retry, "sleep", made.append)
     return made
 
 
