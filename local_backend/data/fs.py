@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local_backend.data.errors import DataError
+
 _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
-
-
-class DataError(ValueError):
-    """The data of a job cannot be used; the text says which and why."""
 
 
 @dataclass(frozen=True)

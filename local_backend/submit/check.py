@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from dlicmd.contract.argv import CommandLine
 from local_backend.data import fs
+from local_backend.data.errors import DataError
 from local_backend.jobspec import JobSpec
 from local_backend.submit import catalogue, conda
 from local_backend.submit.errors import BadSubmission
@@ -99,5 +100,5 @@ def _data_dir(asked: Asked, roots: fs.DataRoots) -> str:
         if asked.data_source:
             return fs.from_sources(asked.data_source, roots)
         return fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots)
-    except fs.DataError as problem:
+    except DataError as problem:
         raise BadSubmission(str(problem)) from None

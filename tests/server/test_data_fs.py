@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local_backend.data.fs import DataError, DataRoots, from_meta, from_sources
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots, from_meta, from_sources
 
 
 @pytest.fixture(params=[True, False], ids=["own machine", "served to others"])

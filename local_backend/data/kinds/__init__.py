@@ -1,0 +1,34 @@
+"""All kinds of connections. Each module of this folder has some, in `KINDS`: one file more is one family more."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import lru_cache
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Kind
+
+
+@lru_cache(maxsize=1)
+def every() -> dict[str, Kind]:
+    """Name → kind, sorted by name."""
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    kinds = [kind for module in modules for kind in getattr(module, "KINDS", ())]
+    return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
+
+
+def find(name: str) -> Kind:
+    """The kind of that name or alias; case, spaces and underscores do not matter. Raises DataError."""
+    names = {_plain(alias): kind for kind in every().values() for alias in (kind.name, *kind.aliases, kind.title)}
+    kind = names.get(_plain(name))
+    if kind is None:
+        near = difflib.get_close_matches(_plain(name), names, 1)
+        hint = f"; did you mean '{names[near[0]].name}'?" if near else f"; there are {', '.join(every())}"
+        raise DataError(f"there is no kind of connection '{name[:80]}'{hint}")
+    return kind
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")

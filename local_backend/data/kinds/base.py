@@ -1,0 +1,139 @@
+"""What a kind of connection is: its name, what must be known of a server, and a family that talks to such servers."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value of a connection. Other spellings of its name that clients use are `aliases`."""
+
+    name: str
+    help: str
+    required: bool = False
+    secret: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of connection. A module of this folder has its kinds in `KINDS`."""
+
+    #: What stands as `type` of a connection.
+    name: str
+    #: What people call it.
+    title: str
+    family: type[Family]
+    fields: tuple[Field, ...] = ()
+    #: Other names: those of consoles and earlier products.
+    aliases: tuple[str, ...] = ()
+    #: Extra of this package that brings the libraries, and modules that are there when it is installed.
+    extra: str = ""
+    modules: tuple[str, ...] = ()
+    #: Constants for the family: the dialect, the port, the protocol.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: Which real server the tests use, for the documentation; empty when there is none.
+    tested: str = ""
+
+    def require(self) -> None:
+        """Raises DataError when its libraries are not installed, and says how they are."""
+        if any(importlib.util.find_spec(name) is None for name in self.modules):
+            raise DataError(f"{self.title} needs libraries that are not installed on the server: "
+                            f"pip install 'dlicmd[{self.extra}]'")
+
+    def open(self, values: Mapping[str, str]) -> Family:
+        """A family that talks to the server of a connection with these values. Nothing is connected to yet.
+
+        Raises DataError: a library or a value is missing, or there is a value that it does not know.
+        """
+        self.require()
+        return self.family(self, self._complete(values))
+
+    def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
+        known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise DataError(f"a connection of type '{self.name}' has no '{unknown[0]}'; it has "
+                            + ", ".join(item.name for item in self.fields))
+        found = {known[name]: value for name, value in values.items()}
+        missing = [item.name for item in self.fields if item.required and not found.get(item.name)]
+        if missing:
+            raise DataError(f"a connection of type '{self.name}' needs '{missing[0]}'")
+        return found
+
+
+class Family(ABC):
+    """Talks to the servers of some kinds. Its methods raise DataError, and DataUnavailable for what may pass."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        self.kind, self.values = kind, values
+
+    @abstractmethod
+    def test(self) -> None:
+        """Connect, and see that the credentials are good."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of the server."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file that a server has."""
+
+    #: Where it is to lie below the folder of its source: relative, with slashes, without `..`.
+    path: str
+    #: Its address, for the family.
+    key: str
+    #: In bytes; None when the server does not say.
+    size: int | None
+    #: Its ETag or time of change, empty when the server says nothing of the kind.
+    version: str = ""
+
+
+class FileFamily(Family):
+    """Servers that have files."""
+
+    @abstractmethod
+    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+        """The files that a location names; a folder means everything below. At least one."""
+
+    @abstractmethod
+    def read(self, entry: Entry, start: int, end: int | None) -> Iterator[bytes]:
+        """The bytes from `start` up to `end`, in pieces; raises DataError when the file is another than `entry` by
+        now. May be called from several threads at once."""
+
+    @abstractmethod
+    def storage(self) -> tuple[str, dict[str, Any]]:
+        """The fsspec protocol and storage options with which a program can read the same by itself."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that a server has."""
+
+    schema: pyarrow.Schema
+    #: How many there are, when that is known without counting.
+    rows: int | None = None
+    version: str = ""
+
+
+class TableFamily(Family):
+    """Servers that have tables."""
+
+    @abstractmethod
+    def table(self, location: Mapping[str, Any]) -> Table:
+        """What the location names: a table, a collection or a query."""
+
+    @abstractmethod
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        """Its rows, all of one schema, in memory that does not grow with the table; each batch some 8 MiB at most."""
