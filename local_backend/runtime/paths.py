@@ -78,6 +78,11 @@ class HomePaths:
         return self.home / "keys"
 
     @property
+    def vault(self) -> Path:
+        """The keys that seal secrets."""
+        return self.keys / "secrets.key"
+
+    @property
     def tls(self) -> Path:
         """Keys and certificates of `--tls-self-signed`."""
         return self.home / "tls"
