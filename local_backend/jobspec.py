@@ -29,7 +29,7 @@ class JobSpec:
     user_cmd: tuple[str, ...] | None = None
     #: The program's own arguments.
     program_args: tuple[str, ...] = ()
-    #: --msd-env, in order of the command line.
+    #: --msd-env, in order of the command line: the values are sealed (vault.py), for a spec lies on disks.
     env: dict[str, str] = field(default_factory=dict)
     #: DATA_DIR of the job, resolved and checked, absolute; empty when no data directory is configured.
     data_dir: str = ""

@@ -17,6 +17,9 @@ from local_backend.files import sync_directory, write_atomic
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
+#: What it is made with; imported when it is needed, or before, to save that time.
+LIBRARY = "cryptography.fernet"
+
 
 class VaultError(Exception):
     """What was sealed cannot be opened, or nothing can be sealed; the text says why and what to do, and no secret."""

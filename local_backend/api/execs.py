@@ -274,7 +274,8 @@ def _accept(  # noqa: PLR0917
 ) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
-    spec = check(asked, user.name, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
+    spec = check(asked, user.name, roots, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
     targets = forwarding.targets(asked.line)

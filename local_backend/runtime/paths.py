@@ -140,7 +140,7 @@ class ExecPaths:
     # --- the backend's own files, below DLICMD_HOME/jobs/<id>
     @property
     def spec(self) -> Path:
-        """Launch description (0600: it holds the environment, secrets included)."""
+        """Launch description (0600)."""
         return self.state / "job.json"
 
     @property
