@@ -57,7 +57,7 @@ class JobSpec:
     user_cmd: tuple[str, ...] | None = None
     #: The program's own arguments.
     program_args: tuple[str, ...] = ()
-    #: --msd-env, in order of the command line.
+    #: --msd-env, in order of the command line: the values are sealed (vault.py), for a spec lies on disks.
     env: dict[str, str] = field(default_factory=dict)
     #: DATA_DIR of a job whose first data lie on this machine, resolved and checked, absolute; empty when they do not,
     #: and when no data directory is configured.

@@ -22,6 +22,7 @@ from local_backend import collector, logs
 from local_backend.connections import raise_file_limit
 from local_backend.errors import ServerError
 from local_backend.files import write_json
+from local_backend.home_database import opened
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
@@ -172,15 +173,13 @@ def open_database(settings: Settings) -> Database:
     if paths.restoring.exists():
         raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
     try:
-        database = Database(settings.where)
+        database = opened(settings)
     except DatabaseError as problem:
         raise ServerError(str(problem)) from None
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
     try:
-        database.open()
         known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
-    except DatabaseError as problem:
-        database.close()
-        raise ServerError(str(problem)) from None
     except SQLAlchemyError as problem:
         database.close()
         raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None

@@ -135,20 +135,16 @@ def _offline(work: Callable[[Connection], Any]) -> Any:
     """What `work` answers on the database of a server that does not run."""
     from sqlalchemy.exc import SQLAlchemyError
 
+    from local_backend.home_database import opened
     from local_backend.server import ServerError, locked, make_home
-    from local_backend.store.database import Database, DatabaseError
+    from local_backend.store.errors import DatabaseError
     from local_backend.store.users import NoSuchUser, UserError
 
     settings = settings_of()
     try:
         make_home(settings)
-        with locked(settings):
-            database = Database(settings.where)
-            try:
-                database.open()
-                return database.write(work)
-            finally:
-                database.close()
+        with locked(settings), contextlib.closing(opened(settings)) as database:
+            return database.write(work)
     except NoSuchUser as problem:
         fail(str(problem), Exit.NO_SUCH_ID)
     except (ServerError, DatabaseError, UserError) as problem:

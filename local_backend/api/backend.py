@@ -31,6 +31,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.vault import Vault
 
 if TYPE_CHECKING:
     from local_backend.signing import SigningKeys
@@ -78,6 +79,7 @@ class Backend:
     utilisation: Utilisation = field(default_factory=Utilisation)
     #: What the execs take on the disk.
     sizes: Sizes = field(default_factory=Sizes)
+    vault: Vault = field(init=False)
     plans: Plans = field(init=False)
     #: Started and closed by who runs the server.
     forwarding: Forwarding = field(init=False)
@@ -86,6 +88,7 @@ class Backend:
     submission_keys: SubmissionKeys = field(init=False)
 
     def __post_init__(self, password: str | None) -> None:
+        self.vault = Vault(self.settings.paths.vault)
         self.readiness = Readiness(self.settings, self.database, self.supervisor.comes_round)
         self.forwarding = Forwarding(self.settings.paths, self.database, loopback=self.settings.embedded)
         self.submission_keys = SubmissionKeys(self.database)

@@ -278,8 +278,8 @@ def _accept(  # noqa: PLR0917
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
-    data_dir, data = data_of(asked, roots, _find)
-    spec = check(asked, user.name, data_dir, data)
+    data = data_of(asked, roots, _find)
+    spec = check(asked, user.name, data, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
     targets = forwarding.targets(asked.line)

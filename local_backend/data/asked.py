@@ -22,11 +22,13 @@ _LONGEST_NAME = 60
 
 @dataclass
 class Asked:
-    """What a submission says about its data. `shown` is that for everybody who may see the exec; `secrets` are values
-    of connections that were written out, by the position of their source in `sources`."""
+    """What a submission says about its data. `data_dir` is DATA_DIR, as far as it is known; `shown` is what everybody
+    sees who may see the exec; `secrets` are those of connections that were written out, by the number of their source
+    in `sources`, from 1."""
 
-    sources: tuple[Source, ...]
-    shown: list[Any]
+    data_dir: str
+    sources: tuple[Source, ...] = ()
+    shown: list[Any] = field(default_factory=list)
     secrets: dict[int, dict[str, str]] = field(default_factory=dict, repr=False)
 
 
@@ -35,17 +37,17 @@ def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find) -> Asked
     one is wrong, and how."""
     _check_schema(list(sources))
     found: list[Source] = []
-    asked = Asked((), [])
+    asked = Asked("")
     for number, source in enumerate(sources, 1):
         try:
             for one, secrets in _understood(source, roots, find):
+                found.append(one)
                 if secrets:
                     asked.secrets[len(found)] = secrets
-                found.append(one)
         except DataError as problem:
             raise type(problem)(f"data source {number}: {problem}") from None
         asked.shown.append(_shown(source))
-    asked.sources = tuple(found)
+    asked.sources, asked.data_dir = tuple(found), found[0].path
     return asked
 
 

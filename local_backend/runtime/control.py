@@ -38,6 +38,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.vault import VaultError
 
 #: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
 _RUNNER_GRACE = 5.0
@@ -238,7 +239,7 @@ class Control:
                 os.close(lock)
             tries = self._failed_starts.get(row.id, 0)
             ready = self._starter.start(launch, warm=tries == 0)
-        except OSError as problem:
+        except (OSError, VaultError) as problem:
             self._later(paths, f"cannot be started now, trying again: {problem}")
             return
         allocation = Allocation(launch.attempt, 0, slots)

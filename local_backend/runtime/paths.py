@@ -78,6 +78,11 @@ class HomePaths:
         return self.home / "keys"
 
     @property
+    def vault(self) -> Path:
+        """The keys that seal secrets."""
+        return self.keys / "secrets.key"
+
+    @property
     def tls(self) -> Path:
         """Keys and certificates of `--tls-self-signed`."""
         return self.home / "tls"
@@ -135,7 +140,7 @@ class ExecPaths:
     # --- the backend's own files, below DLICMD_HOME/jobs/<id>
     @property
     def spec(self) -> Path:
-        """Launch description (0600: it holds the environment, secrets included)."""
+        """Launch description (0600)."""
         return self.state / "job.json"
 
     @property

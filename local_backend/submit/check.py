@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from dlicmd.contract.argv import CommandLine
@@ -17,11 +18,11 @@ from local_backend.submit.words import Asked
 _MAX_NAME = 200
 
 
-def check(asked: Asked, user: str, data_dir: str, data: AskedData) -> JobSpec:
+def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) -> JobSpec:
     """The job that was asked for. `exec_id` is still empty, and `main` and `model_dir` are as typed: what the upload
-    really holds decides (see place.py).
+    really holds decides (see place.py). `seal` makes of a secret what may lie on a disk.
 
-    Raises BadSubmission.
+    Raises BadSubmission, and what `seal` raises.
     """
     line = asked.line
     framework = _framework(line)
@@ -36,8 +37,8 @@ def check(asked: Asked, user: str, data_dir: str, data: AskedData) -> JobSpec:
         main=None if user_cmd else line.text("--model-main"),
         user_cmd=user_cmd,
         program_args=() if user_cmd else tuple(line.program),
-        env=dict(pairs("--msd-env", line.many("--msd-env"))),
-        data_dir=data_dir,
+        env={name: seal(value) for name, value in pairs("--msd-env", line.many("--msd-env"))},
+        data_dir=data.data_dir,
         sources=data.sources,
         datastore_meta=line.text("--cs-datastore-meta") or "",
         conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),

@@ -10,13 +10,12 @@ from local_backend.submit.errors import BadSubmission
 from local_backend.submit.words import Asked
 
 
-def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> tuple[str, AskedData]:
-    """DATA_DIR, as far as it is known, and the data sources. --data-source wins over --cs-datastore-meta, which is not
+def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
+    """What a submission says about its data. --data-source wins over --cs-datastore-meta, which is not
     even looked at then. Raises BadSubmission."""
     try:
         if not asked.data_source:
-            return fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots), AskedData((), [])
-        found = understand(asked.data_source, roots, find)
+            return AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
+        return understand(asked.data_source, roots, find)
     except DataError as problem:
         raise BadSubmission(str(problem)) from None
-    return found.sources[0].path, found

@@ -1,0 +1,96 @@
+"""Variables of jobs lie nowhere in clear, not even those that an earlier version has left."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from live_server import settings_for
+
+from local_backend.home_database import opened
+from local_backend.jobspec import JobSpec
+from local_backend.runtime.launch import Launch, requeues
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.server import make_home, open_database
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.errors import DatabaseError
+from local_backend.vault import Vault, VaultError
+
+DATA = Path(__file__).parent.parent / "data"
+SECRET = "planted-by-an-earlier-version"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Settings:
+    """A home as the last version before has left it, with a secret in a job that waits and in one that is gone."""
+    settings = settings_for(tmp_path / "home")
+    make_home(settings)
+    with closing(sqlite3.connect(settings.paths.database)) as made:
+        made.executescript((DATA / "schema_0006.sql").read_text(encoding="utf-8"))
+        for exec_id in ("local-1", "local-3"):
+            spec = json.loads(made.execute("SELECT spec FROM execs WHERE id = ?", [exec_id]).fetchone()[0])
+            spec["env"] = {"MY_TOKEN": SECRET, "EMPTY": ""}
+            made.execute("UPDATE execs SET spec = ? WHERE id = ?", [json.dumps(spec, sort_keys=True), exec_id])
+            paths = settings.paths.job(exec_id, "ada")
+            paths.state.mkdir()
+            launch = spec if exec_id == "local-3" else {
+                "spec": json.dumps(spec), "environment": {"A_KEY": SECRET}, "requeues": 2,
+            }
+            paths.spec.write_text(json.dumps(launch))
+        made.execute("DELETE FROM execs WHERE id = 'local-1'")
+        made.commit()
+    assert SECRET in everything(settings.home)
+    return settings
+
+
+def everything(home: Path) -> str:
+    return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
+
+
+def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -> None:
+    database = open_database(old)
+    try:
+        row = database.read(lambda c: execs.get(c, "local-3"))
+        assert row is not None
+        vault = Vault(old.paths.vault)
+        assert {name: vault.open_text(value) for name, value in row.job.env.items()} == {
+            "MY_TOKEN": SECRET, "EMPTY": ""}
+    finally:
+        database.close()
+    assert SECRET not in everything(old.home)
+    open_database(old).close()
+
+
+def test_an_old_launch_says_who_and_how_often_and_nothing_else(old: Settings) -> None:
+    opened(old).close()
+    paths = old.paths.job("local-1", "ada")
+    assert requeues(paths) == 2 and json.loads(paths.spec.read_text()) == {"user": "ada", "requeues": 2}
+
+
+def test_without_a_key_it_is_not_opened_and_nothing_is_changed(old: Settings) -> None:
+    database = Database(old.paths.database)
+    with pytest.raises(DatabaseError, match="sealed"):
+        database.open()
+    database.close()
+    assert SECRET in old.paths.database.read_bytes().decode("latin-1")
+
+
+def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / "home")
+    make_home(settings)
+    vault = Vault(settings.paths.vault)
+    spec = JobSpec("local-1", "PyTorch", "ada", "a", 1, env={"MY_TOKEN": vault.seal_text(SECRET)})
+    launch = Launch(spec, 1, settings.paths, cpu_slots(1), 1, {"A_KEY": SECRET, "PATH": "/bin"}, 1.0)
+    launch.paths.state.mkdir()
+    launch.write()
+    assert SECRET not in everything(settings.home)
+    found = Launch.read(launch.paths.spec)
+    assert found.spec.env == {"MY_TOKEN": SECRET} and found.environment == launch.environment
+    settings.paths.vault.unlink()
+    with pytest.raises(VaultError, match="there is no"):
+        launch.write()
