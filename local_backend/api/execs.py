@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -294,6 +295,7 @@ def _accept(  # noqa: PLR0917
         upload,
         shown_args=asked.shown,
         data_source=data.shown or None,
+        sealed=backend.vault.seal_text(json.dumps(data.secrets)) if data.secrets else None,
         targets=targets,
         home=paths,
         database=backend.database,
