@@ -74,7 +74,7 @@ class CacheEntry:
 
     def complete(self, manifest: Manifest) -> None:
         """All its files are in their place: from now on it is whole."""
-        files.write_json(self.folder / _MANIFEST, {"boot": manifest.boot, "files": [asdict(one) for one in manifest.files]})
+        files.write_json(self.folder / _MANIFEST, asdict(manifest))
         self.journal.unlink(missing_ok=True)
         shutil.rmtree(self.arriving, ignore_errors=True)
 

@@ -111,7 +111,7 @@ class FileFamily(Family):
 
     @abstractmethod
     def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        """The bytes from `start` up to `end`, in pieces of some MiB at most. May be called from several threads at once.
+        """The bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
 
         Raises DataChanged when the file is another than `entry` by now.
         """
