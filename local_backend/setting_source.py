@@ -56,6 +56,8 @@ TABLE = (
                              "job that wants it", "`DLICMD_HOME/cache`"),
     Setting("DLI_CACHE_BYTES", "most bytes of it; what was not used for the longest time goes first", "100 GiB"),
     Setting("DLI_DATA_PATIENCE", "seconds for which a job waits for data of which nothing comes", "600"),
+    Setting("DLI_TABLE_ROWS", "most rows of a table that is fetched for a job", "no limit"),
+    Setting("DLI_TABLE_SECONDS", "most seconds that fetching a table may take", "no limit"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
     Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "
                                "has", "none"),
