@@ -152,7 +152,7 @@ def test_what_no_patience_helps_ends_the_job_at_once(user: User, lake: Path, fla
 def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
     (lake / "down").touch()
     exec_id = start(user, source(lake))
-    eventually(message(user, exec_id, "the toy server is down; try 2 comes in"), "the reason and the next try are shown")
+    eventually(message(user, exec_id, "the toy server is down; try 2 comes in"), "reason and next try are shown")
     (lake / "down").unlink()
     assert user.run("--wait", exec_id).code == 0
 

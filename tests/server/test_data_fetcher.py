@@ -87,7 +87,7 @@ def test_who_is_not_wanted_stops(order: Order, gauge: Gauge, monkeypatch: pytest
         fetcher.fetch(order, {}, gauge)
 
 
-def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     from local_backend.data import deliver
 
     def full(*_: object) -> Iterator[None]:
@@ -95,7 +95,7 @@ def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: py
 
     monkeypatch.setattr(deliver, "_table", full)
     [first, _] = order.items
-    item = Item(**{**vars(first), "folder": str(tmp_path / "f")})
+    item = Item(**{**vars(first), "folder": str(Path(order.lock).parent / "f")})
     values = {"host": "h", "database": "d", "username": "u", "password": "p"}
     with pytest.raises(DataError, match="the disk of /disk/x is full; make room and submit again"):
         deliver.deliver(item, values, order, gauge)

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 LIBRARIES = {
-    "pyarrow", "fsspec", "pandas", "boto3", "botocore", "s3fs", "adlfs", "azure", "gcsfs", "asyncssh", "pymysql", "psycopg",
-    "adbc_driver_postgresql", "pymongo", "cassandra", "aiohttp", "numpy", "torch",
+    "pyarrow", "fsspec", "pandas", "boto3", "botocore", "s3fs", "adlfs", "azure", "gcsfs", "asyncssh", "pymysql",
+    "psycopg", "adbc_driver_postgresql", "pymongo", "cassandra", "aiohttp", "numpy", "torch",
 }
 PROBE = """
 import sys
