@@ -19,6 +19,7 @@ from dlicmd.contract.exits import Exit
 from local_backend import logs, maintenance_commands
 from local_backend.running import call, fail, running, said, settings_of
 from local_backend.user_commands import user
+from local_backend.volume_commands import volume
 
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
@@ -31,7 +32,7 @@ def main() -> None:
     """The local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
-for _command in (*maintenance_commands.COMMANDS, user):
+for _command in (*maintenance_commands.COMMANDS, user, volume):
     main.add_command(_command)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.api.submission_keys import digest, key_of
+from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
+from local_backend.data.model import Connection as DataConnection
 from local_backend.files import full_disk, read_json
 from local_backend.measures import SUBMISSIONS
 from local_backend.runtime.paths import ExecPaths
@@ -35,6 +37,7 @@ from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
+from local_backend.submit.data import data_of
 from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import Upload, receive
@@ -275,7 +278,8 @@ def _accept(  # noqa: PLR0917
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
-    spec = check(asked, user.name, roots, backend.vault.seal_text)
+    data = data_of(asked, roots, _find)
+    spec = check(asked, user.name, data, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
     targets = forwarding.targets(asked.line)
@@ -289,7 +293,7 @@ def _accept(  # noqa: PLR0917
         replace(spec, sig_name=sig_name or None),
         upload,
         shown_args=asked.shown,
-        data_source=asked.data_source,
+        data_source=data.shown or None,
         targets=targets,
         home=paths,
         database=backend.database,
@@ -301,6 +305,10 @@ def _accept(  # noqa: PLR0917
         backend.forwarding.add(row.id)
     backend.sizes.took(row.id, size)
     return row
+
+
+def _find(reference: Mapping[str, str]) -> DataConnection:
+    raise DataError(f"there is no connection '{next(iter(reference.values()))[:80]}'")
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -22,6 +22,7 @@ from local_backend.runtime import environment, launcher_log, leftovers, processe
 from local_backend.runtime.active import Active
 from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.allocation import Allocation, write_allocation
+from local_backend.runtime.data_list import write_data_list
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.health import Health
 from local_backend.runtime.launch import Launch, read_identity, read_outcome, requeues, try_lock, write_attempt
@@ -260,6 +261,7 @@ class Control:
             requeues=requeues(paths) + again,
         )
         launch.write()
+        write_data_list(spec, paths, {})
         if spec.elastic:
             write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)

@@ -178,6 +178,20 @@ class ExecPaths:
         return self.state / "progress.json"
 
     @property
+    def data(self) -> Path:
+        """What was fetched for the job: a folder for each data source, and the list of all."""
+        return self.state / "data"
+
+    def data_folder(self, number: int, name: str) -> Path:
+        """Where the program finds data source `number` (from 1), when it is not mounted."""
+        return self.data / f"{number}-{name}"
+
+    @property
+    def data_sources(self) -> Path:
+        """The list of the data sources, for the program."""
+        return self.data / "sources.json"
+
+    @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
 
@@ -211,6 +225,13 @@ class ExecPaths:
     def log_dir(self, task: str) -> Path:
         """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
         return self.logs / f"app.{pod_name(self.exec_id, task)}"
+
+    def data_folders(self, spec: JobSpec) -> list[str]:
+        """Where the program finds its data, in the order of the submission; the first one is DATA_DIR."""
+        if not spec.sources:
+            return [spec.data_dir]
+        return [str(self.data_folder(number, source.name)) if source.fetched else source.path
+                for number, source in enumerate(spec.sources, 1)]
 
     def capture(self, task: str, stream: str, elastic: bool) -> Path:
         """Where `stream` (stdout, stderr) of a process goes.

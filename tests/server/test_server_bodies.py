@@ -351,7 +351,7 @@ def test_data_places(live: Live, tmp_path) -> None:
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc" / "x")
     assert "leads out of" in data_dir("type=fs,data_path=out")
     assert str(data / "none") in data_dir("type=fs,data_path=none")
-    assert "'connection_asset'" in data_dir(sources=[{"type": "connection_asset"}])
+    assert "needs a 'connection'" in data_dir(sources=[{"type": "connection_asset"}])
 
 
 def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:

@@ -56,8 +56,12 @@ class Kind:
 
         Raises DataError: a library or a value is missing, or there is a value that it does not know.
         """
+        return self.family(self, self.check(values))
+
+    def check(self, values: Mapping[str, str]) -> dict[str, str]:
+        """The values by the names of the fields, with nothing opened or imported. Raises DataError as `open` does."""
         self.require()
-        return self.family(self, self._complete(values))
+        return self._complete(values)
 
     def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
         known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
