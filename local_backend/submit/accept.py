@@ -19,7 +19,7 @@ from local_backend.forward.target import Targets
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
-from local_backend.store import execs, submission_keys
+from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
@@ -38,6 +38,7 @@ def accept(
     *,
     shown_args: str,
     data_source: list[Any] | None,
+    secrets: str | None,
     targets: Targets | None,
     home: HomePaths,
     database: Database,
@@ -46,8 +47,8 @@ def accept(
     keyed: Keyed | None = None,
 ) -> ExecRow:
     """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED,
-    with its key if any. `allow` raises when the user may have no further one; it is asked in the transaction that makes
-    the row, so that no two slip through.
+    with its key if any, and `secrets`, sealed, which go when it is over. `allow` raises when the user may have no
+    further one; it is asked in the transaction that makes the row, so that no two slip through.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -70,6 +71,8 @@ def accept(
             allow(connection)
             if keyed is not None:
                 submission_keys.keep(connection, keyed, spec.exec_id)
+            if secrets is not None:
+                exec_secrets.keep(connection, spec.exec_id, secrets)
             return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
 
         return database.write(create)
