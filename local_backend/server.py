@@ -250,8 +250,8 @@ def _run(
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret, as the others are.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
-    supervisor = Supervisor(settings, database)
     try:
+        supervisor = Supervisor(settings, database)
         guard = create_app(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
         raise ServerError(str(problem)) from None

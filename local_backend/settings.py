@@ -120,6 +120,11 @@ class Settings:
     database: str | None = field(default=None, repr=False)
     #: File with connections, beside those that the database has.
     connections: Path | None = None
+    #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
+    #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
+    cache_dir: Path | None = None
+    cache_bytes: int = 100 * 2**30
+    data_patience: float = 600.0
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -171,6 +176,9 @@ class Settings:
             "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
             "database": found.text("DLI_DATABASE"),
             "connections": found.path("DLI_CONNECTIONS"),
+            "cache_dir": found.path("DLI_CACHE_DIR"),
+            "cache_bytes": found.size("DLI_CACHE_BYTES"),
+            "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
             "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**_known({
                 name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)

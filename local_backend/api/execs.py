@@ -298,7 +298,7 @@ def _accept(  # noqa: PLR0917
         upload,
         shown_args=asked.shown,
         data_source=data.shown or None,
-        secrets=backend.connections.sealed(data.secrets),
+        sealed=backend.connections.sealed(data.secrets),
         targets=targets,
         home=paths,
         database=backend.database,

@@ -120,6 +120,15 @@ class HomePaths:
         return self.home / "volumes"
 
     @property
+    def cache(self) -> Path:
+        """Data that was fetched for jobs, unless the settings say another place."""
+        return self.home / "cache"
+
+    def cache_on(self, storage: Path) -> Path:
+        """The same for jobs that want it on shared storage or on a volume."""
+        return storage / ".dlicmd-cache"
+
+    @property
     def fabric_home(self) -> Path:
         """FABRIC_HOME of jobs: holds libs/fabric.zip and tools/dli_utils."""
         return self.home / "fabric"
@@ -190,6 +199,29 @@ class ExecPaths:
     def data_sources(self) -> Path:
         """The list of the data sources, for the program."""
         return self.data / "sources.json"
+
+    @property
+    def fetching(self) -> Path:
+        """What is to be fetched for the job, and how far that is: files of the fetcher."""
+        return self.state / "fetch"
+
+    @property
+    def fetch_order(self) -> Path:
+        return self.fetching / "order.json"
+
+    @property
+    def fetch_lock(self) -> Path:
+        """Held with flock by the fetcher for as long as it lives."""
+        return self.fetching / "lock"
+
+    @property
+    def fetch_progress(self) -> Path:
+        return self.fetching / "progress.json"
+
+    @property
+    def fetch_outcome(self) -> Path:
+        """How it came out, or what is done so far."""
+        return self.fetching / "outcome.json"
 
     @property
     def launcher_log(self) -> Path:

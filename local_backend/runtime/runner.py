@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from local_backend.boot import boot_id
 from local_backend.runtime import launcher_log, processes
 from local_backend.runtime.allocation import first_report, write_report
 from local_backend.runtime.job import Job
@@ -93,7 +94,7 @@ def _enter(launch: Launch, attempt: int) -> int | None:
     me = processes.identify(os.getpid())
     if launch.spec.elastic:
         write_report(paths, first_report(launch))
-    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, processes.boot_id(), attempt))
+    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
     paths.progress.unlink(missing_ok=True)
     return lock
 

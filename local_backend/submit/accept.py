@@ -38,7 +38,7 @@ def accept(
     *,
     shown_args: str,
     data_source: list[Any] | None,
-    secrets: str | None,
+    sealed: str | None,
     targets: Targets | None,
     home: HomePaths,
     database: Database,
@@ -47,8 +47,8 @@ def accept(
     keyed: Keyed | None = None,
 ) -> ExecRow:
     """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED,
-    with its key if any, and `secrets`, sealed, which go when it is over. `allow` raises when the user may have no
-    further one; it is asked in the transaction that makes the row, so that no two slip through.
+    with its key if any, and what is `sealed` for it. `allow` raises when the user may have no further one; it is asked
+    in the transaction that makes the row, so that no two slip through.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -71,8 +71,8 @@ def accept(
             allow(connection)
             if keyed is not None:
                 submission_keys.keep(connection, keyed, spec.exec_id)
-            if secrets is not None:
-                exec_secrets.keep(connection, spec.exec_id, secrets)
+            if sealed is not None:
+                exec_secrets.keep(connection, spec.exec_id, sealed)
             return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
 
         return database.write(create)

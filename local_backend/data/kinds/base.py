@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,8 @@ class Entry:
     size: int | None
     #: Its ETag or time of change, empty when the server says nothing of the kind.
     version: str = ""
+    #: Whether the server gives parts of it; else it is read from its beginning to its end.
+    ranges: bool = True
 
 
 class FileFamily(Family):
@@ -112,9 +114,11 @@ class FileFamily(Family):
         """The files that a location names; a folder means everything below. At least one."""
 
     @abstractmethod
-    def read(self, entry: Entry, start: int, end: int | None) -> Iterator[bytes]:
-        """The bytes from `start` up to `end`, in pieces; raises DataError when the file is another than `entry` by
-        now. May be called from several threads at once."""
+    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+        """The bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
+
+        Raises DataChanged when the file is another than `entry` by now.
+        """
 
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
