@@ -54,6 +54,8 @@ def submit(session: Session) -> dict[str, Any]:
         found = _send(session, upload)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission holds no id and appId", 200)
+    if isinstance(found.get(wire.WARNING), str):
+        info(found[wire.WARNING])
     return found
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from local_backend import collector, logs
 from local_backend.connections import raise_file_limit
+from local_backend.data.errors import DataError
 from local_backend.errors import ServerError
 from local_backend.files import write_json
 from local_backend.home_database import opened
@@ -27,6 +28,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
+from local_backend.vault import VaultError
 from local_backend.web_server import make_server
 
 if TYPE_CHECKING:
@@ -248,8 +250,11 @@ def _run(
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret, as the others are.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
-    supervisor = Supervisor(settings, database)
-    guard = create_app(settings, database, supervisor, token, password)
+    try:
+        supervisor = Supervisor(settings, database)
+        guard = create_app(settings, database, supervisor, token, password)
+    except (DataError, VaultError) as problem:
+        raise ServerError(str(problem)) from None
     server = make_server(guard, settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
     housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)

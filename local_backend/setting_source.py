@@ -50,6 +50,7 @@ TABLE = (
     Setting("DLI_TOKEN_SECONDS", "lifetime of a token made by `--logon`", "43200"),
     Setting("DLI_ALLOWED_HOSTS", "names, by commas, that a client may call this server by, beside its own", "none",
             in_file=False),
+    Setting("DLI_CONNECTIONS", "YAML file with [connections](connections.md) (`--connections`)", "none"),
     Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
     Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
     Setting("DLI_CACHE_DIR", "where [data from elsewhere](data-sources.md#data-from-elsewhere) is kept for the next "

@@ -118,6 +118,8 @@ class Settings:
     ready_free_bytes: int = 256 * 2**20
     #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
     database: str | None = field(default=None, repr=False)
+    #: File with connections, beside those that the database has.
+    connections: Path | None = None
     #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
     #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
     cache_dir: Path | None = None
@@ -176,6 +178,7 @@ class Settings:
             "open_metrics": found.switch("DLI_OPEN_METRICS"),
             "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
             "database": found.text("DLI_DATABASE"),
+            "connections": found.path("DLI_CONNECTIONS"),
             "cache_dir": found.path("DLI_CACHE_DIR"),
             "cache_bytes": found.size("DLI_CACHE_BYTES"),
             "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
+from dlicmd.contract.secret import MASK
 from local_backend import logs
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
@@ -26,9 +26,7 @@ from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.api.submission_keys import digest, key_of
-from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
-from local_backend.data.model import Connection as DataConnection
 from local_backend.files import full_disk, read_json
 from local_backend.measures import SUBMISSIONS
 from local_backend.runtime.paths import ExecPaths
@@ -52,6 +50,10 @@ _SORTABLE = {
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
+#: To whoever submits credentials.
+_WRITTEN_OUT = ("credentials were written into a data source: here they are sealed until the exec is over, but not in "
+                "shell histories and scripts; have the server keep a connection (local-backend connection add), and "
+                "name that")
 #: How the description of the API shows the body of a submission, which is read as it arrives.
 _FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -156,7 +158,8 @@ async def submit(
     logs.about(exec=row.id)
     about(request.scope, row.id)
     backend.supervisor.wake()
-    return JSONResponse(show(backend, row, str(request.base_url)))
+    shown = show(backend, row, str(request.base_url))
+    return JSONResponse(shown | ({wire.WARNING: _WRITTEN_OUT} if MASK in (row.data_source or "") else {}))
 
 
 @router.delete(wire.EXECS, status_code=204)
@@ -279,7 +282,7 @@ def _accept(  # noqa: PLR0917
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
     roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
-    data = data_of(asked, roots, _find)
+    data = data_of(asked, roots, lambda meant: backend.connections.find(meant, user.name, user.admin))
     spec = check(asked, user.name, data, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
@@ -295,7 +298,7 @@ def _accept(  # noqa: PLR0917
         upload,
         shown_args=asked.shown,
         data_source=data.shown or None,
-        sealed=backend.vault.seal_text(json.dumps(data.secrets)) if data.secrets else None,
+        sealed=backend.connections.sealed(data.secrets),
         targets=targets,
         home=paths,
         database=backend.database,
@@ -307,10 +310,6 @@ def _accept(  # noqa: PLR0917
         backend.forwarding.add(row.id)
     backend.sizes.took(row.id, size)
     return row
-
-
-def _find(reference: Mapping[str, str]) -> DataConnection:
-    raise DataError(f"there is no connection '{next(iter(reference.values()))[:80]}'")
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
+from local_backend.data_connections import Connections
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
@@ -31,7 +32,6 @@ from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, resizable
-from local_backend.runtime.source_values import Values
 from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import WHOLE, Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
@@ -73,7 +73,7 @@ class Control:
         )
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
-        self._fetching = Fetching(settings, self._records, Values(settings, database))
+        self._fetching = Fetching(settings, self._records, Connections(settings, database).of_sources)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()

@@ -103,7 +103,7 @@ class HomePaths:
 
     @property
     def forwarding(self) -> Path:
-        """Which execs have metrics to forward, and where to (0600: with tokens and passwords)."""
+        """Which execs have metrics to forward, and where to (0600; tokens and passwords are sealed)."""
         return self.home / "forwarding"
 
     def order(self, exec_id: str) -> Path:

@@ -26,6 +26,7 @@ from local_backend.store.submission_keys import Keyed
 from local_backend.submit.errors import StorageFailed
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
+from local_backend.vault import VaultError
 
 #: Field of the launch description that is there from the beginning.
 _USER = "user"
@@ -85,6 +86,8 @@ def accept(
         orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
+        if isinstance(problem, VaultError):
+            raise StorageFailed(f"{problem}; nothing was kept") from None
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise

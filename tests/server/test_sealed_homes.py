@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from live_server import settings_for
 
+from local_backend.cli import main
+from local_backend.forward import orders
+from local_backend.forward.target import Rest
 from local_backend.home_database import opened
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch, requeues
@@ -42,10 +47,26 @@ def old(tmp_path: Path) -> Settings:
                 "spec": json.dumps(spec), "environment": {"A_KEY": SECRET}, "requeues": 2,
             }
             paths.spec.write_text(json.dumps(launch))
+        targets = {"rest": {"url": "https://h/in", "bearer": SECRET}, "rabbit": None}
+        settings.paths.order("local-3").write_text(json.dumps({"user": "ada", "targets": targets}))
         made.execute("DELETE FROM execs WHERE id = 'local-1'")
         made.commit()
     assert SECRET in everything(settings.home)
     return settings
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `local-backend` for the home."""
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("local_backend.doctor._torch", lambda _patient: iter(()))
+    return lambda *words: CliRunner().invoke(main, words)
+
+
+def findings(command: Callable[..., Result]) -> dict[str, str]:
+    """Of doctor, about secrets."""
+    shown = json.loads(command("doctor", "-o", "json").stdout)["findings"]
+    return next(one for one in shown if one["check"] == "secrets")
 
 
 def everything(home: Path) -> str:
@@ -63,6 +84,8 @@ def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -
     finally:
         database.close()
     assert SECRET not in everything(old.home)
+    order = orders.find(old.paths, "local-3")
+    assert order is not None and order.user == "ada" and order.targets.rest == Rest("https://h/in", SECRET)
     open_database(old).close()
 
 
@@ -94,3 +117,28 @@ def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path)
     settings.paths.vault.unlink()
     with pytest.raises(VaultError, match="there is no"):
         launch.write()
+
+
+def test_another_key_seals_everything_and_doctor_knows_when_it_is_gone(
+    old: Settings, command: Callable[..., Result]
+) -> None:
+    open_database(old).close()
+    vault = Vault(old.paths.vault)
+    first = old.paths.vault.read_bytes()
+    done = command("renew-key")
+    assert done.exit_code == 0 and str(old.paths.vault) in done.stdout, done.output
+    renewed = old.paths.vault.read_bytes()
+    assert first.strip() not in renewed and len(renewed.split()) == 1
+    assert findings(command)["level"] == "ok"
+    with closing(Database(old.paths.database)) as database:
+        row = database.read(lambda c: execs.get(c, "local-3"))
+    assert row is not None and vault.open_text(row.job.env["MY_TOKEN"]) == SECRET
+    assert orders.find(old.paths, "local-3") is not None
+    old.paths.vault.write_bytes(first)
+    found = findings(command)
+    assert found["level"] == "problem" and "put the key back" in found["do"]
+    assert "local-3, metrics of local-3" in found["what"]
+    old.paths.vault.unlink()
+    assert "local-3" in findings(command)["what"]
+    old.paths.vault.write_bytes(b"broken")
+    assert "holds no keys" in findings(command)["what"]
