@@ -16,6 +16,7 @@ from local_backend import connection_file
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.model import Connection
+from local_backend.jobspec import Source
 from local_backend.settings import Settings
 from local_backend.store import connections, exec_secrets, users
 from local_backend.store.connections import ConnectionRow
@@ -105,14 +106,17 @@ class Connections:
         secrets = self._secrets(row.id)
         found: dict[int, Mapping[str, str]] = {}
         for number, source in enumerate(row.job.sources, 1):
-            if not source.fetched:
-                continue
-            if _TYPE in source.connection:
-                public = {name: value for name, value in source.connection.items() if name != _TYPE}
-                found[number] = public | secrets.get(str(number), {})
-            else:
-                found[number] = self.find(source.connection, row.creator, admin).values
+            if source.fetched:
+                found[number] = self.of_source(source, secrets.get(str(number), {}), row.creator, admin).values
         return found
+
+    def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
+        """The connection of a source: one that the user may use, or the one that is written out in it, together with
+        its secrets. Raises DataError."""
+        if _TYPE not in source.connection:
+            return self.find(source.connection, user, admin)
+        public = {name: value for name, value in source.connection.items() if name != _TYPE}
+        return Connection(source.kind, public | dict(secrets))
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
         """What is to be kept for an exec of the secrets in its sources; None for nothing. Raises VaultError."""

@@ -105,6 +105,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--config-show", "show connection settings and defaults, and where each comes from"),
     _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
+    _command("--data-preview", "look at data: JSON as of --data-source, CONNECTION:PATH, or a path", "SOURCE"),
     _command("--exec-get-all", "list your execs (see --query-args)"),
     _command("--exec-get", "show one exec", "ID"),
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),

@@ -24,6 +24,7 @@ SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
 USERS = BASE + "/users"
+DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
 
 
@@ -90,6 +91,8 @@ EXT_LOCAL_PATHS = "local-paths"
 EXT_IDEMPOTENCY = "idempotency-key"
 #: /connections: servers that have data, which data sources name.
 EXT_CONNECTIONS = "connections"
+#: POST /data/preview looks at data sources before anything is submitted.
+EXT_DATA_PREVIEW = "data-preview"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 

@@ -19,6 +19,7 @@ from local_backend.api import (
     health,
     holdings,
     logs,
+    previews,
     resplans,
     results,
     scheduler,
@@ -35,6 +36,7 @@ from local_backend.store.database import Database
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     slots_view.router, holdings.router, resplans.router, users.router, connections.router, health.router,
+    previews.router,
 )
 
 

@@ -157,6 +157,27 @@ def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
     assert user.run("--wait", exec_id).code == 0
 
 
+def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
+    (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 0, done
+    assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
+    [found] = json.loads(user.run("--data-preview", source(lake), "-o", "json").out)
+    assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"
+    local = user.run("--data-preview", str(lake / "d"))
+    assert local.code == 0 and "a.csv: csv" in local.out
+    (lake / "down").touch()
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 1 and "cannot be read: the toy server is down" in done.out
+    for text, code, expected in (
+        ("nobody:x", 2, "there is no connection 'nobody'"), ("{", 2, "not JSON"), ("s3://b/x", 2, "give JSON"),
+        (str(lake / "absent"), 2, "does not exist"), ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
+    ):
+        refused = user.run("--data-preview", text)
+        assert (refused.code, expected in refused.err) == (code, True), refused
+    assert not list((user.home / "jobs").glob("*/fetch"))
+
+
 def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:
     for connection, expected in (
         ({"type": "tyo"}, "there is no kind of connection 'tyo'; did you mean 'toy'?"),
