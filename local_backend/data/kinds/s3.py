@@ -11,7 +11,8 @@ from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
 
-_PIECE = 1 << 20
+#: What arrives of a piece before a connection breaks is lost.
+_PIECE = 1 << 18
 #: As many as the most threads that read at once.
 _CONNECTIONS = 32
 _WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "403", "AccessDenied"}
