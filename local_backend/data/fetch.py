@@ -94,7 +94,7 @@ class Fetch:
         self._meter.advance(0, 1)
 
     def _fill(self, file: Arriving, part: int) -> Any:
-        """Write one part, again and again from where the connection broke; its checksum if it is the only one. None when
+        """Write one part, again and again from where the connection broke. Its checksum, if it is the only one; None when
         it is not wanted any more."""
         start, end = file.parts[part]
         at, failures, fd, hashed = start, 0, file.open(), hashlib.sha256()

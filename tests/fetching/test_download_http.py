@@ -129,7 +129,7 @@ def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_
     monkeypatch.setattr(fetch, "_THREADS", 1)
     site.files = {"/a": content(LARGE)}
     site.cuts = [1 << 19] * 3 + [0] * 50
-    with pytest.raises(DataUnavailable, match="a does not answer|broke off"):
+    with pytest.raises(DataUnavailable, match=r"a does not answer|broke off"):
         get(desk, site, "a")
     assert not (desk.job(1) / "a").exists()
     site.cuts = []
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_no_half_file(desk: Desk, site: Site, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(fetch, "_write", full)
-        with pytest.raises(DataError, match="the disk of the cache .* is full"):
+        with pytest.raises(DataError, match=r"the disk of the cache .* is full"):
             get(desk, site, "a")
     assert desk.read() == {}
     assert not [path for path in (desk.folder / "cache").rglob("*") if path.is_file() and path.stat().st_size > 1000]

@@ -77,7 +77,7 @@ class S3(FileFamily):
         """Key, size and ETag of the object `path`, or of all those below it."""
         from botocore.exceptions import ClientError
 
-        with self._told(f"{bucket}/{path}"):
+        with self._told(f"{bucket}/{path}".rstrip("/")):
             if path and not path.endswith("/"):
                 try:
                     head = self._client().head_object(Bucket=bucket, Key=path)
@@ -127,7 +127,7 @@ class S3(FileFamily):
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Problems of the library as ours."""
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
         from urllib3.exceptions import HTTPError
 
         where = self.values.get("endpoint_url") or "S3"
@@ -137,11 +137,9 @@ class S3(FileFamily):
             raise self._refused(problem, what, where) from None
         except ParamValidationError as problem:
             raise DataError(f"{where}: {' '.join(str(problem).split())}") from None
-        except (HTTPClientError, HTTPError, OSError) as problem:
+        except (BotoCoreError, HTTPError, OSError) as problem:
+            # The last two are what reading a body raises when the connection breaks.
             raise DataUnavailable(f"{where} does not answer: {_short(problem)}") from None
-        except BotoCoreError as problem:
-            # Among them what reading a body raises when the connection breaks.
-            raise DataUnavailable(f"{where}: {_short(problem)}") from None
 
     def _refused(self, problem: Any, what: str, where: str) -> DataError:
         code = _code(problem)
