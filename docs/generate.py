@@ -5,6 +5,7 @@ A test compares what stands in the files with what this makes, so they cannot dr
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dlicmd import errors  # noqa: E402
+from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 from local_backend.setting_source import TABLE  # noqa: E402
@@ -77,6 +79,7 @@ def documents() -> dict[Path, str]:
         client: fill(client.read_text(encoding="utf-8"), "errors", error_tree()),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
+        ROOT / "docs" / "data-source.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CLIENT_LIBRARIES = {"click", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
+CLIENT_LIBRARIES = {"click", "jsonschema", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
 #: Room → rooms of ours that it may import, besides itself.
 MAY_IMPORT = {
@@ -96,7 +96,7 @@ def test_every_package_is_listed_for_installation() -> None:
         for top in ("dlicmd", "local_backend") for path in (ROOT / top).rglob("__init__.py")
         if "fabric" not in path.parts
     }
-    assert listed == found | {"dlicmd.samples", "pyedt"}
+    assert listed == found | {"dlicmd.samples", "fabric_data", "pyedt"}
 
 
 def test_no_work_is_left_open() -> None:

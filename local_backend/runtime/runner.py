@@ -34,6 +34,7 @@ from local_backend.runtime.launch import (
 from local_backend.runtime.program import follow
 from local_backend.runtime.tasks import Planner, close_all_but
 from local_backend.scheduler.slots import usable_cores
+from local_backend.vault import VaultError
 
 _LOCK_PATIENCE = 10.0
 _RETRY_WRITING = 1.0
@@ -60,7 +61,7 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
     try:
         launch = Launch.read(spec_path)
         lock = _enter(launch, attempt)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
         _tell(ready, {"error": f"the runner could not begin: {problem}"})
         return
     if lock is None:

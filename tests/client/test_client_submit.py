@@ -133,7 +133,7 @@ def test_data_sources_that_are_none(desk: Desk, local: FakeServer, text: str) ->
 
 def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
     (desk.folder / "data").mkdir()
-    source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]}},{"x":1}]'
+    source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]},"x":1}]'
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data",
                     "--data-source", source, "--", "x", "--cs-datastore-meta", "data_path=./data")
     assert done.code == 0, done
@@ -143,7 +143,7 @@ def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
     assert data["argv"][-1] == "data_path=./data", "the words of the program are the program's"
     assert data["dataSource"] == [
         {"type": "fs", "location": {"paths": absolute}},
-        {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}}, {"x": 1},
+        {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}, "x": 1},
     ]
 
 

@@ -1,0 +1,72 @@
+"""Data sets for training programs: Parquet tables, NumPy arrays and images in folders, opened with one call.
+
+    import fabric_data
+
+    train = fabric_data.open(columns=["pixels", "digit"])        # what DATA_DIR holds
+    names = fabric_data.open("/data/names.parquet")              # a file, or a folder
+    photos = fabric_data.open("photos")                          # a source of the job, by its name
+
+Every data set is map-style: it has a length, and any sample can be had at any time, cheaply, so that workers may come
+and go and each sample is still seen exactly once. It holds the same samples in the same order in every process. No
+backend is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from fabric_data.arrays import Arrays
+from fabric_data.errors import DataProblem
+from fabric_data.images import SUFFIXES, Images
+from fabric_data.places import Source, files_below, sources, where
+from fabric_data.table import Columns, Table
+
+__all__ = ["DataProblem", "Source", "open", "sources"]
+
+
+def open(
+    source: str | PathLike[str] | None = None,
+    columns: Columns | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    fill: dict[str, Any] | None = None,
+    transform: Callable[[Any], Any] | None = None,
+) -> Dataset[Any]:
+    """The data set that `source` holds: a path, or the name of a data source of this job; without any, DATA_DIR.
+
+    What it is shows in the files: `*.parquet` is a table, `*.npy` are arrays of one length, folders with pictures are
+    classes. A sample is
+
+    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named. A list
+      of columns within `columns` becomes one tensor of shape [how many]: `columns=[["x", "y"], "label"]`;
+    - of one `.npy` file: a tensor, or a number;
+    - of pictures: a uint8 tensor of shape [3, height, width] and the number of the class, which are in the order of
+      their names.
+
+    A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar of the type of its column
+    (a DataLoader makes tensors of that type), text is str, bytes are bytes.
+    `dtype` is what floating-point columns become. `fill` has a value for each column whose missing values are to be
+    replaced; missing floating-point numbers are NaN otherwise. `transform` is given each sample and returns what
+    replaces it.
+
+    Raises DataProblem.
+    """
+    place = where(source)
+    if found := files_below(place, (".parquet",)):
+        return Table(place, found, columns, dtype=dtype, fill=fill or {}, transform=transform)
+    if fill:
+        raise DataProblem("'fill' is for tables, and there is no *.parquet file in " + str(place))
+    if found := files_below(place, (".npy",)):
+        return Arrays(place, found, columns, dtype=dtype, transform=transform)
+    if found := files_below(place, SUFFIXES):
+        if columns is not None or dtype is not None:
+            raise DataProblem(f"{place} holds pictures, which have no columns; use 'transform'")
+        return Images(place, found, transform)
+    raise DataProblem(f"there is nothing in {place} that fabric_data knows: *.parquet, *.npy, or pictures in folders")
+
+

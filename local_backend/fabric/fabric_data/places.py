@@ -1,0 +1,69 @@
+"""Where the data of a job lies."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabric_data.errors import DataProblem
+
+#: Names a JSON file that lists the data sources of the job.
+SOURCES_VARIABLE = "DLI_DATA_SOURCES_FILE"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data source of this job: what the submission called it, and where it is."""
+
+    name: str
+    path: Path
+    #: All that is known of it, as it stands in the file.
+    about: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+def sources() -> list[Source]:
+    """The data sources of this job, in the order of the submission; DATA_DIR alone when there is no list.
+
+    Raises DataProblem.
+    """
+    listed = os.environ.get(SOURCES_VARIABLE)
+    if listed:
+        try:
+            found = json.loads(Path(listed).read_text(encoding="utf-8"))
+            return [Source(str(item["name"]), Path(item["path"]), item) for item in found if item.get("path")]
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise DataProblem(f"{SOURCES_VARIABLE}={listed} cannot be read: {problem}") from None
+    folder = os.environ.get("DATA_DIR")
+    return [Source("", Path(folder))] if folder else []
+
+
+def where(source: str | os.PathLike[str] | None) -> Path:
+    """The file or folder that is meant. Raises DataProblem when there is none."""
+    known = sources()
+    if source is None:
+        if not known:
+            raise DataProblem("there is no data: DATA_DIR is not set; name a file or a folder")
+        path = known[0].path
+    else:
+        named = [item.path for item in known if item.name and item.name == os.fspath(source)]
+        path = named[0] if named else Path(source)
+    if not path.exists():
+        names = ", ".join(item.name for item in known if item.name)
+        raise DataProblem(f"there is no {path}" + (f"; the data sources of this job are {names}" if names else ""))
+    return path
+
+
+def files_below(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files with these suffixes, by name in every process: `place` itself, or those below it. What begins with a
+    dot or an underscore is somebody's own."""
+    if place.is_file():
+        return [place] if place.suffix.lower() in suffixes else []
+    found = []
+    for folder, inner, names in os.walk(place, followlinks=True):
+        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+        found += [Path(folder, name) for name in names
+                  if not name.startswith((".", "_")) and os.path.splitext(name)[1].lower() in suffixes]
+    return sorted(found, key=lambda path: path.relative_to(place).parts)

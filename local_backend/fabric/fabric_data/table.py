@@ -1,0 +1,172 @@
+"""Parquet as a data set: rows in the order of the files' names, and of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from fabric_data import unpacked
+from fabric_data.arrays import numpy_type
+from fabric_data.columns import Writer, element_of, kind_of, reader
+from fabric_data.errors import DataProblem
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Names of columns; several within form one tensor.
+Columns = Sequence["str | Sequence[str]"]
+#: Rows that are unpacked at a time.
+_ROWS = 8192
+
+
+class Table(Dataset[Any]):
+    """Sample i is row i. Opened again where it is unpickled."""
+
+    def __init__(
+        self, place: Path, files: Sequence[Path], columns: Columns | None, *, dtype: torch.dtype | None,
+        fill: dict[str, Any], transform: Callable[[Any], Any] | None,
+    ) -> None:
+        self._place, self._files, self._fill, self._transform = place, list(files), dict(fill), transform
+        self._float_type: np.dtype[Any] | None = None if dtype is None else numpy_type(dtype)
+        self._named = columns is None
+        schema, self._length = _survey(self._files)
+        wanted = list(schema.names) if columns is None else list(columns)
+        self._names = [str(item) for item in wanted]
+        self._groups = [[item] if isinstance(item, str) else list(item) for item in wanted]
+        self._schema = _selected(place, schema, self._groups, self._fill)
+        self._open()
+
+    def _open(self) -> None:
+        wanted = [self._groups, str(self._float_type), {name: repr(value) for name, value in self._fill.items()}]
+        folder = unpacked.entry(unpacked.key_of(self._files, wanted), self._unpack)
+        self._readers = [
+            reader(_file(folder, number), kind_of(types), element_of(types[0], self._float_type))
+            for number, types in enumerate(self._types())
+        ]
+
+    def _types(self) -> list[list[Any]]:
+        return [[self._schema.field(name).type for name in group] for group in self._groups]
+
+    def _unpack(self, folder: Path) -> None:
+        writers = []
+        for number, (group, types) in enumerate(zip(self._groups, self._types(), strict=True)):
+            with _about(self._place, group):
+                writers.append(Writer(_file(folder, number), types, self._length, self._float_type))
+        for path, batch in self._batches():
+            for group, writer in zip(self._groups, writers, strict=True):
+                with _about(path, group):
+                    writer.put([self._complete(batch.column(name), name) for name in group])
+        for writer in writers:
+            writer.close()
+
+    def _batches(self) -> Iterator[tuple[Path, pyarrow.RecordBatch]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names = list(dict.fromkeys(name for group in self._groups for name in group))
+        for path in self._files:
+            try:
+                with pq.ParquetFile(path) as file:
+                    for batch in file.iter_batches(_ROWS, columns=names):
+                        yield path, batch
+            except (pa.ArrowInvalid, OSError) as problem:
+                raise DataProblem(f"{path} is damaged: {problem}") from None
+
+    def _complete(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
+        """The column without missing values, unless they can be told as NaN."""
+        import pyarrow as pa
+        import pyarrow.types as t
+
+        if t.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.null_count and name in self._fill:
+            try:
+                column = column.fill_null(pa.scalar(self._fill[name], column.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
+                raise DataProblem(f"fill: {self._fill[name]!r} is no {column.type}: {problem}") from None
+        if column.null_count and not (t.is_floating(column.type) or t.is_decimal(column.type)):
+            raise DataProblem(f"it has missing values; give one to use instead: fill={{'{name}': ...}}")
+        inner = column.flatten() if hasattr(column, "flatten") and t.is_nested(column.type) else None
+        if inner is not None and not isinstance(inner, list) and inner.null_count and not t.is_floating(inner.type):
+            raise DataProblem("its lists have missing values")
+        return column
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        if not -self._length <= index < self._length:
+            raise IndexError(f"there is no row {index}: the table has {self._length}")
+        row = int(index) % self._length
+        parts = [read(row) for read in self._readers]
+        sample: Any = dict(zip(self._names, parts, strict=True)) if self._named else tuple(parts)
+        return sample if self._transform is None else self._transform(sample)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_readers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {self._schema.field(name).type}" for group in self._groups for name in group)
+        return f"<{self._length} rows of {self._place}: {shown}>"
+
+
+class _about:
+    """Tells in a DataProblem which file and columns it is about."""
+
+    def __init__(self, place: Path, group: list[str]) -> None:
+        self._where = f"{place}: column {' and '.join(group[:3])}" + (" and more" if len(group) > 3 else "")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: Any, problem: BaseException | None, _trace: Any) -> None:
+        if isinstance(problem, DataProblem):
+            raise DataProblem(f"{self._where}: {problem}") from None
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number}.npy"
+
+
+def _survey(files: list[Path]) -> tuple[pyarrow.Schema, int]:
+    """(the schema that all files have, rows of all). Raises DataProblem."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise DataProblem("tables need pyarrow: pip install pyarrow") from None
+    schema, rows = None, 0
+    for path in files:
+        try:
+            with pq.ParquetFile(path) as file:
+                found, count = file.schema_arrow.remove_metadata(), file.metadata.num_rows
+        except (pa.ArrowInvalid, OSError) as problem:
+            raise DataProblem(f"{path} is not a Parquet file: {problem}") from None
+        if schema is not None and found != schema:
+            raise DataProblem(f"{path} has other columns than {files[0]}")
+        schema, rows = found, rows + count
+    return schema, rows
+
+
+def _selected(place: Path, schema: pyarrow.Schema, groups: list[list[str]], fill: dict[str, Any]) -> pyarrow.Schema:
+    """The schema, with what a dictionary stands for. Raises DataProblem for columns that are not there."""
+    import pyarrow as pa
+    import pyarrow.types as t
+
+    for name in [*(name for group in groups for name in group), *fill]:
+        if not isinstance(name, str) or name not in schema.names:
+            raise DataProblem(f"there is no column '{name}' in {place}; there are {', '.join(schema.names[:50])}")
+    if not all(groups):
+        raise DataProblem("a group of columns is empty")
+    return pa.schema([
+        pa.field(item.name, item.type.value_type if t.is_dictionary(item.type) else item.type) for item in schema
+    ])

@@ -1,0 +1,102 @@
+"""Tables as they are used: each column a file that is mapped into memory.
+
+Parquet is made for reading much at once; a training asks for rows in random order. So the columns that are wanted are
+written out once, as plain arrays, into a folder that all processes of the machine share and later runs find again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fabric_data.errors import DataProblem
+
+FOLDER_VARIABLE, BYTES_VARIABLE = "FABRIC_DATA_CACHE", "FABRIC_DATA_CACHE_BYTES"
+#: Bytes that may stay for later runs, unless the environment says otherwise.
+MOST_BYTES = 50 * 2**30
+_DONE = "done"
+#: Seconds in which nobody removes what has just been used: its files may not be open yet.
+_YOUNG = 600.0
+
+
+def folder() -> Path:
+    """Where tables are unpacked."""
+    given = os.environ.get(FOLDER_VARIABLE)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "fabric_data"
+
+
+def key_of(files: Sequence[Path], wanted: object) -> str:
+    """The name of what files of this size and time of change become; `wanted` says which part of them, and as what."""
+    seen = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(json.dumps([seen, wanted], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def entry(key: str, fill: Callable[[Path], None]) -> Path:
+    """The folder of that name, filled by `fill` when it is not there yet: once, while other processes wait.
+
+    Raises DataProblem when it cannot be stored, and what `fill` raises; nothing is left behind then.
+    """
+    root = folder()
+    found = root / key
+    if not _use(found):
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _alone(root / f"{key}.lock"):
+                if not _use(found):
+                    _make(root, found, fill)
+                    _trim(root, keep=found)
+        except OSError as problem:
+            raise DataProblem(f"the table cannot be unpacked to {root}: {problem.strerror or problem}; "
+                              f"{FOLDER_VARIABLE} names another folder") from None
+    return found
+
+
+def _use(found: Path) -> bool:
+    """Whether it is whole; its last use is its time of change."""
+    try:
+        os.utime(found / _DONE)
+    except OSError:
+        return False
+    return True
+
+
+def _make(root: Path, found: Path, fill: Callable[[Path], None]) -> None:
+    for leftover in (found, *root.glob(f"{found.name}.part-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
+    part = Path(tempfile.mkdtemp(prefix=f"{found.name}.part-", dir=root))
+    try:
+        fill(part)
+        (part / _DONE).touch()
+        part.rename(found)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _trim(root: Path, keep: Path) -> None:
+    """Remove what was used longest ago until the rest fits. Who has it open keeps it until the end."""
+    given = os.environ.get(BYTES_VARIABLE, "")
+    room = int(given) if given.isascii() and given.isdigit() else MOST_BYTES
+    used = sorted(((done.stat().st_mtime, done.parent) for done in root.glob(f"*/{_DONE}")), reverse=True)
+    for at, path in used:
+        room -= sum(file.stat().st_size for file in path.iterdir())
+        if room < 0 and path != keep and time.time() - at > _YOUNG:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,306 @@
+"""Data sets for training programs: what is in the files is what the samples are, in every process."""
+
+import datetime
+import decimal
+import itertools
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import fabric_data
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from fabric_data import DataProblem
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+TYPES = {
+    "i8": pa.int8(), "i64": pa.int64(), "u16": pa.uint16(), "u32": pa.uint32(), "flag": pa.bool_(),
+    "f32": pa.float32(), "f64": pa.float64(), "text": pa.string(), "raw": pa.large_binary(),
+    "list": pa.list_(pa.int32()), "reals": pa.list_(pa.float64()), "pair": pa.list_(pa.float32(), 2),
+}
+_RANGES = {"i8": (-128, 127), "i64": (-2**63, 2**63 - 1), "u16": (0, 2**16 - 1), "u32": (0, 2**32 - 1)}
+_REALS = st.floats(width=32, allow_nan=False)
+_ROW = st.fixed_dictionaries({
+    **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
+    "flag": st.booleans(), "f32": _REALS, "f64": _REALS, "text": st.text(st.characters(codec="utf-8"), max_size=5),
+    "raw": st.binary(max_size=5), "list": st.lists(st.integers(-9, 9), max_size=4),
+    "reals": st.lists(_REALS, max_size=3), "pair": st.lists(_REALS, min_size=2, max_size=2),
+})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    for name in ("DATA_DIR", "DLI_DATA_SOURCES_FILE", "FABRIC_DATA_CACHE_BYTES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FABRIC_DATA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def write(path: Path, **columns: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def plain(value: object) -> object:
+    return value.tolist() if isinstance(value, (torch.Tensor, np.generic)) else value
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(_ROW, max_size=12), cuts=st.lists(st.integers(0, 12), max_size=3))
+def test_samples_are_the_rows(tmp_path_factory, rows, cuts):
+    """Whatever the values, the types, and how they are spread over files."""
+    folder = tmp_path_factory.mktemp("rows")
+    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    schema = pa.schema(list(TYPES.items()))
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
+        pq.write_table(pa.Table.from_pylist(rows[start:end], schema), folder / f"part-{number}.parquet",
+                       row_group_size=3)
+    dataset = fabric_data.open(folder)
+    assert len(dataset) == len(rows)
+    found = [{name: plain(value) for name, value in dataset[i].items()} for i in range(len(dataset))]
+    assert found == rows
+    pairs = fabric_data.open(folder, columns=[["f64", "i8"], "text"])
+    assert [(plain(pairs[i][0]), pairs[i][1]) for i in range(len(rows))] == [
+        ([row["f64"], float(row["i8"])], row["text"]) for row in rows]
+
+
+def test_types_of_databases(data):
+    when = datetime.datetime(2024, 2, 29, 12, 30, 1, 500, tzinfo=datetime.timezone.utc)
+    write(data / "a.parquet", price=pa.array([decimal.Decimal("1.25"), None], pa.decimal128(10, 2)),
+          at=pa.array([when, when], pa.timestamp("us", "UTC")), day=pa.array([when.date()] * 2, pa.date32()),
+          word=pa.array(["x", "y"]).dictionary_encode())
+    dataset = fabric_data.open(data)
+    assert dataset[0] == {"price": 1.25, "word": "x", "at": 1_709_209_801_000_500, "day": 19_782}
+    assert np.isnan(dataset[1]["price"]) and dataset[1]["word"] == "y"
+
+
+def test_a_tuple_for_a_training(data):
+    write(data / "a.parquet", x=[0.5, 1.5, 2.5], y=[1.0, 2.0, 3.0], label=[0, 1, 0])
+    dataset = fabric_data.open(data, columns=[["x", "y"], "label"], dtype=torch.float32,
+                               transform=lambda item: (item[0] * 2, item[1]))
+    inputs, labels = next(iter(DataLoader(dataset, batch_size=3)))
+    assert torch.equal(inputs, torch.tensor([[1.0, 2], [3, 4], [5, 6]])) and labels.tolist() == [0, 1, 0]
+
+
+def test_types_of_batches(data):
+    write(data / "a.parquet", a=pa.array([1], pa.int16()), b=pa.array([1], pa.float32()), c=[True], d=[0.5])
+    batch = next(iter(DataLoader(fabric_data.open(data))))
+    assert {name: value.dtype for name, value in batch.items()} == {
+        "a": torch.int64, "b": torch.float32, "c": torch.bool, "d": torch.float64}
+    assert next(iter(DataLoader(fabric_data.open(data, ["d"], dtype=torch.float32))))[0].dtype == torch.float32
+
+
+def test_who_changes_a_sample_does_not_change_the_data(data):
+    write(data / "a.parquet", x=[[1.0, 2.0]])
+    np.save(data / "x.npy", np.ones((1, 2)))
+    for place in (data / "a.parquet", data / "x.npy"):
+        dataset = fabric_data.open(place)
+        sample = dataset[0]["x"] if isinstance(dataset[0], dict) else dataset[0]
+        before = sample.clone()
+        sample.mul_(7)
+        again = dataset[0]["x"] if isinstance(dataset[0], dict) else dataset[0]
+        assert torch.equal(again, before)
+
+
+def test_missing_values(data):
+    write(data / "a.parquet", n=[1, None], x=[0.5, None], t=["a", None])
+    with pytest.raises(DataProblem, match=r"column n: it has missing values.*fill=\{'n'"):
+        fabric_data.open(data)
+    dataset = fabric_data.open(data, fill={"n": -1, "t": "?"})
+    assert dataset[1]["n"] == -1 and np.isnan(dataset[1]["x"]) and dataset[1]["t"] == "?"
+    assert fabric_data.open(data, fill={"n": -2, "t": "?"})[1]["n"] == -2
+    with pytest.raises(DataProblem, match="'many' is no int64"):
+        fabric_data.open(data, ["n"], fill={"n": "many"})
+
+
+@pytest.mark.parametrize(("columns", "told"), [
+    (["z"], "no column 'z'.*there are n, s"), ([["n", "s"]], "n and s"), ([[]], "a group of columns is empty"),
+    (["m"], "no column 'm'"),
+])
+def test_columns_that_cannot_be_had(data, columns, told):
+    write(data / "a.parquet", n=[1], s=["a"])
+    with pytest.raises(DataProblem, match=told):
+        fabric_data.open(data, columns)
+
+
+def test_what_cannot_be_opened(data, tmp_path):
+    with pytest.raises(DataProblem, match="DATA_DIR is not set"):
+        fabric_data.open()
+    with pytest.raises(DataProblem, match="there is no /none"):
+        fabric_data.open("/none")
+    with pytest.raises(DataProblem, match=r"nothing in .* that fabric_data knows"):
+        fabric_data.open(data)
+    write(data / "a.parquet", n=[1])
+    write(data / "b.parquet", m=[1])
+    with pytest.raises(DataProblem, match=r"b.parquet has other columns"):
+        fabric_data.open(data)
+    (data / "b.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(DataProblem, match=r"b.parquet is not a Parquet file"):
+        fabric_data.open(data)
+    write(tmp_path / "s.parquet", s=[{"a": 1}])
+    with pytest.raises(DataProblem, match="column s: a sample cannot hold struct"):
+        fabric_data.open(tmp_path / "s.parquet")
+    write(tmp_path / "u.parquet", u=pa.array([2**64 - 1], pa.uint64()))
+    with pytest.raises(DataProblem, match="18446744073709551615 is more than"):
+        fabric_data.open(tmp_path / "u.parquet")
+
+
+def test_damage_inside_a_file_leaves_nothing_behind(data, cache):
+    path = write(data / "a.parquet", n=list(range(50_000)))
+    whole = bytearray(path.read_bytes())
+    whole[100:20_000] = os.urandom(19_900)
+    path.write_bytes(whole)
+    with pytest.raises(DataProblem, match=r"a.parquet is damaged"):
+        fabric_data.open(path)
+    assert not [found for found in cache.iterdir() if found.is_dir()]
+
+
+def test_what_was_unpacked_serves_later_runs_until_the_file_changes(data, cache):
+    path = write(data / "a.parquet", n=[1, 2, 3])
+    assert fabric_data.open(data)[1]["n"] == 2
+    (entry,) = [found for found in cache.iterdir() if found.is_dir()]
+    inode = (entry / "0.npy").stat().st_ino
+    assert fabric_data.open(data)[2]["n"] == 3 and (entry / "0.npy").stat().st_ino == inode
+    write(path, n=[7, 8])
+    assert [int(fabric_data.open(data)[i]["n"]) for i in range(2)] == [7, 8]
+
+
+def test_room_for_later_runs_is_bounded(data, cache, monkeypatch):
+    paths = [write(data / f"{number}.parquet", n=[number] * 1000) for number in range(4)]
+    opened = [fabric_data.open(path) for path in paths[:3]]
+    entries = {found for found in cache.iterdir() if found.is_dir()}
+    for at, entry in enumerate(sorted(entries)):
+        os.utime(entry / "done", (at, at))
+    monkeypatch.setenv("FABRIC_DATA_CACHE_BYTES", "17000")
+    newest = fabric_data.open(paths[3])
+    left = {found for found in cache.iterdir() if found.is_dir()}
+    assert len(left) == 2 and sorted(entries)[2] in left, "the one that was used last, and the new one"
+    assert [int(dataset[999]["n"]) for dataset in (*opened, newest)] == [0, 1, 2, 3]
+    assert int(pickle.loads(pickle.dumps(opened[0]))[5]["n"]) == 0
+
+
+def _open_together(path, barrier, results):
+    barrier.wait()
+    results.put(int(fabric_data.open(path)[77]["n"]))
+
+
+def test_processes_that_open_at_once_unpack_once(data, cache):
+    path = write(data / "a.parquet", n=list(range(1000)))
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(3), context.Queue()
+    processes = [context.Process(target=_open_together, args=(path, barrier, results)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    assert [results.get(timeout=120) for _ in processes] == [77] * 3
+    for process in processes:
+        process.join()
+    assert len([found for found in cache.iterdir() if found.is_dir()]) == 1
+
+
+def test_one_that_is_killed_while_it_unpacks_leaves_nothing_that_is_taken_for_whole(data, cache):
+    path = write(data / "a.parquet", n=list(range(100_000)))
+    code = f"""
+import os, signal, fabric_data
+from fabric_data import columns
+put = columns.Writer.put
+def dies(self, parts):
+    put(self, parts)
+    os.kill(os.getpid(), signal.SIGKILL)
+columns.Writer.put = dies
+fabric_data.open({str(path)!r})
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert [found.name for found in cache.iterdir() if found.is_dir()], "it was at it"
+    dataset = fabric_data.open(path)
+    assert all(int(dataset[i]["n"]) == i for i in range(0, 100_000, 997))
+    assert len([found for found in cache.iterdir() if found.is_dir()]) == 1, "what it left is gone"
+
+
+def test_arrays(data):
+    np.save(data / "x.npy", np.arange(12, dtype=np.float64).reshape(4, 3))
+    np.save(data / "label.npy", np.array([3, 2, 1, 0], dtype=np.int32))
+    assert fabric_data.open(data / "x.npy")[2].tolist() == [6.0, 7.0, 8.0]
+    dataset = fabric_data.open(data, ["x", "label"], dtype=torch.float32)
+    again = pickle.loads(pickle.dumps(dataset))
+    for found in (dataset, again):
+        x, label = found[1]
+        assert (x.tolist(), x.dtype, int(label), len(found)) == ([3.0, 4.0, 5.0], torch.float32, 2, 4)
+    assert set(fabric_data.open(data)[0]) == {"x", "label"}
+    np.save(data / "label.npy", np.zeros(3))
+    with pytest.raises(DataProblem, match="label has 3, x has 4"):
+        fabric_data.open(data)
+    with pytest.raises(DataProblem, match="no array 'y'"):
+        fabric_data.open(data, ["y"])
+    np.save(data / "label.npy", np.array(["a"], dtype=object), allow_pickle=True)
+    with pytest.raises(DataProblem, match=r"label.npy is not an array that can be mapped"):
+        fabric_data.open(data)
+
+
+def test_pictures(data):
+    image = pytest.importorskip("PIL.Image")
+    for number, name in enumerate(["dog/b.png", "cat/a.png", "dog/deep/a.png", "_mine/x.png"]):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (3, 2), (number, 0, 9)).save(data / name)
+    dataset = fabric_data.open(data)
+    assert dataset.classes == ["cat", "dog"]
+    assert [(int(dataset[i][0][0, 0, 0]), dataset[i][1]) for i in range(3)] == [(1, 0), (0, 1), (2, 1)]
+    assert dataset[0][0].shape == (3, 2, 3) and dataset[0][0].dtype == torch.uint8
+    (data / "cat" / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataProblem, match=r"a.png cannot be read as a picture"):
+        dataset[0]
+    image.new("RGB", (1, 1)).save(data / "loose.png")
+    with pytest.raises(DataProblem, match=r"loose.png lies in no folder of a class"):
+        fabric_data.open(data)
+
+
+def test_sources_of_the_job(data, tmp_path, monkeypatch):
+    write(data / "a" / "t.parquet", n=[5])
+    write(data / "b" / "t.parquet", n=[6])
+    listed = tmp_path / "sources.json"
+    listed.write_text(json.dumps([{"name": name, "path": str(data / name), "type": "fs"} for name in "ab"]))
+    monkeypatch.setenv("DLI_DATA_SOURCES_FILE", str(listed))
+    monkeypatch.setenv("DATA_DIR", str(data / "a"))
+    assert [source.name for source in fabric_data.sources()] == ["a", "b"]
+    assert (fabric_data.open()[0]["n"], fabric_data.open("b")[0]["n"]) == (5, 6)
+    with pytest.raises(DataProblem, match="no c; the data sources of this job are a, b"):
+        fabric_data.open("c")
+    listed.write_text("{")
+    with pytest.raises(DataProblem, match=r"sources.json cannot be read"):
+        fabric_data.open()
+    monkeypatch.delenv("DLI_DATA_SOURCES_FILE")
+    assert fabric_data.open()[0]["n"] == 5
+
+
+def test_loader_processes_see_each_row_once(data):
+    for number in range(3):
+        write(data / f"{number}.parquet", n=list(range(number * 10, number * 10 + 10)))
+    dataset = fabric_data.open(data, ["n"])
+    seen = [int(n) for (batch,) in DataLoader(dataset, batch_size=4, num_workers=2, shuffle=True) for n in batch]
+    assert sorted(seen) == list(range(30))
+
+
+def test_the_example_of_the_documentation_runs(data, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "data-loading.md").read_text(encoding="utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    write(data / "a.parquet", x=[1, 2], y=[3, 4], label=[7, 8])
+    monkeypatch.setenv("DATA_DIR", str(data))
+    seen: dict = {}
+    exec(compile(example, "data-loading.md", "exec"), seen)
+    assert seen["inputs"].tolist() == [1, 3] and seen["label"] == 7
