@@ -39,7 +39,7 @@ def seen_type(values: Sequence[Any]) -> pyarrow.DataType:
     kinds = {_kind(value) for value in values if value is not None}
     if kinds == {"int", "float"}:
         kinds = {"float"}
-    if kinds == {"int", "uint"}:
+    if kinds == {"int", "uint"} and all(value is None or value >= 0 for value in values):
         kinds = {"uint"}
     types: dict[str, pyarrow.DataType] = {
         "bool": pyarrow.bool_(), "int": pyarrow.int64(), "uint": pyarrow.uint64(), "float": pyarrow.float64(),

@@ -43,7 +43,7 @@ def test_what_reads_is_taken(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [*QUERIES, "", "SELECT 'open", 7, ["SELECT 1"], "SELECT 1\0", "SELECT " + "1" * 10**5])
+    "query", [*QUERIES, "", "SELECT 'open", 7, ["SELECT 1"], "SELECT 1\0", "SELECT 1" * 10**5])
 def test_what_does_more_is_refused(query: Any) -> None:
     with pytest.raises(DataError):
         check_query(query)

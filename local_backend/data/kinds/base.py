@@ -51,7 +51,7 @@ class Kind:
 
     def require(self) -> None:
         """Raises DataError when its libraries are not installed, and says how they are."""
-        if any(importlib.util.find_spec(name) is None for name in self.modules):
+        if not all(_is_there(name) for name in self.modules):
             raise DataError(f"{self.title} needs libraries that are not installed on the server: "
                             f"pip install 'dlicmd[{self.extra}]'")
 
@@ -81,6 +81,14 @@ class Kind:
         if missing:
             raise DataError(f"a connection of type '{self.name}' needs '{missing[0]}'")
         return found
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # There is no package that it could be in.
+        return False
 
 
 class Family(ABC):

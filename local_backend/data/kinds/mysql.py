@@ -33,6 +33,7 @@ class Mysql(Sql):
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
         self._socket: socket.socket | None = None
+        self._driver: Any = None
 
     def engine(self, catalog: str) -> Engine:
         import sqlalchemy
@@ -43,7 +44,7 @@ class Mysql(Sql):
     def leave(self, connection: Connection) -> None:
         self.cancel()
         # Else the driver reads all that the server still has to say, or tries to.
-        unread = getattr(connection.connection.driver_connection, "_result", None)
+        unread = getattr(self._driver, "_result", None)
         if unread is not None:
             unread.unbuffered_active = False
         super().leave(connection)
@@ -105,6 +106,7 @@ class Mysql(Sql):
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket.settimeout(None)
         connection.connect(self._socket)
+        self._driver = connection
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:

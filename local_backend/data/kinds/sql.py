@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
     from sqlalchemy.types import TypeEngine
 
+#: Few drivers tell by the class or number of an exception whether it may pass.
+_UNREACHED = re.compile(r"refused|could not connect|timed out|time-?out|unreachable|reset by peer|broken pipe|lost connection",
+                        re.IGNORECASE)
+_NOT_LET_IN = re.compile(r"password|authenti|authori[sz]|login failed|access denied|credential|certificate|ORA-01017",
+                         re.IGNORECASE)
 #: Rows that say what the columns of a query are.
 _SAMPLE = 1000
 
@@ -38,7 +44,9 @@ class Sql(TableFamily):
     """What all dialects have in common. Each call has a connection of its own.
 
     Options of a kind: `dialect` (as SQLAlchemy writes it), `port`, `begin` (statements that make the transaction one
-    that reads one state), `words` and `signs` that a query must not have, `default_database`.
+    that reads one state), `test` (a query that any user may ask), `words` and `signs` that a query must not have,
+    `arguments` of the driver, `database_field` (which value names the database), `pinned` (the driver is told the
+    address that was looked at, since it looks names up where network.guard sees nothing; not where it needs the name).
     """
 
     def test(self) -> None:
@@ -80,11 +88,11 @@ class Sql(TableFamily):
 
         options, values = self.kind.options, self.values
         host, number = values["host"], int(values.get("port") or options["port"])
-        self.addresses(host, number)
+        addresses = self.addresses(host, number)
         return URL.create(
-            options["dialect"], values.get("username"), values.get("password"), host, number,
-            catalog or values.get("database") or options.get("default_database"), options.get("query", {}),
-        )
+            options["dialect"], values["username"], values.get("password"),
+            addresses[0] if options.get("pinned") else host, number,
+            catalog or values[options.get("database_field", "database")])
 
     def engine(self, catalog: str) -> Engine:
         """What makes the connections."""
@@ -111,17 +119,19 @@ class Sql(TableFamily):
 
     @contextlib.contextmanager
     def _reading(self, catalog: str = "") -> Iterator[Connection]:
-        import sqlalchemy
-
         try:
             connection = self.engine(catalog).connect()
-        except (sqlalchemy.exc.SQLAlchemyError, OSError) as problem:
+        except DataError:
+            raise
+        except Exception as problem:  # drivers have exceptions of their own, and let through those of other libraries
             raise self.trouble(problem, connecting=True) from None
         try:
             for statement in self.kind.options.get("begin", ()):
                 connection.exec_driver_sql(statement)
             yield connection.execution_options(stream_results=True, max_row_buffer=FIRST_ROWS)
-        except (sqlalchemy.exc.SQLAlchemyError, OSError) as problem:
+        except DataError:
+            raise
+        except Exception as problem:
             raise self.trouble(problem) from None
         finally:
             self.leave(connection)
@@ -140,10 +150,10 @@ class Sql(TableFamily):
         import sqlalchemy
 
         original = getattr(problem, "orig", None) or problem
-        # Nothing of the server's own: it was not reached, or went away.
+        text = self.without_secrets(original)
         passes = isinstance(original, OSError) or getattr(problem, "connection_invalidated", False) or (
-            connecting and isinstance(problem, sqlalchemy.exc.OperationalError))
-        return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(original)}")
+            connecting and isinstance(problem, sqlalchemy.exc.OperationalError)) or _UNREACHED.search(text)
+        return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
 
     def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
         if statement is not None:
