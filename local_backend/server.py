@@ -26,6 +26,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
+from local_backend.tracing import traced
 from local_backend.web_server import make_server
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def serve(settings: Settings) -> None:
     ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
-            _serve(settings, lock, _self_signed(settings))
+            with traced():
+                _serve(settings, lock, _self_signed(settings))
         except ServerError as problem:
             log.error("%s", problem)
             raise
