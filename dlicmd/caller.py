@@ -37,9 +37,10 @@ class Caller:
         transport: Transport | None = None,
     ) -> None:
         self._token = token
-        self._retries = retries_wanted() if retries is None else retries
+        #: How often what failed in a way that passes is tried again.
+        self.retries = retries_wanted() if retries is None else retries
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
-        self._transport = Repeating(self._way, self._retries)
+        self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
 
     def __enter__(self: Self) -> Self:
