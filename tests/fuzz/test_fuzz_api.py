@@ -27,6 +27,9 @@ KNOWN = {
     "exec_id": ["local-1", "local-2", "local-3"], "app_id": ["local-1", "local-3"], "number": ["1", "2"],
     "log": ["stdout", "stderr", "launcherlog"], "name": ["local/training", "training", "local"],
 }
+#: The same for headers: keys come again, with other submissions, and results are asked for from a byte on.
+HEADERS = {"Idempotency-Key": ["a", '"b"'], "Range": ["bytes=0-", "bytes=1-", "bytes=99999-"]}
+ARGS = ["--exec-start PyTorch --user-cmd -- true", "--exec-start PyTorch --user-cmd -- false"]
 #: Deploying is refused with 501, and that is as meant.
 REFUSING = [*OTHERS, *(check for check in checks.CHECKS.get_all() if check.__name__ == "not_a_server_error")]
 
@@ -36,7 +39,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     running = Live(settings_for(tmp_path_factory.mktemp("fuzz") / "home"))
     for args in ("PyTorch --model-main main.py", "distPyTorch --numWorker 2 --model-main main.py",
                  "edtPyTorch --numWorker 2 --model-main main.py"):
-        running.submitted(f"--exec-start {args}")
+        exec_id = running.submitted(f"--exec-start {args}")
+        (running.paths(exec_id).model / "weights").write_bytes(b"w" * 100)
     running.run_on("local-2", "cpu-0", "cpu-1")
     running.run_on("local-3", "cpu-0")
     yield running
@@ -77,6 +81,12 @@ def call(  # noqa: PLR0917
     for name in case.path_parameters or {}:
         if name in KNOWN and data.draw(st.booleans()):
             case.path_parameters[name] = data.draw(st.sampled_from(KNOWN[name]))
+    taken = {header.name for header in case.operation.headers}
+    for name in taken & set(HEADERS):
+        if data.draw(st.booleans()):
+            case.headers = {**(case.headers or {}), name: data.draw(st.sampled_from(HEADERS[name]))}
+    if "Idempotency-Key" in taken and data.draw(st.booleans()):
+        case.query = {**(case.query or {}), "args": data.draw(st.sampled_from(ARGS))}
     if "wait" in (case.query or {}):
         case.query["wait"] = data.draw(st.sampled_from(["0", "-1", "x", "1.5"]))
     answer = case.call(session=session, base_url=url, headers={"Authorization": f"Bearer {TOKEN}"})
@@ -97,6 +107,7 @@ def test_every_answer_is_as_described(live: Live, cases: int, caplog: pytest.Log
     found = fuzz(live, cases)
     assert sum(found.values()) >= cases
     assert found[200] > 50 and found[400] > 50, "some calls were right, and some were wrong"
+    assert found[206] and found[422], found
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert not outside(live)
     assert live.call("GET", "/conf").status == 200
