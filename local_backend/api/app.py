@@ -12,6 +12,7 @@ from dlicmd import __version__
 from local_backend.api import (
     auth,
     conf,
+    description,
     errors,
     execs,
     follow,
@@ -49,13 +50,14 @@ def create_app(
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
-        responses=errors.RESPONSES,
+        responses=description.COMMON,
     )
     backend = Backend(settings, database, supervisor, token, password)
     app.state.backend = backend
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
+    description.install(app)
     hosts, addresses = _own_names(settings)
     return Guard(app, backend, hosts, addresses)
 

@@ -22,7 +22,8 @@ from local_backend import logs
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.caller import Caller
-from local_backend.api.errors import ApiError
+from local_backend.api.description import header
+from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import exec_object, is_parked, pending, saying, why
 from local_backend.api.submission_keys import digest, key_of
 from local_backend.data.fs import DataRoots
@@ -58,6 +59,7 @@ _BODY = {"requestBody": {"content": {
     "application/x-www-form-urlencoded": {"schema": _FORM},
     "application/json": {"schema": {"type": "object"}},
 }}}
+_KEY = {"parameters": [header(wire.KEY_HEADER, "what the same submission, sent again, is known by")]}
 
 
 def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def list_execs(
     return [show(backend, row, str(request.base_url)) for row in rows]
 
 
-@router.post(wire.EXECS, openapi_extra=_BODY)
+@router.post(wire.EXECS, responses=answers(409, 422), openapi_extra=_BODY | _KEY)
 async def submit(
     *,
     request: Request,
@@ -203,7 +205,7 @@ def stop(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     return Response(status_code=204)
 
 
-@router.post(wire.EXECS + "/{exec_id}/deploy")
+@router.post(wire.EXECS + "/{exec_id}/deploy", responses=answers(501))
 def deploy(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     """Deploying a trained model: refused, the local backend serves no models."""
     row = backend.exec_row(exec_id, user)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
-from local_backend.api.errors import ApiError
+from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import iso
 from local_backend.store import users
 from local_backend.store.users import NoSuchUser, UserError, UserExists, UserRow
@@ -31,7 +31,7 @@ def list_users(backend: TheBackend, user: TheUser) -> list[dict[str, str]]:
     return [shown(row) for row in backend.database.read(users.everybody)]
 
 
-@router.post(wire.USERS, status_code=204)
+@router.post(wire.USERS, status_code=204, responses=answers(409))
 def add(request: Request, backend: TheBackend, user: TheUser, body: Written = None) -> Response:
     """Add the user `name` with `password` and `role` (user or admin). For administrators."""
     administrator(user, "adds users")
