@@ -16,7 +16,7 @@ import click
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.running import call, fail, running, said, settings_of
+from local_backend.running import call, fail, running, said, settings_here
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -40,7 +40,7 @@ def user() -> None:
 def add(name: str, role: str, password_stdin: bool) -> None:
     """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
     _mind_name(name, new=True)
-    if name == settings_of().user and role != "admin":
+    if name == settings_here().user and role != "admin":
         fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
     password = _password(password_stdin)
 
@@ -139,7 +139,7 @@ def _offline(work: Callable[[Connection], Any]) -> Any:
     from local_backend.store.database import Database, DatabaseError
     from local_backend.store.users import NoSuchUser, UserError
 
-    settings = settings_of()
+    settings = settings_here()
     try:
         make_home(settings)
         with locked(settings):
