@@ -71,7 +71,10 @@ def restore(file: Path, force: bool) -> None:
         done = put_back(settings_of(), file.expanduser().absolute(), force)
     except BackupError as problem:
         fail(str(problem))
-    click.echo(f"restored execs: {done.manifest.execs}" + ("" if done.manifest.results else ", without their results"))
+    click.echo(f"restored execs: {done.manifest.execs}")
+    if done.manifest.execs and not done.manifest.results:
+        click.echo("without their results: the backup was made without --results, so that logs, models and checkpoints "
+                   "of programs are there only where they were still in place; launcher logs of execs say so, too")
     if done.kept is not None:
         click.echo(f"what was there before is in {done.kept}")
 
