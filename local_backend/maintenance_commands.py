@@ -25,12 +25,13 @@ class _Size(click.ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int) or value.isdecimal():
-            return int(value)
         try:
-            return parse_size(value)
-        except ValueError as problem:
-            self.fail(str(problem), param, ctx)
+            size = int(value) if isinstance(value, int) or value.isdecimal() else parse_size(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number of bytes; write it like 500G, 20M or 1000000", param, ctx)
+        if size < 1:
+            self.fail(f"{value} would keep nothing; 1 is the least", param, ctx)
+        return size
 
 
 @click.command()
