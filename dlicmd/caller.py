@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import TypeVar
+from urllib.parse import quote
 
 from dlicmd.address import open_transport
-from dlicmd.answers import BAD_REQUEST, checked
+from dlicmd.answers import BAD_REQUEST, checked, explanation
 from dlicmd.body import Multipart
 from dlicmd.contract import wire
-from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch
+from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch, QueryRefused
 from dlicmd.retry import Repeating, retries_wanted
 from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
 
@@ -67,6 +68,15 @@ class Caller:
             if method == "GET" or self._send("GET", path).status in UNKNOWN:
                 raise NoSuchSearch(name, answer.status)
         return checked(answer, "to " + doing.format(name))
+
+    def _listed(self, path: str, query: str | None) -> Answer:
+        """A list, with the query as its user wrote it, made fit for a URL. Raises QueryRefused."""
+        if not query:
+            return self._call("GET", path)
+        answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
+        if answer.status == BAD_REQUEST:
+            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status)
+        return checked(answer, f"GET {path}")
 
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,

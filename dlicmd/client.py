@@ -92,7 +92,7 @@ class Client(Caller):
 
     def execs(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
-        return a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
+        return a_list(self._listed(f"{wire.EXECS}/", query))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing.
@@ -256,7 +256,7 @@ class Client(Caller):
 
     def holdings(self, query: str | None = None) -> dict[str, Any]:
         """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
-        return an_object(self._call("GET", wire.HOLDINGS + _as_given(query)))
+        return an_object(self._listed(wire.HOLDINGS, query))
 
     def plans(self) -> dict[str, Any]:
         """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
@@ -281,7 +281,7 @@ class Client(Caller):
 
     def searches(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your searches with their experiments; `query` goes to the server as it is."""
-        return a_list(self._call("GET", wire.SEARCHES + _as_given(query)))
+        return a_list(self._listed(wire.SEARCHES, query))
 
     def start_search(self, body: Multipart) -> Answer:
         """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
@@ -305,8 +305,3 @@ class Client(Caller):
     def delete_searches(self) -> Answer:
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
-
-
-def _as_given(query: str | None) -> str:
-    """A query as its user wrote it, made fit for a URL."""
-    return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""

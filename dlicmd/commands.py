@@ -102,8 +102,9 @@ def _framework_block(item: dict[str, Any]) -> str:
 
 def _exec_get_all(session: Session) -> int:
     from dlicmd.execs import show_execs
+    from dlicmd.queries import OF_EXECS, query_of
 
-    show_execs(session.client.execs(session.line.text("--query-args")), session.output)
+    show_execs(session.client.execs(query_of(session, OF_EXECS)), session.output)
     return Exit.DONE
 
 

@@ -7,6 +7,7 @@ DlicmdError
 ├── ServerError            the server answered with an error
 │   ├── Denied             not logged on, or not allowed
 │   ├── SubmissionRefused  the server finds the submission wrong
+│   ├── QueryRefused       the server finds the query of a list wrong
 │   ├── NoSuchExec         no exec with this id
 │   ├── NoSuchApplication  no application with this id
 │   └── NoSuchSearch       no search with this name
@@ -65,6 +66,12 @@ class Denied(ServerError):
 
 class SubmissionRefused(ServerError):
     """The server finds a submission wrong, as it would a command line of its own."""
+
+    exit_code = Exit.USAGE
+
+
+class QueryRefused(ServerError):
+    """The server finds the query of a list wrong, as it would a command line of its own."""
 
     exit_code = Exit.USAGE
 

@@ -142,9 +142,10 @@ def _rp_delete(session: Session) -> int:
 
 def _rp_usage(session: Session) -> int:
     _need(session, wire.EXT_HOLDINGS, "does not keep a record of who had its slots")
+    from dlicmd.queries import OF_HOLDINGS, query_of
     from dlicmd.usage import show_usage
 
-    show_usage(session.client.holdings(session.line.text("--query-args")), session.output)
+    show_usage(session.client.holdings(query_of(session, OF_HOLDINGS)), session.output)
     return Exit.DONE
 
 

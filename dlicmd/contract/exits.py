@@ -24,7 +24,7 @@ class Exit(IntEnum):
 MEANING: dict[Exit, str] = {
     Exit.DONE: "done; with `--wait`, `--follow` or `--app-wait`: the job ended FINISHED",
     Exit.FAILED: "dlicmd or the server failed; the message says how",
-    Exit.USAGE: "the command line is wrong; for a submission, the server may be the one to say so",
+    Exit.USAGE: "the command line is wrong; of a submission or a query, the server may be the one to say so",
     Exit.JOB_ERROR: "the job ended ERROR (its own exit code is in the JSON; `--pass-exit-code` returns that instead)",
     Exit.JOB_KILLED: "the job ended KILLED",
     Exit.NO_SUCH_ID: "no exec, application or search with this id",

@@ -206,6 +206,9 @@ ATTRIBUTES = "attributes"
 ENVIRONMENTS = "environments"
 
 # Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
+LIMIT = "limit"
+SORT_BY = "sort_by"
+MINE = "mine"
 FROM = "from"
 TO = "to"
 BY = "by"

@@ -170,4 +170,4 @@ def test_what_to_sum_up_is_said_to_the_server(desk: Desk, busy: FakeServer) -> N
         ["local-1", "ann", "/local/training", "gpu-0", "gpu", "1.0", "2023-10-01T00:00:00Z", "n/a"]]
     busy.replies["GET", HOLDINGS] = Reply(400, b"Error 400: by: there is no such sum\n")
     refused = desk.run("--rp-usage", "--query-args", "by=moon")
-    assert refused.code == 1 and "there is no such sum" in refused.err
+    assert refused.code == 2 and "there is no such sum" in refused.err

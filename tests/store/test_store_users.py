@@ -44,7 +44,8 @@ def test_a_user_is_there_once(database: Database) -> None:
             database.write(change)
 
 
-@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "new"), lambda c: users.remove(c, "bob", "alice")])
+@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "new"),
+                                    lambda c: users.remove(c, "bob", "alice")])
 def test_tokens_go_with_the_password_and_the_user(database: Database, change) -> None:
     for name in ("bob", "carol"):
         database.write(lambda c, name=name: users.add(c, name, "hash", users.USER))
