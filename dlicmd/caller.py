@@ -7,11 +7,11 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from dlicmd.address import open_transport
-from dlicmd.answers import BAD_REQUEST, checked, explanation
+from dlicmd.answers import BAD_REQUEST, an_object, checked, explanation
 from dlicmd.body import Multipart
-from dlicmd.contract import wire
+from dlicmd.contract import states, wire
 from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch, QueryRefused
-from dlicmd.retry import Repeating, retries_wanted
+from dlicmd.retry import OK, Repeating, retries_wanted
 from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
 
 JSON, TEXT = "application/json", "text/plain"
@@ -20,9 +20,10 @@ NOT_FOUND = 404
 UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: How they answer when they have deleted it.
 GONE = 204
+STOP = "stop"
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
-    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
+    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
     "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
 }
 
@@ -109,17 +110,24 @@ class Caller:
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout, streamed=streamed)
+        request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
+        answer = self._transport.send(request._replace(streamed=streamed, harmless=action == STOP))
         if answer.status in UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"
-            if plain or self._send("GET", wire.exec_path(exec_id)).status in UNKNOWN:
-                if answer.repeated and method == "DELETE":
-                    # An attempt whose answer was lost has done it.
-                    answer.status = GONE
-                    return answer
+            found = answer if plain else self._send("GET", wire.exec_path(exec_id))
+            unknown = found.status in UNKNOWN
+            if answer.repeated and (method == "DELETE" if unknown else action == STOP and _is_killed(found)):
+                # An attempt whose answer was lost has done it.
+                answer.status = GONE
+                return answer
+            if unknown:
                 raise NoSuchExec(exec_id, answer.status)
         return checked(answer, "to " + _DOING[action or method].format(exec_id))
+
+
+def _is_killed(found: Answer) -> bool:
+    return found.status == OK and an_object(found).get(wire.STATE) == states.KILLED
 
 
 def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:

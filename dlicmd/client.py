@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from dlicmd import auth
 from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
-from dlicmd.caller import JSON, TEXT, UNKNOWN, Caller, checked_id
+from dlicmd.caller import JSON, STOP, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, ServerError, SubmissionRefused
@@ -129,7 +129,7 @@ class Client(Caller):
 
     def stop_exec(self, exec_id: str) -> int:
         """Ask that an exec be stopped; the HTTP code of the answer."""
-        return self._exec_call("POST", exec_id, "stop").status
+        return self._exec_call("POST", exec_id, STOP).status
 
     def why(self, exec_id: str) -> dict[str, Any]:
         """What a waiting exec lacks, who has it, and what can be done. From other servers: its state and message."""

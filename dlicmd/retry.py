@@ -42,7 +42,8 @@ class Repeating:
     """A transport that sends what may be repeated up to `retries` times more, with growing pauses.
 
     Whatever the request, it is sent again when it never left. When it may have arrived, or the server was overloaded,
-    only requests are that are idempotent by their method or by a key (`Request.keyed`). Each repetition is told.
+    only requests are that are idempotent by their method, by a key (`Request.keyed`), or by what they ask for
+    (`Request.harmless`). Each repetition is told.
     """
 
     def __init__(self, transport: Transport, retries: int) -> None:
@@ -98,7 +99,7 @@ def _is_headless(answer: Answer) -> bool:
 
 
 def _may_repeat(request: Request) -> bool:
-    return request.method in IDEMPOTENT or request.keyed
+    return request.method in IDEMPOTENT or request.keyed or request.harmless
 
 
 def _trouble(request: Request, answer: Answer) -> tuple[str, float | None]:

@@ -34,7 +34,8 @@ class Request(NamedTuple):
     """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads.
 
     `streamed`: the caller reads the answer in chunks as they come. `keyed`: a header of it makes the server do it once,
-    however often it comes. `final`: a busy server's answer is for the caller, not a reason to ask again.
+    however often it comes. `harmless`: doing twice what it asks for is as doing it once, whatever its method. `final`:
+    a busy server's answer is for the caller, not a reason to ask again.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Request(NamedTuple):
     timeout: float = READ_TIMEOUT
     streamed: bool = False
     keyed: bool = False
+    harmless: bool = False
     final: bool = False
 
 
