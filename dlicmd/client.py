@@ -21,7 +21,7 @@ from dlicmd.body import Multipart
 from dlicmd.caller import JSON, STOP, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
 from dlicmd.retry import PASSING
 from dlicmd.transport import Answer, Request
 
@@ -243,8 +243,9 @@ class Client(Caller):
         return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
-        """One object of the cluster, such as the `paralleljob` of an application."""
-        return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+        """One object of the cluster, such as the `paralleljob` of an application. Raises NoSuchObject."""
+        answer = self._send("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}")
+        return an_object(_there(answer, f"the {kind} {name}"))
 
     def kubernetes_objects(self, kind: str) -> dict[str, Any]:
         """All objects of a type, under `items`."""
@@ -263,8 +264,8 @@ class Client(Caller):
         return an_object(self._call("GET", wire.PLAN_TREE))
 
     def plan(self, name: str) -> dict[str, Any]:
-        """One resource plan."""
-        return an_object(self._call("GET", wire.plan_path(name)))
+        """One resource plan. Raises NoSuchObject."""
+        return an_object(_there(self._send("GET", wire.plan_path(name)), f"the plan {name}"))
 
     def replace_plans(self, document: Any) -> dict[str, Any]:
         """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
@@ -274,8 +275,14 @@ class Client(Caller):
         return an_object(checked(answer, "the plans"))
 
     def delete_plan(self, name: str) -> str:
-        """Delete a resource plan and those below it; the server's text."""
-        return self._call("DELETE", wire.plan_path(name)).text()
+        """Delete a resource plan and those below it; the server's text. Raises NoSuchObject."""
+        answer = self._send("DELETE", wire.plan_path(name))
+        if answer.status in UNKNOWN:
+            answer.hold()
+            if self._send("GET", wire.plan_path(name)).status in UNKNOWN:
+                # An attempt whose answer was lost has done it, if there was one.
+                return "" if answer.repeated else _there(answer, f"the plan {name}").text()
+        return checked(answer, f"to delete the plan {name}").text()
 
     # Searches for hyper-parameters
 
@@ -305,3 +312,10 @@ class Client(Caller):
     def delete_searches(self) -> Answer:
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
+
+
+def _there(answer: Answer, what: str) -> Answer:
+    """The answer about something that has a name. Raises NoSuchObject where the server does not know it."""
+    if answer.status in UNKNOWN:
+        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status)
+    return checked(answer, f"to show {what}")

@@ -127,9 +127,9 @@ def _rp_get(session: Session) -> int:
 
 
 def _rp_apply(session: Session) -> int:
-    from dlicmd.plans import read_plans, show_plans
+    from dlicmd.plans import apply_plans, read_plans, show_plans
 
-    show_plans(session.client.replace_plans(read_plans(session.operand)), session.output)
+    show_plans(apply_plans(session.client, read_plans(session.operand)), session.output)
     return Exit.DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -132,6 +133,19 @@ def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy
     text = shown.decode()
     assert "\x1b[?1049h" in text and text.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back, with its cursor"
     assert "\x1b[5m" not in text and "█" in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(("height", "last"), [(5, "13 more lines; a taller terminal shows them"),
+                                              (17, "Ctrl-C ends this view, the jobs go on")])
+def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
+    from rich.console import Console
+
+    from dlicmd.top_live import picture
+
+    console = Console(width=120, height=height, force_terminal=False, file=io.StringIO())
+    shown = [line.rstrip() for line in "".join(
+        segment.text for segment in console.render(picture(VIEW, ""))).rstrip("\n").split("\n")]
+    assert len(shown) <= height and shown[0].startswith("7 slots") and shown[-1] == last, shown
 
 
 def _read(terminal: int) -> bytes:
