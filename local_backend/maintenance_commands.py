@@ -98,9 +98,9 @@ def doctor(output: str) -> None:
         click.echo(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         for finding in findings:
-            click.echo(f"{finding.level:8} {finding.check:9} {finding.what}")
+            click.echo(f"{finding.level:8} {finding.check:10} {finding.what}")
             if finding.level != OK:
-                click.echo(f"{'':18} → {finding.do}")
+                click.echo(f"{'':19} → {finding.do}")
     sys.exit(Exit.FAILED if problems else 0)
 
 
