@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
 from dlicmd.address import open_transport
 from dlicmd.answers import BAD_REQUEST, an_object, checked, explanation
 from dlicmd.body import Multipart
+from dlicmd.closing import Closing
 from dlicmd.contract import states, wire
 from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch, QueryRefused
-from dlicmd.retry import OK, Repeating, retries_wanted
+from dlicmd.retry import OK, Repeating, retries_wanted, timeout_wanted
 from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
 
 JSON, TEXT = "application/json", "text/plain"
@@ -30,27 +30,21 @@ _DOING = {
 Self = TypeVar("Self", bound="Caller")
 
 
-class Caller:
+class Caller(Closing):
     """Sends requests to one server, or to the local backend when `host` is None."""
 
     def __init__(
         self, host: str | None = None, port: int | None = None, *, token: str | None = None,
         ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
-        transport: Transport | None = None,
+        timeout: float | None = None, transport: Transport | None = None,
     ) -> None:
         self._token = token
         self._retries = retries_wanted() if retries is None else retries
+        #: Seconds that a server may be silent, whatever is asked; None for what each call has for it.
+        self._timeout = timeout_wanted() if timeout is None else timeout
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
         self._transport = Repeating(self._way, self._retries)
         self._extensions: frozenset[str] | None = None
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back the connection."""
@@ -58,7 +52,7 @@ class Caller:
 
     def impatient(self: Self) -> Self:
         """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
-        return type(self)(token=self._token, transport=self._way, retries=0)
+        return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
     def _search_call(self, method: str, name: str, doing: str) -> Answer:
         """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
@@ -98,20 +92,22 @@ class Caller:
         sent = {"Accept": JSON, **(headers or {})}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
-        return Request(method, target, sent, body, timeout)
+        return Request(method, target, sent, body, self._timeout or timeout)
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
         headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
-        streamed: bool = False,
+        streamed: bool = False, held: float = 0.0,
     ) -> Answer:
-        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
+        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do. `held`: for so
+        many seconds the server is asked to hold its answer back."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
         request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
-        answer = self._transport.send(request._replace(streamed=streamed, harmless=action == STOP))
+        answer = self._transport.send(
+            request._replace(timeout=request.timeout + held, streamed=streamed, harmless=action == STOP))
         if answer.status in UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"

@@ -23,7 +23,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
 from dlicmd.retry import PASSING
-from dlicmd.transport import Answer, Request
+from dlicmd.transport import READ_TIMEOUT, Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
@@ -40,7 +40,8 @@ class Client(Caller):
     """Calls to one server, or to the local backend when `host` is None.
 
     Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
-    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error.
+    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error. With `timeout` no call waits
+    longer for a sign of the server, in seconds (None: as DLICMD_TIMEOUT says, else as fits the call).
     Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
     """
 
@@ -56,7 +57,8 @@ class Client(Caller):
 
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}, final=True))
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
+                    timeout=self._timeout or READ_TIMEOUT, final=True))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
         found = an_object(checked(answer, "the logon"))
@@ -168,7 +170,7 @@ class Client(Caller):
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
-        return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
+        return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
 
     # Whole jobs
 

@@ -180,6 +180,8 @@ OPTIONS: tuple[Option, ...] = (
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
     _client("--keyring", Kind.FLAG, _C, "keep the token of --logon in the keyring of the system, not in ~/.dlicmd"),
+    _client("--call-timeout", Kind.SECONDS, _C, "seconds that a server may be silent before a call fails; 60 when not "
+            "given, more for submissions and results", "SECONDS"),
     PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
