@@ -54,10 +54,11 @@ class Caller(Closing):
         """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
         return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
-    def _search_call(self, method: str, name: str, doing: str) -> Answer:
+    def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
         """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
         path = wire.search_path(checked_id(name, NoSuchSearch))
-        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
+        target = wire.search_path(name, action)
+        answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
         if answer.status in UNKNOWN:
             answer.hold()
             if method == "GET" or self._send("GET", path).status in UNKNOWN:

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from dlicmd import auth
 from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
-from dlicmd.caller import JSON, STOP, TEXT, UNKNOWN, Caller, checked_id
+from dlicmd.caller import JSON, NOT_FOUND, STOP, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
@@ -307,6 +307,10 @@ class Client(Caller):
         """Ask that a search be stopped; the answer is a success. Raises NoSuchSearch."""
         return self._search_call("PUT", name, "stop {}")
 
+    def restart_search(self, name: str) -> Answer:
+        """Have a search that was stopped go on; the answer is a success. Raises NoSuchSearch."""
+        return self._search_call("PUT", name, "restart {}", wire.RESTART)
+
     def delete_search(self, name: str) -> Answer:
         """Delete a search; the answer is a success. Raises NoSuchSearch."""
         return self._search_call("DELETE", name, "delete {}")
@@ -314,6 +318,26 @@ class Client(Caller):
     def delete_searches(self) -> Answer:
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
+
+    def algorithms(self) -> list[dict[str, Any]]:
+        """The algorithms that can search."""
+        return a_list(self._call("GET", wire.ALGORITHMS))
+
+    def algorithm(self, name: str) -> dict[str, Any]:
+        """One algorithm. Raises NoSuchObject."""
+        return an_object(self._algorithm_call("GET", name))
+
+    def delete_algorithm(self, name: str) -> str:
+        """Delete an algorithm that was installed; the server's text. Raises NoSuchObject."""
+        return self._algorithm_call("DELETE", name).text()
+
+    def _algorithm_call(self, method: str, name: str) -> Answer:
+        if not name.strip(". ") or not name.isprintable():
+            raise NoSuchObject(f"there is no algorithm '{name}'", NOT_FOUND)
+        answer = self._send(method, wire.algorithm_path(name))
+        if answer.status == NOT_FOUND:
+            raise NoSuchObject(f"there is no algorithm '{name}': {explanation(answer)}", NOT_FOUND)
+        return checked(answer, f"the algorithm {name}")
 
 
 def _there(answer: Answer, what: str) -> Answer:

@@ -147,8 +147,12 @@ COMMANDS: tuple[Option, ...] = (
     _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
     _command("--hpo-get", "show one search", "NAME", hidden=True),
     _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-restart", "go on with a search that has stopped", "NAME", hidden=True),
     _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
     _command("--hpo-delete-all", "delete all your searches", hidden=True),
+    _command("--hpo-algorithm-get-all", "list the algorithms that can search", hidden=True),
+    _command("--hpo-algorithm-get", "show one algorithm that can search", "NAME", hidden=True),
+    _command("--hpo-algorithm-delete", "delete an algorithm that was installed", "NAME", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
