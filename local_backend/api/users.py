@@ -16,7 +16,7 @@ from local_backend.api.backend import Backend, TheBackend, TheUser, administrato
 from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import iso
 from local_backend.store import users
-from local_backend.store.users import NoSuchUser, UserError, UserExists, UserRow
+from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
 
 router = APIRouter(tags=["users"])
 
@@ -64,12 +64,13 @@ async def set_password(
 
 @router.delete(_ONE, status_code=204)
 def remove(backend: TheBackend, user: TheUser, name: str) -> Response:
-    """Remove a user, whose tokens are worthless then; execs and results stay. For administrators."""
+    """Remove a user, whose tokens are worthless then; execs and results stay. The last administrator is
+    refused. For administrators."""
     administrator(user, "removes users")
     try:
-        backend.database.write(lambda c: users.remove(c, name))
-    except NoSuchUser as problem:
-        raise ApiError(404, str(problem)) from None
+        backend.database.write(lambda c: users.remove(c, name, backend.settings.user))
+    except (NoSuchUser, LastAdmin) as problem:
+        raise ApiError(404 if isinstance(problem, NoSuchUser) else 409, str(problem)) from None
     return Response(status_code=204)
 
 
