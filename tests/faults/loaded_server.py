@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,8 @@ class Server:
             piped = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
             self.process = subprocess.Popen(command, env=self.environment, **piped)
         assert self.process.stdout is not None
-        assert "serving at" in self.process.stdout.readline(), said.read_text()[-3000:]
+        line = self.process.stdout.readline()
+        assert "serving at" in line, f"it did not start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
 
     def kill(self) -> None:
         """SIGKILL, now."""
@@ -148,14 +150,17 @@ def check(load: Load) -> None:
         eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all have ended", 900)
         shown = client.execs()
     names = {one["id"]: one["appName"] for one in shown}
-    assert len(names) == len(shown)
-    assert names == {exec_id: name for name, (exec_id, _) in acknowledged.items()}, "lost, or there twice"
-    assert [one for one in shown if one["state"] != FINISHED] == []
-    marks = sorted(load.marks.read_text().splitlines())
-    assert marks == sorted(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in acknowledged.items())
-    assert {path.name for path in (home / "jobs").iterdir()} == names.keys()
-    assert {path.name for path in (home / "results").glob("*/batchworkdir/*")} == names.keys()
-    assert list((home / "incoming").iterdir()) == []
+    assert len(names) == len(shown), "an id is there twice"
+    there = names.items() ^ {(exec_id, name) for name, (exec_id, _) in acknowledged.items()}
+    assert not there, f"lost, or there twice: {sorted(there)}"
+    wrong = [one for one in shown if one["state"] != FINISHED]
+    assert not wrong, f"did not end well: {wrong}"
+    marks = Counter(load.marks.read_text().splitlines())
+    marks.subtract(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in acknowledged.items())
+    assert not any(marks.values()), f"ran twice or not at all: {[line for line, count in marks.items() if count]}"
+    for found in (home / "jobs").iterdir(), (home / "results").glob("*/batchworkdir/*"):
+        assert {path.name for path in found} == names.keys(), "files of an exec are not there, or of one that is not"
+    assert list((home / "incoming").iterdir()) == [], "an upload is left"
     with sqlite3.connect(home / "backend.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
