@@ -15,7 +15,7 @@ from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.description import query
 from local_backend.api.errors import ApiError, answers
-from local_backend.api.execs import progress_of, request_stop, told, wanted_states, whole
+from local_backend.api.execs import request_stop, wanted_states, whole
 from local_backend.api.executors import executors, running
 from local_backend.api.objects import (
     APPLICATION_FIELDS,
@@ -31,6 +31,7 @@ from local_backend.api.objects import (
     spark_application,
 )
 from local_backend.api.packs import parents
+from local_backend.api.showing import progress_of, told
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
 
