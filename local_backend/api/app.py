@@ -13,6 +13,7 @@ from local_backend.api import (
     auth,
     conf,
     connections,
+    description,
     errors,
     execs,
     follow,
@@ -52,13 +53,14 @@ def create_app(
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
-        responses=errors.RESPONSES,
+        responses=description.COMMON,
     )
     backend = Backend(settings, database, supervisor, token, password)
     app.state.backend = backend
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
+    description.install(app)
     hosts, addresses = _own_names(settings)
     return Guard(app, backend, hosts, addresses)
 

@@ -148,9 +148,10 @@ def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
 
 
 def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
-    desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
-             "--", "x")
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
+                    "--", "x")
     assert "data_path=./data" in args(post(fake))
+    assert "data path ./data: no place of this machine is meant" in done.err
 
 
 def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
