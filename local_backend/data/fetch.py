@@ -94,8 +94,8 @@ class Fetch:
         self._meter.advance(0, 1)
 
     def _fill(self, file: Arriving, part: int) -> Any:
-        """Write one part, again and again from where the connection broke. Its checksum, if it is the only one; None when
-        it is not wanted any more."""
+        """Write one part, again and again from where the connection broke. Its checksum if it is the only one, and None
+        when it is not wanted any more."""
         start, end = file.parts[part]
         at, failures, fd, hashed = start, 0, file.open(), hashlib.sha256()
         while end is None or at < end:
