@@ -75,7 +75,8 @@ def test_a_backend_that_is_gone_is_not_started(desk: Desk) -> None:
 def test_secrets_are_masked(desk: Desk, local: FakeServer) -> None:
     words = ["PyTorch", "--user-cmd", "--msd-env", "HF_TOKEN=s3cret", "--msd-env=API_KEY=s3cret",
              "--cs-url-bearer", "s3cret", "--data-source",
-             '[{"type": "s3", "connection": {"secret_access_key": "s3cret"}, "location": {"bucket": "b"}}]', "--msd-env", "A=1", "--dry-run", "--", "x"]
+             '[{"type": "s3", "connection": {"secret_access_key": "s3cret"}, "location": {"bucket": "b"}}]',
+             "--msd-env", "A=1", "--dry-run", "--", "x"]
     for form in ([], ["-o", "json"], ["-o", "yaml"]):
         done = desk.run("--exec-start", *words[:-3], *form, *words[-3:])
         assert done.code == 0, done
