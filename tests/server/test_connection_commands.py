@@ -66,7 +66,7 @@ def test_kinds_and_their_fields_are_shown(command: Command) -> None:
     (["add", "x", "--type", "lockbox", "--secret", "folder"], 2, "--secret takes a field of lockbox that is one"),
     (["add", "x", "--type", "lockbox"], 2, "password is needed: pipe it in"),
     (["add", "x", "--type", "lockbox", "--secret", "password=env:X"], 1, "needs 'folder'"),
-    (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "is no name of a connection"),
+    (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "is no name of"),
     (["test", "none"], 1, "there is no connection 'none'"),
     (["remove", "none"], 1, "there is no connection 'none'"),
     (["kinds", "none"], 1, "there is no kind of connection 'none'"),
