@@ -41,7 +41,7 @@ class _Size(click.ParamType):
 @_OUTPUT
 def backup(file: Path, results: bool, force: bool, output: str) -> None:
     """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. Tokens
-    and keys are not in it: keep a copy of keys/secrets.key, without which nobody can open the secrets in it."""
+    and keys are not in it: keep a copy of vault/secrets.key, without which nobody can open the secrets in it."""
     from local_backend.backup import BackupError
     from local_backend.backup import backup as make
 

@@ -86,7 +86,7 @@ class HomePaths:
     @property
     def vault(self) -> Path:
         """The keys that seal secrets."""
-        return self.keys / "secrets.key"
+        return self.home / "vault" / "secrets.key"
 
     @property
     def tls(self) -> Path:
