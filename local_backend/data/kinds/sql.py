@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 #: Few drivers tell by the class or number of an exception whether it may pass.
-_UNREACHED = re.compile(r"refused|could not connect|timed out|time-?out|unreachable|reset by peer|broken pipe|lost connection",
-                        re.IGNORECASE)
+_UNREACHED = re.compile(
+    r"refused|could not connect|timed out|time-?out|unreachable|reset by peer|broken pipe|lost connection",
+    re.IGNORECASE)
 _NOT_LET_IN = re.compile(r"password|authenti|authori[sz]|login failed|access denied|credential|certificate|ORA-01017",
                          re.IGNORECASE)
 #: Rows that say what the columns of a query are.
