@@ -51,6 +51,8 @@ TABLE = (
     Setting("DLI_ALLOWED_HOSTS", "names, by commas, that a client may call this server by, beside its own", "none",
             in_file=False),
     Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
+    Setting("DLI_DATA_ROWS", "most rows of a [table](data-tables.md) that a data source names", "no limit"),
+    Setting("DLI_DATA_SECONDS", "seconds that reading such a table may take", "no limit"),
     Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
     Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "

@@ -118,6 +118,9 @@ class Settings:
     ready_free_bytes: int = 256 * 2**20
     #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
     database: str | None = field(default=None, repr=False)
+    #: Most rows of a table that a data source names, and seconds that reading it may take; None is no limit.
+    data_rows: int | None = None
+    data_seconds: float | None = None
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -168,6 +171,8 @@ class Settings:
             "open_metrics": found.switch("DLI_OPEN_METRICS"),
             "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
             "database": found.text("DLI_DATABASE"),
+            "data_rows": found.number("DLI_DATA_ROWS", 1, 10**15),
+            "data_seconds": found.number("DLI_DATA_SECONDS", 1, 10**9),
             "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**_known({
                 name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)
