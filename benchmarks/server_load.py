@@ -49,10 +49,12 @@ class Client:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         return self
 
-    async def ask(self, method: str, target: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
+    async def ask(
+        self, method: str, target: str, body: bytes = b"", kind: str = "", base: str = BASE
+    ) -> tuple[int, bytes]:
         """Status and body of one answer."""
         more = f"Content-Type: {kind}\r\n" if kind else ""
-        head = f"{method} {BASE}{target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+        head = f"{method} {base}{target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
         more += f"Authorization: Bearer {self.token}\r\n"
         self.writer.write(f"{head}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         top = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
@@ -90,10 +92,10 @@ async def with_clients(count: int, port: int, token: str, work: Callable[[Client
         client.close()
 
 
-async def reading(
-    port: int, token: str, target: Callable[[], str], seconds: float, rate: float | None
+async def reading(  # noqa: PLR0917
+    port: int, token: str, target: Callable[[], str], seconds: float, rate: float | None, clients: int = CLIENTS
 ) -> dict[str, Any]:
-    """CLIENTS ask, `rate` times a second each at moments of their own, or without pause; times of the answers."""
+    """So many clients ask, `rate` times a second each at moments of their own, or without pause: times of answers."""
     took: list[float] = []
     begin = time.perf_counter()
 
@@ -107,7 +109,7 @@ async def reading(
             took.append(time.perf_counter() - (due if rate else started))
             due = due + 1 / rate if rate else time.perf_counter()
 
-    await with_clients(CLIENTS, port, token, work)
+    await with_clients(clients, port, token, work)
     return {"per_second": round(len(took) / (time.perf_counter() - begin)), **percentiles(took)}
 
 
@@ -186,10 +188,11 @@ def fill(database: Path, count: int) -> None:
 
 
 class Backend:
-    """The server as a process; a context."""
+    """The server as a process; a context, after which its jobs go on if they are to."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, jobs_go_on: bool = False) -> None:
         self.home, self.started = home, 0.0
+        self._stop = ["stop"] if jobs_go_on else ["stop", "--jobs"]
         self._environment = {**os.environ, "DLICMD_HOME": str(home), "DLI_SLOTS": "1"}
 
     def __enter__(self) -> Backend:
@@ -203,7 +206,7 @@ class Backend:
         return self
 
     def __exit__(self, *_: object) -> None:
-        command = [sys.executable, "-m", "local_backend.cli", "stop", "--jobs"]
+        command = [sys.executable, "-m", "local_backend.cli", *self._stop]
         subprocess.run(command, env=self._environment, check=False, capture_output=True)
         self._process.wait(120)
 
@@ -217,14 +220,15 @@ class Backend:
         return float(psutil.Process(self.pid).memory_info().rss / 2**20)
 
 
-async def one_job(backend: Backend, command: str, wait: bool) -> None:
-    """Submit a command, and wait until it has ended."""
+async def one_job(backend: Backend, command: str, wait: bool) -> str:
+    """Submit a command, and wait until it has ended; the id."""
     client = await Client(backend.port, backend.token).connect()
     _, answer = await client.ask("POST", f"/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20{command}")
     exec_id = json.loads(answer)["id"]
     while wait and json.loads((await client.ask("GET", f"/execs/{exec_id}"))[1])["state"] != "FINISHED":
         await asyncio.sleep(0.1)
     client.close()
+    return str(exec_id)
 
 
 async def measure(backend: Backend, count: int, seconds: float) -> dict[str, Any]:

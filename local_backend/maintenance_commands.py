@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from dlicmd.contract import home as home_contract
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.sizes import parse_size, show_size
-from local_backend.running import call, fail, running, server_pid, settings_here, settings_of
+from local_backend.running import call, fail, running, said_here, server_pid, settings_here, settings_of
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
 _FILE = click.argument("file", type=click.Path(path_type=Path))
@@ -144,15 +145,14 @@ def config(output: str) -> None:
     comes from."""
     from local_backend.setting_source import TABLE
 
-    settings = settings_here()
-    found, pid = settings.said, server_pid()
+    found, pid = said_here(), server_pid()
     rows = []
     for setting in TABLE:
         source = found.sources.get(setting.variable, "default")
         text = found.text(setting.variable) or setting.default.replace("`", "")
         value = "***" if setting.secret and source != "default" else text
         if setting.variable == "DLICMD_HOME":
-            value = str(settings.home)
+            value = str(home_contract.home())
         rows.append({"setting": setting.variable, "value": value, "source": source})
     if output == "json":
         click.echo(json.dumps(rows, indent=2))

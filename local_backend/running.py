@@ -18,6 +18,7 @@ from dlicmd.contract.exits import Exit
 from local_backend import served
 from local_backend.files import read_json
 from local_backend.runtime.paths import HomePaths
+from local_backend.setting_source import Given
 from local_backend.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,16 +54,27 @@ def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
 def settings_here() -> Settings:
     """The settings of the server that runs on this home, whatever flags and environment it was started with; where none
     runs, those of one that is started now without flags. What is wrong with them ends the program."""
-    found = running()
+    left = _served()
     try:
-        left = served.read(home_contract.home() / home_contract.SERVED_FILE) if found is not None else None
-        if left is not None:
-            return left.settings(home_contract.home())
-    except OSError as problem:
-        fail(f"cannot read {problem.filename}: {problem.strerror}")
+        return settings_of() if left is None else left.settings(home_contract.home())
     except ValueError as problem:
         fail(str(problem))
-    return settings_of()
+
+
+def said_here() -> Given:
+    """What was said of these settings, and where; without the secrets of a server that runs."""
+    left = _served()
+    return settings_of().said if left is None else left.said
+
+
+def _served() -> served.Served | None:
+    """What the server that runs on this home has left about its start; None where none runs."""
+    if running() is None:
+        return None
+    try:
+        return served.read(home_contract.home() / home_contract.SERVED_FILE)
+    except OSError as problem:
+        fail(f"cannot read {problem.filename}: {problem.strerror}")
 
 
 def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:

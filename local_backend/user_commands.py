@@ -36,8 +36,10 @@ def user() -> None:
 @_password_stdin
 def add(name: str, role: str, password_stdin: bool) -> None:
     """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
+    from local_backend.settings import user_name
+
     _mind_name(name, new=True)
-    if name == settings_here().user and role != "admin":
+    if name == user_name() and role != "admin":
         fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
     password = _password(password_stdin)
 

@@ -21,6 +21,10 @@ _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
 #: business of the program. What else the client keeps to itself no server knows: there such words are the program's.
 _SLIPPED = frozenset({"--rest-host", "--rest-port", "--username", "--password", "--jwt-token", "--query-args"})
 MAX_NUMBER = 10**9
+_BOUNDS = {
+    Kind.POSITIVE: (1, MAX_NUMBER), Kind.COUNT: (0, MAX_NUMBER), Kind.DEVICES: (0, MAX_NUMBER),
+    Kind.SECONDS: (1, MAX_NUMBER), Kind.PORT: (-1, 65535),
+}
 #: Fewest and most operands.
 _OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
 
@@ -204,17 +208,11 @@ def _convert(option: Option, text: str) -> object:
         return _amount(option, text)
     if option.kind is Kind.DEVICES:
         text = re.sub(r"(?<=[0-9])\.0*$", "", text)
+    least, most = _BOUNDS.get(option.kind, (-MAX_NUMBER, MAX_NUMBER))
     if not re.fullmatch(r"-?[0-9]{1,40}", text):
-        part = " or a part of one such as 0.5" if option.kind is Kind.DEVICES else ""
-        raise ArgvError(f"{option.name}: '{text}' is not a whole number{part}")
+        part = ", or a part of one such as 0.5" if option.kind is Kind.DEVICES else ""
+        raise ArgvError(f"{option.name}: '{text}' is not a whole number between {least} and {most}{part}")
     number = int(text)
-    least, most = {
-        Kind.POSITIVE: (1, MAX_NUMBER),
-        Kind.COUNT: (0, MAX_NUMBER),
-        Kind.DEVICES: (0, MAX_NUMBER),
-        Kind.SECONDS: (1, MAX_NUMBER),
-        Kind.PORT: (-1, 65535),
-    }.get(option.kind, (-MAX_NUMBER, MAX_NUMBER))
     if not least <= number <= most:
         raise ArgvError(f"{option.name}: {number} is not between {least} and {most}")
     return number
@@ -225,7 +223,9 @@ def _amount(option: Option, text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{0,6})?|\.[0-9]{1,6})(m?)", text)
     number = float(match[1]) / (1000 if match[2] else 1) if match else 0.0
     if not 0.001 <= number <= MAX_NUMBER:
-        raise ArgvError(f"{option.name}: '{text}' is not an amount of at least 0.001, such as 0.5 or 2")
+        raise ArgvError(
+            f"{option.name}: '{text}' is not an amount between 0.001 and {MAX_NUMBER}, such as 0.5 or 2"
+        )
     return number
 
 

@@ -13,7 +13,7 @@ def parse_size(text: str) -> int:
     """Bytes of a memory size. Raises ValueError with a sentence for the user when `text` is not one."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"'{text}' is not a memory size; write it like 8g, 512m or 4Gi")
+        raise ValueError(f"'{text}' is not a memory size of at most 1024t; write it like 8g, 512m or 4Gi")
     whole, fraction, unit, _ = match.groups()
     size = int(float(whole + (fraction or "")) * _FACTOR[unit.lower()])
     if not 0 < size <= MAX_BYTES:

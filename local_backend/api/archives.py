@@ -163,15 +163,15 @@ def _open_below(top: int, relative: str, flags: int) -> int | None:
 def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
     """Write the files as entries `model/...`. One that went away in the meantime is left out. Raises OSError when one
     cannot be read: half a result must not look like a whole one."""
-    top = _top(folder)
-    if top is None:
-        return
-    try:
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
+        top = _top(folder)
+        if top is None:
+            return
+        try:
             for name in files:
                 _add(target, top, name, f"{folder.name}/{_utf8(name)}")
-    finally:
-        os.close(top)
+        finally:
+            os.close(top)
 
 
 def _add(target: zipfile.ZipFile, top: int, name: str, shown: str) -> None:

@@ -148,7 +148,8 @@ def delete_all(request: Request, backend: TheBackend, user: TheUser) -> Response
 def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
     """What a waiting exec lacks, who has it, and what can be done."""
     row = backend.exec_row(exec_id, user)
-    others = [other for other in backend.database.read(execs.unfinished) if user.sees(other)]
+    # Not those that wait, of which there may be thousands: they have nothing.
+    others = [other for other in backend.database.read(execs.running) if user.sees(other)]
     rivals = [other for other in others if backend.kind(other) == backend.kind(row)]
     shown = why(row, backend.reason(row), rivals)
     said = saying(row, progress_of(backend.paths(row)))

@@ -16,10 +16,14 @@ MOST_LISTED = 100
 
 def executors(row: ExecRow, paths: ExecPaths) -> list[int]:
     """Numbers of the executors that are listed, lowest first: of an elastic exec the last MOST_LISTED that were
-    started, of another all that it was submitted with."""
-    if not row.elastic:
-        return list(range(1, row.num_worker + 1))
-    return started(paths)[-MOST_LISTED:]
+    started, of another all its `processes`."""
+    return started(paths)[-MOST_LISTED:] if row.elastic else list(processes(row))
+
+
+def processes(row: ExecRow) -> range:
+    """Numbers of the processes of an exec that is not elastic: all that it was submitted with. Before it has had slots
+    the first MOST_LISTED, for it may ask for a thousand million, and whoever looks must not pay for that."""
+    return range(1, (row.num_worker if row.attempt else min(row.num_worker, MOST_LISTED)) + 1)
 
 
 def exists(row: ExecRow, paths: ExecPaths, number: int) -> bool:

@@ -20,6 +20,7 @@ from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.execs import whole
+from local_backend.api.executors import processes
 from local_backend.api.showing import show
 from local_backend.api.textlog import size
 from local_backend.files import open_regular
@@ -107,7 +108,7 @@ def _news(backend: Backend, row: ExecRow, base_url: str, seen: Cursor) -> dict[s
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
     """(task, stream, file) of what is followed: the driver of an elastic exec, every process of another."""
-    tasks = [DRIVER] if row.elastic else [worker_task(n) for n in range(1, row.num_worker + 1)]
+    tasks = [DRIVER] if row.elastic else [worker_task(number) for number in processes(row)]
     return [(task, stream, paths.capture(task, stream, row.elastic)) for task in tasks for stream in _STREAMS]
 
 

@@ -197,6 +197,12 @@ def unfinished(connection: Connection) -> list[ExecRow]:
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
+def running(connection: Connection) -> list[ExecRow]:
+    """Execs that run, deleted ones included until they have stopped. Oldest first."""
+    query = select(*_COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
+    return [ExecRow(*found) for found in connection.execute(query)]
+
+
 def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
     """The states of those of these execs that are there and not deleted."""
     found: dict[str, str] = {}

@@ -34,7 +34,7 @@ def whole_number(value: Any, what: str, least: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadSubmission(f"{what}: '{str(value)[:40]}' is not a whole number")
+        raise BadSubmission(f"{what}: '{str(value)[:40]}' is not a whole number between {least} and {MAX_NUMBER}")
     if not least <= value <= MAX_NUMBER:
         raise BadSubmission(f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
     return value

@@ -119,7 +119,7 @@ class FakeRunner:
     ) -> subprocess.Popen[str] | WarmScript:
         environment = self.environment(DLI_RUNNER_FD=str(channel), **extra)
         if not self.cold:
-            return WarmScript(script, arguments, environment, channel, self.tmp)
+            return WarmScript(script, arguments, environment, self.tmp, channel)
         return subprocess.Popen(
             [sys.executable, str(script), *arguments],
             env=environment,

@@ -7,8 +7,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-from fake_runner import FakeRunner
+from fake_runner import FakeRunner, Outcome
 from support import PATIENCE
+from warm_script import WarmScript
 
 BESIDE = """
 from torch.nn import functional as F
@@ -41,3 +42,11 @@ def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProce
         timeout=PATIENCE,
         check=False,
     )
+
+
+def alone(tmp: Path, script: Path) -> Outcome:
+    """The same in a process that has torch imported."""
+    process = WarmScript(script, (), FakeRunner(tmp, 1).environment(PLAIN="1"), tmp)
+    out, err = process.communicate(PATIENCE)
+    assert process.returncode is not None
+    return Outcome(process.returncode, out, err)

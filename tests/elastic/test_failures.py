@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from fake_runner import FakeRunner, wait_for
-from scripts import lay_out, plain
+from scripts import alone, lay_out
 from support import PATIENCE
 
 SCRIPT = """
@@ -98,7 +98,7 @@ def test_an_exception_in_a_loader_process_is_the_scripts_exception(tmp_path):
 
 @pytest.mark.parametrize("where", ["datasets", "loss", "collate", "callback", "logger"])
 def test_the_same_without_a_backend(tmp_path, where):
-    ended = plain(tmp_path, script(tmp_path, **{where: "raise OwnError(3, 'odd')"}))
+    ended = alone(tmp_path, script(tmp_path, **{where: "raise OwnError(3, 'odd')"}))
     assert ended.returncode == 1
     assert ended.stderr.rstrip().splitlines()[-1] == "OwnError: odd (3)"
     assert ended.stderr.count("OwnError: odd (3)") == 1, "said once"

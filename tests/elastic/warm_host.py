@@ -37,6 +37,7 @@ def serve() -> None:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, which end this process
     link = socket.socket(fileno=control)
     try:
         _answer(link, reader, base_path)
@@ -65,26 +66,29 @@ def _obey(request: dict, descriptors: list[int], living: Living, base_path: tupl
         if request["pid"] in living:
             os.kill(request["pid"], request["signal"])
         return
-    keep, status = descriptors
+    status, *channel = descriptors
     child = os.fork()
     if not child:
-        _become(request, keep, base_path)
-    os.close(keep)
+        _become(request, channel, base_path)
+    for descriptor in channel:
+        os.close(descriptor)
     living[child] = status
     os.write(status, b"%d\n" % child)
 
 
-def _become(request: dict, keep: int, base_path: tuple[str, ...]) -> None:
+def _become(request: dict, channel: list[int], base_path: tuple[str, ...]) -> None:
     """In a forked child: leave for the script."""
-    close_all_but(keep)
+    environment = dict(request["environment"])
+    close_all_but(channel[0] if channel else None)
     reset_signals()
-    os.set_inheritable(keep, True)
+    for descriptor in channel:
+        os.set_inheritable(descriptor, True)
+        environment["DLI_RUNNER_FD"] = str(descriptor)
     for number, path in ((1, request["stdout"]), (2, request["stderr"])):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["folder"])
-    environment = request["environment"] | {"DLI_RUNNER_FD": str(keep)}
     raise Become(Script(Interpreter(environment, base_path), request["main"], tuple(request["arguments"])))
 
 

@@ -20,9 +20,10 @@ class WarmScript:
     """One process, as `subprocess.Popen` shows them; its output goes to files."""
 
     def __init__(
-        self, main: Path, arguments: tuple[str, ...], environment: dict[str, str], channel: int, folder: Path
+        self, main: Path, arguments: tuple[str, ...], environment: dict[str, str], folder: Path,
+        channel: int | None = None,
     ) -> None:
-        """Start it in its own folder; it has the descriptor `channel` as DLI_RUNNER_FD, and writes below `folder`."""
+        """Start it in its own folder; it writes below `folder`, and has the descriptor `channel` as DLI_RUNNER_FD."""
         self._files = tuple(folder / f"driver.{stream}" for stream in ("stdout", "stderr"))
         for file in self._files:
             file.write_bytes(b"")
@@ -31,7 +32,7 @@ class WarmScript:
             "main": str(main), "arguments": arguments, "environment": environment, "folder": str(main.parent),
             "stdout": str(self._files[0]), "stderr": str(self._files[1]),
         }
-        _host().send(request, [channel, writer])
+        _host().send(request, [writer] if channel is None else [writer, channel])
         os.close(writer)
         self._status = os.fdopen(reader, "rb", buffering=0)
         self.pid = self._read()

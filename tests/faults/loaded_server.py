@@ -22,6 +22,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from support import PATIENCE, eventually
 
@@ -144,22 +145,30 @@ class Load:
 
 
 def check(load: Load) -> None:
-    """Every acknowledged submission is one exec, that has its files and has run once; and there is nothing else."""
-    home, acknowledged = load.server.home, load.acknowledged
+    """Every acknowledged submission is stored, and has run once, to its end."""
     with load.server.client() as client:
         eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all have ended", 900)
         shown = client.execs()
+    check_stored(load, shown)
+    wrong = [one for one in shown if one["state"] != FINISHED]
+    assert not wrong, f"did not end well: {wrong}"
+    marks = Counter(load.marks.read_text().splitlines())
+    marks.subtract(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in load.acknowledged.items())
+    assert not any(marks.values()), f"ran twice or not at all: {[line for line, count in marks.items() if count]}"
+
+
+def check_stored(load: Load, shown: list[dict[str, Any]]) -> None:
+    """Every acknowledged submission is one of the execs that are shown, with its files; and there is nothing else."""
+    home, acknowledged = load.server.home, load.acknowledged
     names = {one["id"]: one["appName"] for one in shown}
     assert len(names) == len(shown), "an id is there twice"
     there = names.items() ^ {(exec_id, name) for name, (exec_id, _) in acknowledged.items()}
     assert not there, f"lost, or there twice: {sorted(there)}"
-    wrong = [one for one in shown if one["state"] != FINISHED]
-    assert not wrong, f"did not end well: {wrong}"
-    marks = Counter(load.marks.read_text().splitlines())
-    marks.subtract(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in acknowledged.items())
-    assert not any(marks.values()), f"ran twice or not at all: {[line for line, count in marks.items() if count]}"
-    for found in (home / "jobs").iterdir(), (home / "results").glob("*/batchworkdir/*"):
-        assert {path.name for path in found} == names.keys(), "files of an exec are not there, or of one that is not"
+    jobs = {path.name: path for path in (home / "results").glob("*/batchworkdir/*")}
+    assert jobs.keys() == names.keys() == {path.name for path in (home / "jobs").iterdir()}, "files without an exec"
+    for exec_id, digest in acknowledged.values():
+        payload = (jobs[exec_id] / "_submitted_code" / "m" / "payload").read_bytes()
+        assert hashlib.sha256(payload).hexdigest() == digest, f"{exec_id} has other files than those that were sent"
     assert list((home / "incoming").iterdir()) == [], "an upload is left"
     with sqlite3.connect(home / "backend.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -81,6 +81,7 @@ def test_a_database_with_a_password_is_to_be_said_here_too(home: Path, monkeypat
         assert "hidden" not in (home / "served.json").read_text()
         done = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
         assert done.exit_code == 1 and "say the same DLI_DATABASE here" in done.output
+        assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE"), "where it is from can be told"
         monkeypatch.setenv("DLI_DATABASE", secret)
         assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE")
 

@@ -178,18 +178,6 @@ def test_bad_command_line_is_one_sentence_and_leaves_nothing(shared: Live, args:
     assert shared.nothing_left()
 
 
-@pytest.mark.parametrize("option", ["--numWorker", "--workerDeviceNum", "--msd-pending-timeout", "--workerMemory"])
-@pytest.mark.parametrize("value", ["-1", "0", "99999999999", "NaN", "1.5", "１", "1e3", "x", "0x10", " ", "-0"])
-def test_numbers_that_are_none(shared: Live, option: str, value: str) -> None:
-    argv = ["--exec-start", "distPyTorch", "--model-main", "main.py", option, value]
-    answer = shared.submit("", {"main.py": b"1"}, json.dumps({"argv": argv}))
-    fine = {("--workerDeviceNum", "0"), ("--workerDeviceNum", "-0"), ("--workerMemory", "1.5")}
-    assert answer.status == (200 if (option, value) in fine else 400), answer
-    if answer.status == 200:
-        shared.forget(answer.json()["id"])
-    assert shared.nothing_left()
-
-
 @pytest.mark.parametrize(
     "spec",
     [

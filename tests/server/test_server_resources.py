@@ -72,7 +72,7 @@ def test_a_pack_with_its_limits(live: Live) -> None:
         ("--msd-pack-id p --workerDeviceNum 2",
          "--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is 2."),
         ("--msd-pack-id p --workerGPULimit lots",
-         "--workerGPULimit: 'lots' is not an amount of at least 0.001, such as 0.5 or 2."),
+         "--workerGPULimit: 'lots' is not an amount between 0.001 and 1000000000, such as 0.5 or 2."),
         ("--submit-user 'a b'", "--submit-user: 'a b' is not the name of a user."),
         ("--msd-task12n-node-selector =x",
          "--msd-task12n-node-selector: '' is not a label; write --msd-task12n-node-selector label=value,label=value."),

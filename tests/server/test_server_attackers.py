@@ -1,0 +1,182 @@
+"""Another local user finds nothing to read, to write or to log on with; and a link that is put in the place of a folder
+at any moment of unpacking or packing leads nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live_server import tar
+from support import PATIENCE
+
+from local_backend.api import archives
+from local_backend.settings import Limits
+from local_backend.submit import unpacker
+
+NOBODY = 65534
+SECRET = b"nobody may see this"
+PATHS = ("/platform/rest/deeplearning/v1/execs", "/platform/rest/deeplearning/v1/conf", "/metrics")
+
+
+def attack(home: str, pid: int, port: int) -> list[str]:
+    """What another user could read, write, or have answered: looks at every file, tries to add some, and calls the
+    server with whatever could be a token."""
+    found = []
+    for start in (home, f"/proc/{pid}/root{home}", f"/proc/{pid}/cwd", f"/proc/{pid}/fd"):
+        for folder, _, names in os.walk(start):
+            paths = [os.path.join(folder, name) for name in names]
+            found += [f"read {path}" for path in paths if os.access(path, os.R_OK)]
+    for name in ("backend.json", "server.yaml", "backend.db", "x", "jobs/x", "keys/x", "runners.fifo"):
+        with contextlib.suppress(OSError):
+            os.close(os.open(os.path.join(home, name), os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK))
+            found.append(f"written {name}")
+    for name in ("environ", "mem", "maps"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+            found += [f"read {name}"] if file.read(1) else []
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    for token in ("", "null", *words):
+        for path in PATHS:
+            with socket.socket() as sock:
+                sock.settimeout(PATIENCE)
+                sock.connect(("127.0.0.1", port))
+                head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+                sock.sendall(head.encode())
+                status = sock.recv(12)
+                found += [] if status == b"HTTP/1.1 401" else [f"{path} with {token!r}: {status!r}"]
+    return found
+
+
+def as_nobody(*words: object) -> list[str]:
+    """What `attack` found, in a child that has become another user, and can import nothing any more where that user
+    may not read this Python."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            said = attack(*words)  # type: ignore[arg-type]
+        except BaseException as problem:
+            said = [repr(problem)]
+        os.write(theirs, json.dumps(said).encode()[:60_000])
+        os._exit(0)
+    os.close(theirs)
+    with open(ours, "rb") as file:
+        told = file.read()
+    os.waitpid(child, 0)
+    found = json.loads(told)
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.fixture
+def everybodys() -> Iterator[Path]:
+    """A folder that other users may go through, as /home is."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_local_user(everybodys: Path) -> None:
+    home = everybodys / "home"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DLI")}
+    ours = {**kept, "DLICMD_HOME": str(home), "DLI_SLOTS": "1", "DLI_NURSERY_IDLE": "0"}
+    command = [sys.executable, "-m", "local_backend.cli", "serve"]
+    with subprocess.Popen(command, env=ours, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, umask=0) as server:
+        try:
+            assert server.stdout is not None and b"serving" in server.stdout.readline()
+            told = json.loads((home / "backend.json").read_text())
+            found = as_nobody(str(home), told["pid"], int(told["url"].rpartition(":")[2]))
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
+    assert found == []
+    assert home.stat().st_mode & 0o777 == 0o700
+    secret = [*home.glob("backend.json"), *home.glob("keys/*"), home / "runners.fifo"]
+    assert [path for path in secret if path.exists() and path.stat().st_mode & 0o077] == [], "were the way there open"
+
+
+class Swap:
+    """Puts a link in the place of a folder or file when it is called for the n-th time."""
+
+    def __init__(self, place: Path, target: Path, count: int) -> None:
+        self._place, self._target, self._left = place, target, count
+        self.done = False
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if self._left == 0 and os.path.lexists(self._place):
+            os.rename(self._place, f"{self._place}.aside")
+            self._place.symlink_to(self._target)
+            self.done = True
+
+
+def watched(swap: Swap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `swap` called before every call that could follow a link."""
+    for name in ("open", "mkdir", "lstat", "listdir"):
+        def call(*args: object, _true: object = getattr(os, name), **more: object) -> object:
+            monkeypatch.undo()
+            swap()
+            watched(swap, monkeypatch)
+            return _true(*args, **more)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, call)
+
+
+@pytest.mark.parametrize("level", ["d", "d/e", "d/e/f.py"])
+def test_a_link_while_an_archive_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    archive = tmp_path / "a.tar"
+    archive.write_bytes(tar({"d/e/f.py": b"1", "d/e/g.py": b"2", "d/e/h/i.py": b"3", "d/j.py": b"4"}))
+    limits = {"bytes": 1000, "files": 20, "ratio": Limits().unpack_ratio}
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)  # it takes longer than all the rest
+    swapped = 0
+    for count in range(1, 40):
+        target, victim = tmp_path / f"t{count}", tmp_path / f"v{count}"
+        target.mkdir()
+        (victim / "e").mkdir(parents=True)
+        swap = Swap(target / level, victim / "e" if level != "d" else victim, count)
+        with monkeypatch.context() as patched:
+            watched(swap, patched)
+            code, _ = unpacker.run(str(archive), str(target), limits)
+        assert [path.name for path in victim.rglob("*")] == ["e"], (level, count)
+        assert code in (unpacker.DONE, unpacker.REFUSED, unpacker.STORAGE)
+        swapped += swap.done
+    assert swapped > 3, "it came in between"
+
+
+@pytest.mark.parametrize("level", ["", "a", "a/b", "a/b/file"])
+def test_a_link_while_a_result_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    secret = tmp_path / "secret"
+    (secret / "a" / "b").mkdir(parents=True)
+    (secret / "a" / "b" / "file").write_bytes(SECRET)
+    (secret / "file").write_bytes(SECRET)
+    swapped = 0
+    for count in range(1, 40):
+        model = tmp_path / f"x{count}" / "model"
+        (model / "a" / "b").mkdir(parents=True)
+        (model / "a" / "b" / "file").write_bytes(b"mine")
+        (model / "other").write_bytes(b"mine")
+        swap = Swap(model / level, secret / level, count)
+        with monkeypatch.context() as patched:
+            watched(swap, patched)
+            packed = archives.pack(model, archives.mark_of(model), tmp_path)
+        with packed.file as file:
+            file.seek(0)
+            content = zipfile.ZipFile(io.BytesIO(file.read()))
+        assert all(content.read(name) == b"mine" for name in content.namelist()), (level, count)
+        swapped += swap.done
+    assert swapped > 3, "it came in between"
