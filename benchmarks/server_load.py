@@ -56,8 +56,17 @@ class Client:
         more += f"Authorization: Bearer {self.token}\r\n"
         self.writer.write(f"{head}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         top = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = int(top.partition("content-length: ")[2].partition("\r\n")[0])
+        if "transfer-encoding: chunked" in top:
+            return int(top.split()[1]), await self._chunks()
+        length = int(top.partition("content-length: ")[2].partition("\r\n")[0] or 0)  # 204 has none
         return int(top.split()[1]), await self.reader.readexactly(length)
+
+    async def _chunks(self) -> bytes:
+        body = b""
+        while size := int(await self.reader.readuntil(b"\r\n"), 16):
+            body += (await self.reader.readexactly(size + 2))[:-2]
+        await self.reader.readuntil(b"\r\n")
+        return body
 
     def close(self) -> None:
         self.writer.close()
@@ -198,9 +207,14 @@ class Backend:
         subprocess.run(command, env=self._environment, check=False, capture_output=True)
         self._process.wait(120)
 
+    @property
+    def pid(self) -> int:
+        """The process of the server."""
+        return self._process.pid
+
     def memory(self) -> float:
         """Resident MB."""
-        return float(psutil.Process(self._process.pid).memory_info().rss / 2**20)
+        return float(psutil.Process(self.pid).memory_info().rss / 2**20)
 
 
 async def one_job(backend: Backend, command: str, wait: bool) -> None:

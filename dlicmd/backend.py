@@ -152,6 +152,7 @@ def start() -> Endpoint:
             endpoint = find()
             if endpoint is not None and _answers(endpoint):
                 return endpoint
+            _mind_team(place)
             process = _launch(place)
             endpoint = _await_answer(process)
     except OSError as problem:
@@ -170,6 +171,21 @@ def _made_home() -> Path:
         what = "Not a directory" if isinstance(problem, FileExistsError) else problem.strerror
         raise BackendNotStarted(f"DLICMD_HOME={place}: {what}; set DLICMD_HOME to a folder you can write to") from None
     return place
+
+
+def _mind_team(place: Path) -> None:
+    """Raise BackendNotStarted where the last server of this home was one for others: a server on the loopback, for this
+    user alone, would take its jobs over and keep it from coming back."""
+    try:
+        left = json.loads(paths.served_file().read_bytes())
+        embedded, command = bool(left[home.EMBEDDED]), str(left[home.COMMAND])
+    except (OSError, ValueError, TypeError, KeyError):
+        return
+    if not embedded:
+        raise BackendNotStarted(
+            f"the server for others that {place} belongs to does not run; start it, by its service or with: {command} "
+            "(for yourself alone: local-backend serve --embedded, or another DLICMD_HOME)"
+        )
 
 
 @contextmanager

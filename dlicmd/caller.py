@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TypeVar
+from urllib.parse import quote
 
 from dlicmd.address import open_transport
-from dlicmd.answers import BAD_REQUEST, checked
+from dlicmd.answers import BAD_REQUEST, an_object, checked, explanation
 from dlicmd.body import Multipart
-from dlicmd.contract import wire
-from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch
-from dlicmd.retry import Repeating, retries_wanted
+from dlicmd.closing import Closing
+from dlicmd.contract import states, wire
+from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch, QueryRefused
+from dlicmd.retry import OK, Repeating, retries_wanted, timeout_wanted
 from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
 
 JSON, TEXT = "application/json", "text/plain"
@@ -19,36 +20,32 @@ NOT_FOUND = 404
 UNKNOWN = (BAD_REQUEST, NOT_FOUND)
 #: How they answer when they have deleted it.
 GONE = 204
+STOP = "stop"
 #: What a call about an exec, by its action or method, is to do.
 _DOING = {
-    "GET": "show {}", "stop": "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
+    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
     "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
 }
 
 Self = TypeVar("Self", bound="Caller")
 
 
-class Caller:
+class Caller(Closing):
     """Sends requests to one server, or to the local backend when `host` is None."""
 
     def __init__(
         self, host: str | None = None, port: int | None = None, *, token: str | None = None,
         ca_cert: str | None = None, insecure: bool = False, http: bool = False, retries: int | None = None,
-        transport: Transport | None = None,
+        timeout: float | None = None, transport: Transport | None = None,
     ) -> None:
         self._token = token
-        self._retries = retries_wanted() if retries is None else retries
+        #: How often what failed in a way that passes is tried again.
+        self.retries = retries_wanted() if retries is None else retries
+        #: Seconds that a server may be silent, whatever is asked; None for what each call has for it.
+        self._timeout = timeout_wanted() if timeout is None else timeout
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
-        self._transport = Repeating(self._way, self._retries)
+        self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back the connection."""
@@ -56,17 +53,27 @@ class Caller:
 
     def impatient(self: Self) -> Self:
         """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
-        return type(self)(token=self._token, transport=self._way, retries=0)
+        return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
-    def _search_call(self, method: str, name: str, doing: str) -> Answer:
+    def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
         """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
         path = wire.search_path(checked_id(name, NoSuchSearch))
-        answer = self._send(method, path, {"Content-Length": "0"} if method == "PUT" else None)
+        target = wire.search_path(name, action)
+        answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
         if answer.status in UNKNOWN:
             answer.hold()
             if method == "GET" or self._send("GET", path).status in UNKNOWN:
                 raise NoSuchSearch(name, answer.status)
         return checked(answer, "to " + doing.format(name))
+
+    def _listed(self, path: str, query: str | None) -> Answer:
+        """A list, with the query as its user wrote it, made fit for a URL. Raises QueryRefused."""
+        if not query:
+            return self._call("GET", path)
+        answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
+        if answer.status == BAD_REQUEST:
+            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status)
+        return checked(answer, f"GET {path}")
 
     def _call(
         self, method: str, target: str, headers: dict[str, str] | None = None,
@@ -87,29 +94,38 @@ class Caller:
         sent = {"Accept": JSON, **(headers or {})}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token}"
-        return Request(method, target, sent, body, timeout)
+        return Request(method, target, sent, body, self._timeout or timeout)
 
     def _exec_call(
         self, method: str, exec_id: str, action: str = "", query: str = "", *, accept: str = JSON,
         headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
-        streamed: bool = False,
+        streamed: bool = False, held: float = 0.0,
     ) -> Answer:
-        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do."""
+        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do. `held`: for so
+        many seconds the server is asked to hold its answer back."""
         if not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(exec_id)
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
-        answer = self._send(method, target, {"Accept": accept, **(headers or {})}, body, timeout, streamed=streamed)
+        request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
+        answer = self._transport.send(
+            request._replace(timeout=request.timeout + held, streamed=streamed, harmless=action == STOP))
         if answer.status in UNKNOWN:
             answer.hold()
             plain = not action and method == "GET"
-            if plain or self._send("GET", wire.exec_path(exec_id)).status in UNKNOWN:
-                if answer.repeated and method == "DELETE":
-                    # An attempt whose answer was lost has done it.
-                    answer.status = GONE
-                    return answer
+            found = answer if plain else self._send("GET", wire.exec_path(exec_id))
+            unknown = found.status in UNKNOWN
+            if answer.repeated and (method == "DELETE" if unknown else action == STOP and _is_killed(found)):
+                # An attempt whose answer was lost has done it.
+                answer.status = GONE
+                return answer
+            if unknown:
                 raise NoSuchExec(exec_id, answer.status)
         return checked(answer, "to " + _DOING[action or method].format(exec_id))
+
+
+def _is_killed(found: Answer) -> bool:
+    return found.status == OK and an_object(found).get(wire.STATE) == states.KILLED
 
 
 def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:

@@ -18,17 +18,19 @@ from urllib.parse import quote, urlencode
 from dlicmd import auth
 from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
 from dlicmd.body import Multipart
-from dlicmd.caller import JSON, TEXT, UNKNOWN, Caller, checked_id
+from dlicmd.caller import JSON, NOT_FOUND, STOP, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, ServerError, SubmissionRefused
+from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
 from dlicmd.retry import PASSING
-from dlicmd.transport import Answer, Request
+from dlicmd.transport import READ_TIMEOUT, Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
 #: Seconds between two pieces of a result: the server may pack it before the first.
 RESULT_TIMEOUT = 300.0
+#: Seconds that a look at data sources may take.
+PREVIEW_TIMEOUT = 660.0
 #: Lines of a scheduler log that are asked for; without a number servers give a few.
 ALL_LINES = 1_000_000
 #: Applications that are asked for at most.
@@ -40,7 +42,8 @@ class Client(Caller):
     """Calls to one server, or to the local backend when `host` is None.
 
     Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
-    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error.
+    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error. With `timeout` no call waits
+    longer for a sign of the server, in seconds (None: as DLICMD_TIMEOUT says, else as fits the call).
     Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
     """
 
@@ -56,7 +59,8 @@ class Client(Caller):
 
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
         answer = self._transport.send(
-            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON}, final=True))
+            Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
+                    timeout=self._timeout or READ_TIMEOUT, final=True))
         if answer.status in auth.REFUSED:
             raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
         found = an_object(checked(answer, "the logon"))
@@ -92,7 +96,7 @@ class Client(Caller):
 
     def execs(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
-        return a_list(self._call("GET", f"{wire.EXECS}/" + _as_given(query)))
+        return a_list(self._listed(f"{wire.EXECS}/", query))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
         """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing.
@@ -129,7 +133,7 @@ class Client(Caller):
 
     def stop_exec(self, exec_id: str) -> int:
         """Ask that an exec be stopped; the HTTP code of the answer."""
-        return self._exec_call("POST", exec_id, "stop").status
+        return self._exec_call("POST", exec_id, STOP).status
 
     def why(self, exec_id: str) -> dict[str, Any]:
         """What a waiting exec lacks, who has it, and what can be done. From other servers: its state and message."""
@@ -168,7 +172,7 @@ class Client(Caller):
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
-        return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=wait + 30.0))
+        return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
 
     # Whole jobs
 
@@ -243,8 +247,9 @@ class Client(Caller):
         return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
-        """One object of the cluster, such as the `paralleljob` of an application."""
-        return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}"))
+        """One object of the cluster, such as the `paralleljob` of an application. Raises NoSuchObject."""
+        answer = self._send("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}")
+        return an_object(_there(answer, f"the {kind} {name}"))
 
     def kubernetes_objects(self, kind: str) -> dict[str, Any]:
         """All objects of a type, under `items`."""
@@ -256,15 +261,23 @@ class Client(Caller):
 
     def holdings(self, query: str | None = None) -> dict[str, Any]:
         """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
-        return an_object(self._call("GET", wire.HOLDINGS + _as_given(query)))
+        return an_object(self._listed(wire.HOLDINGS, query))
+
+    def preview(self, sources: list[Any]) -> list[dict[str, Any]]:
+        """What data sources have, each with `ok`, or why not in `message` (extension `data-preview`)."""
+        body = json.dumps({wire.DATA_SOURCE: sources}).encode()
+        answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status)
+        return a_list(checked(answer, "to look at the data"))
 
     def plans(self) -> dict[str, Any]:
         """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
         return an_object(self._call("GET", wire.PLAN_TREE))
 
     def plan(self, name: str) -> dict[str, Any]:
-        """One resource plan."""
-        return an_object(self._call("GET", wire.plan_path(name)))
+        """One resource plan. Raises NoSuchObject."""
+        return an_object(_there(self._send("GET", wire.plan_path(name)), f"the plan {name}"))
 
     def replace_plans(self, document: Any) -> dict[str, Any]:
         """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
@@ -274,14 +287,20 @@ class Client(Caller):
         return an_object(checked(answer, "the plans"))
 
     def delete_plan(self, name: str) -> str:
-        """Delete a resource plan and those below it; the server's text."""
-        return self._call("DELETE", wire.plan_path(name)).text()
+        """Delete a resource plan and those below it; the server's text. Raises NoSuchObject."""
+        answer = self._send("DELETE", wire.plan_path(name))
+        if answer.status in UNKNOWN:
+            answer.hold()
+            if self._send("GET", wire.plan_path(name)).status in UNKNOWN:
+                # An attempt whose answer was lost has done it, if there was one.
+                return "" if answer.repeated else _there(answer, f"the plan {name}").text()
+        return checked(answer, f"to delete the plan {name}").text()
 
     # Searches for hyper-parameters
 
     def searches(self, query: str | None = None) -> list[dict[str, Any]]:
         """Your searches with their experiments; `query` goes to the server as it is."""
-        return a_list(self._call("GET", wire.SEARCHES + _as_given(query)))
+        return a_list(self._listed(wire.SEARCHES, query))
 
     def start_search(self, body: Multipart) -> Answer:
         """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
@@ -298,6 +317,10 @@ class Client(Caller):
         """Ask that a search be stopped; the answer is a success. Raises NoSuchSearch."""
         return self._search_call("PUT", name, "stop {}")
 
+    def restart_search(self, name: str) -> Answer:
+        """Have a search that was stopped go on; the answer is a success. Raises NoSuchSearch."""
+        return self._search_call("PUT", name, "restart {}", wire.RESTART)
+
     def delete_search(self, name: str) -> Answer:
         """Delete a search; the answer is a success. Raises NoSuchSearch."""
         return self._search_call("DELETE", name, "delete {}")
@@ -306,7 +329,29 @@ class Client(Caller):
         """Delete all your searches."""
         return self._call("DELETE", wire.SEARCHES)
 
+    def algorithms(self) -> list[dict[str, Any]]:
+        """The algorithms that can search."""
+        return a_list(self._call("GET", wire.ALGORITHMS))
 
-def _as_given(query: str | None) -> str:
-    """A query as its user wrote it, made fit for a URL."""
-    return "?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]") if query else ""
+    def algorithm(self, name: str) -> dict[str, Any]:
+        """One algorithm. Raises NoSuchObject."""
+        return an_object(self._algorithm_call("GET", name))
+
+    def delete_algorithm(self, name: str) -> str:
+        """Delete an algorithm that was installed; the server's text. Raises NoSuchObject."""
+        return self._algorithm_call("DELETE", name).text()
+
+    def _algorithm_call(self, method: str, name: str) -> Answer:
+        if not name.strip(". ") or not name.isprintable():
+            raise NoSuchObject(f"there is no algorithm '{name}'", NOT_FOUND)
+        answer = self._send(method, wire.algorithm_path(name))
+        if answer.status == NOT_FOUND:
+            raise NoSuchObject(f"there is no algorithm '{name}': {explanation(answer)}", NOT_FOUND)
+        return checked(answer, f"the algorithm {name}")
+
+
+def _there(answer: Answer, what: str) -> Answer:
+    """The answer about something that has a name. Raises NoSuchObject where the server does not know it."""
+    if answer.status in UNKNOWN:
+        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status)
+    return checked(answer, f"to show {what}")

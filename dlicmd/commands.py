@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from dlicmd import hints, scheduler_commands, search_commands
-from dlicmd.console import inert, info
+from dlicmd.console import inert, info, warn
 from dlicmd.contract import wire
 from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
-from dlicmd.errors import ServerError, UsageProblem
+from dlicmd.errors import Denied, DlicmdError, ServerError, UsageProblem
 from dlicmd.render import emit, emit_chunks, emit_value
 from dlicmd.session import Session
 
@@ -25,7 +25,6 @@ def _version(_session: Session) -> int:
 
 def _logon(session: Session) -> int:
     from dlicmd import auth
-    from dlicmd.errors import Denied
 
     if session.line.text("--rest-host") is None:
         raise UsageProblem("the local backend needs no logon; name a server with --rest-host HOST")
@@ -52,9 +51,14 @@ def _logoff(session: Session) -> int:
     elif session.line.text("--rest-host") is None:
         info("forgot the token; with --rest-host HOST it would be revoked on the server, too")
     else:
-        client = session.connect(with_token=False)
-        client.use_token(token)
-        text = client.logoff().strip()
+        try:
+            client = session.connect(with_token=False)
+            client.use_token(token)
+            text = client.logoff().strip()
+        except DlicmdError as problem:
+            if not isinstance(problem, Denied):  # that token opens nothing any more
+                warn("the token was removed here, but not revoked there: it opens the server until it ends by itself")
+            raise
         if text:
             emit(inert(text))
     return Exit.DONE
@@ -102,8 +106,9 @@ def _framework_block(item: dict[str, Any]) -> str:
 
 def _exec_get_all(session: Session) -> int:
     from dlicmd.execs import show_execs
+    from dlicmd.queries import OF_EXECS, query_of
 
-    show_execs(session.client.execs(session.line.text("--query-args")), session.output)
+    show_execs(session.client.execs(query_of(session, OF_EXECS)), session.output)
     return Exit.DONE
 
 
@@ -220,6 +225,12 @@ def _exec_start(session: Session) -> int:
     return _watch(session, str(found[wire.ID])) if watching else Exit.DONE
 
 
+def _data_preview(session: Session) -> int:
+    from dlicmd.preview import preview
+
+    return preview(session)
+
+
 def _demo(session: Session) -> int:
     from dlicmd.submit import demo_session
 
@@ -279,6 +290,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,
+    "--data-preview": _data_preview,
     "--exec-get-all": _exec_get_all,
     "--exec-get": _exec_get,
     "--exec-why": _exec_why,

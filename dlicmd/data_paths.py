@@ -32,13 +32,18 @@ def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[
     return {**source, "location": changed}
 
 
+def names_place(text: str) -> bool:
+    """Whether a path is one of the machine where it was typed: it starts with `./`, `../` or `~`."""
+    return text in (".", "..") or text.startswith(("./", "../", "~"))
+
+
 def local_path(text: str) -> str:
-    """An absolute path for what starts with `./`, `../` or `~`; any other stays.
+    """An absolute path for what names a place of this machine; any other stays.
 
     A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
     UsageProblem when nothing is there.
     """
-    if not (text in (".", "..") or text.startswith(("./", "../", "~"))):
+    if not names_place(text):
         return text
     path = os.path.abspath(os.path.expanduser(text))
     if not os.path.exists(path):

@@ -7,9 +7,11 @@ DlicmdError
 ├── ServerError            the server answered with an error
 │   ├── Denied             not logged on, or not allowed
 │   ├── SubmissionRefused  the server finds the submission wrong
+│   ├── QueryRefused       the server finds the query of a list wrong
 │   ├── NoSuchExec         no exec with this id
 │   ├── NoSuchApplication  no application with this id
-│   └── NoSuchSearch       no search with this name
+│   ├── NoSuchSearch       no search with this name
+│   └── NoSuchObject       no resource plan, or object of the cluster, with this name
 ├── NoExecYet              `last` was asked for, and there is no exec
 ├── Unreachable            no answer from the server
 │   ├── ConnectFailed      the request was not sent
@@ -69,6 +71,12 @@ class SubmissionRefused(ServerError):
     exit_code = Exit.USAGE
 
 
+class QueryRefused(ServerError):
+    """The server finds the query of a list wrong, as it would a command line of its own."""
+
+    exit_code = Exit.USAGE
+
+
 class NoSuchExec(ServerError):
     """No exec with this id."""
 
@@ -95,6 +103,12 @@ class NoSuchSearch(ServerError):
 
     def __init__(self, name: str, status: int = 404) -> None:
         super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists yours", status)
+
+
+class NoSuchObject(ServerError):
+    """No resource plan, or object of the cluster, with this name."""
+
+    exit_code = Exit.NO_SUCH_ID
 
 
 class NoExecYet(DlicmdError):

@@ -18,6 +18,8 @@ from dlicmd.session import Session
 from dlicmd.times import epoch
 
 OPTION = "--junit"
+#: Commands that wait for a job of an earlier submission.
+_LATER = ("--wait", "--follow")
 #: Lines and characters of the output of a job that failed.
 _LINES, _CHARACTERS = 200, 2**16
 #: Characters that XML cannot hold, however written.
@@ -27,12 +29,15 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def reported(session: Session, command: Callable[[Session], int]) -> int:
     """Run a command that waits for a job, and write the file however it ends. Raises what it raises; UsageProblem."""
     name = session.line.text(OPTION) or ""
-    if not (session.line.command in ("--wait", "--follow", "--demo") or session.line.flag("--wait")
+    if not (session.line.command in (*_LATER, "--demo") or session.line.flag("--wait")
             or session.line.flag("--follow")):
         raise UsageProblem(f"{OPTION} needs a job that is waited for: add --wait or --follow")
     small_file.check_writable(OPTION, name)
     begin = time.time()
     try:
+        if session.line.command in _LATER:
+            # Asked now, so that the test has the name that its submission gave it, whatever keeps us from the end.
+            session.watched.update(session.client.exec(session.operand))
         code = command(session)
     except BaseException as problem:
         why = str(problem) if isinstance(problem, DlicmdError) else f"dlicmd ended by {type(problem).__name__}"
@@ -63,9 +68,11 @@ def _write(name: str, session: Session, begin: float, kind: str, why: str) -> No
     root = ET.Element("testsuites", counts)
     started = datetime.fromtimestamp(begin, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
     suite = ET.SubElement(root, "testsuite", {"name": "dlicmd", **counts, "skipped": "0", "timestamp": started})
-    title = " ".join(filter(None, (_text(found, wire.APP_NAME), _text(found, wire.ID)))) or "submission"
+    later = session.line.command in _LATER
+    title = " ".join(filter(None, (_text(found, wire.APP_NAME), _text(found, wire.ID))))
+    framework = _text(found, wire.FRAMEWORK) or (not later and session.operand) or "exec"
     case = ET.SubElement(suite, "testcase", {
-        "classname": f"dlicmd.{_text(found, wire.FRAMEWORK) or session.line.operand or 'exec'}", "name": _fit(title),
+        "classname": _fit(f"dlicmd.{framework}"), "name": title or _fit(session.operand if later else "submission"),
         "time": counts["time"],
     })
     if kind:

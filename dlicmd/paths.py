@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from dlicmd.contract.home import BACKEND_FILE, home
+from dlicmd.contract.home import BACKEND_FILE, SERVED_FILE, home
 
 IGNORE_FILE = ".dlicmdignore"
 CONFIG = "config.yaml"
@@ -37,6 +37,11 @@ def _configuration() -> str:
 def backend_file() -> Path:
     """By which a client finds the local backend."""
     return home() / BACKEND_FILE
+
+
+def served_file() -> Path:
+    """What the local backend leaves about the way it was started."""
+    return home() / SERVED_FILE
 
 
 def backend_log() -> Path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from dlicmd.apps import active
 from dlicmd.client import Client
 from dlicmd.cluster import node_finder, pods
-from dlicmd.console import warn
-from dlicmd.contract import application
+from dlicmd.console import one_line, warn
+from dlicmd.contract import application, wire
+from dlicmd.contract.plan import nodes, reserved
+from dlicmd.contract.reading import objects, words
 from dlicmd.errors import Denied, ServerError, UsageProblem
 from dlicmd.plan_tree import drawn
 from dlicmd.render import Output, emit, emit_value
@@ -23,6 +26,32 @@ def read_plans(name: str) -> Any:
     if found is None:
         raise UsageProblem(f"{name}: there are no plans in it")
     return found.json("a plan")
+
+
+def apply_plans(client: Client, document: Any) -> dict[str, Any]:
+    """Replace all plans; the new tree. Tells which plans are gone that jobs count for, and whether more slots are
+    reserved than there are."""
+    before = {plan.tag for plan in nodes(client.plans())}
+    jobs = _jobs(client)
+    tree = client.replace_plans(document)
+    gone: dict[str, list[str]] = {}
+    for job in jobs:
+        if application.consumer(job) in before - {plan.tag for plan in nodes(tree)}:
+            gone.setdefault(application.consumer(job), []).append(application.identity(job))
+    for tag, ids in sorted(gone.items()):
+        warn(f"{one_line(tag)} is left out; its jobs ({one_line(', '.join(ids))}) count for the nearest plan above")
+    _mind_reservations(client, tree)
+    return tree
+
+
+def _mind_reservations(client: Client, tree: dict[str, Any]) -> None:
+    """Tell when more is reserved than the machine has, of whichever kind it has most."""
+    if wire.EXT_SLOT_VIEW not in client.extensions():
+        return
+    kinds = Counter(words(slot.get(wire.KIND)) for slot in objects(client.slot_view().get(wire.SLOTS)))
+    most, asked = max(kinds.values(), default=0), reserved(tree)
+    if asked > most:
+        warn(f"{asked} slots are reserved, and there are {most}: not every plan can have what is reserved for it")
 
 
 def show_plans(tree: dict[str, Any], output: Output) -> None:
@@ -51,5 +80,5 @@ def _jobs(client: Client) -> list[dict[str, Any]]:
     except Denied:
         raise
     except ServerError as problem:
-        warn(f"the jobs are not shown: {problem}")
+        warn(f"the jobs are not known: {problem}")
         return []

@@ -23,7 +23,7 @@ HOST = "--rest-host"
 ENVIRONMENT = {
     "--username": "DLICMD_USERNAME", "--password": "DLICMD_PASSWORD", "--jwt-token": "DLICMD_TOKEN",
     "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE",
-    "--keyring": "DLICMD_KEYRING", PROFILE.name: "DLICMD_PROFILE",
+    "--call-timeout": "DLICMD_TIMEOUT", "--keyring": "DLICMD_KEYRING", PROFILE.name: "DLICMD_PROFILE",
 }
 #: Commands that must do whatever stands in the file.
 _WITHOUT = ("--help", "--version", "--completion")

@@ -9,7 +9,6 @@ import base64
 import hashlib
 import os
 import re
-import time
 from pathlib import Path
 
 from dlicmd import partial
@@ -20,9 +19,10 @@ from dlicmd.errors import ConnectionLost, ResultError, ServerError, Unreachable,
 from dlicmd.partial import Label, Partial
 from dlicmd.paths import safe_name
 from dlicmd.progress import bar
+from dlicmd.retry import sleep
 from dlicmd.transport import Answer
 
-#: Seconds before a cut download goes on, first, second, ...; the count starts anew when something more has come.
+#: Seconds before a cut download goes on, first, second, and from then on; the count starts anew when more has come.
 RESUME_DELAYS = (0.2, 1.0, 3.0)
 PARTIAL, NOT_SATISFIABLE = 206, 416
 #: Strong ones only: weak ones do not promise the same bytes.
@@ -89,10 +89,10 @@ class _Download:
             except Unreachable as problem:
                 failures, best = failures + 1 if self._have() <= best else 1, max(best, self._have())
                 part = self._part
-                if not answered or part is None or not part.label.resumable or failures > len(RESUME_DELAYS):
+                if not answered or part is None or not part.label.resumable or failures > self._client.retries:
                     raise
                 info(f"{problem}; going on")
-                time.sleep(RESUME_DELAYS[failures - 1])
+                sleep(RESUME_DELAYS[min(failures, len(RESUME_DELAYS)) - 1])
 
     def finish(self, target: Path) -> None:
         """Check the whole, and move it to its place."""

@@ -13,9 +13,11 @@ from dlicmd.errors import ConnectFailed, ConnectionLost, UsageProblem
 if TYPE_CHECKING:
     from dlicmd.transport import Answer, Request, Transport
 
-VARIABLE = "DLICMD_RETRIES"
+VARIABLE, TIMEOUT_VARIABLE = "DLICMD_RETRIES", "DLICMD_TIMEOUT"
 #: How often a call is repeated when the environment does not say, and at most.
 RETRIES, MOST_RETRIES = 3, 20
+#: The longest that a server may be told to take: a day.
+MOST_SECONDS = 86_400
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 #: Answers of a server, or of a gateway in front of it, that another attempt may not get.
 PASSING = frozenset({429, 502, 503, 504})
@@ -30,11 +32,21 @@ MOST_RETRY_AFTER = 60.0
 
 def retries_wanted() -> int:
     """How often a call is repeated, as DLICMD_RETRIES has it. Raises UsageProblem."""
-    text = os.environ.get(VARIABLE, "").strip()
+    found = _wanted(VARIABLE, 0, MOST_RETRIES)
+    return RETRIES if found is None else found
+
+
+def timeout_wanted() -> int | None:
+    """Seconds that a server may be silent, as DLICMD_TIMEOUT has it, None when it does not say. Raises UsageProblem."""
+    return _wanted(TIMEOUT_VARIABLE, 1, MOST_SECONDS)
+
+
+def _wanted(variable: str, least: int, most: int) -> int | None:
+    text = os.environ.get(variable, "").strip()
     if not text:
-        return RETRIES
-    if not (text.isascii() and text.isdigit() and int(text) <= MOST_RETRIES):
-        raise UsageProblem(f"{VARIABLE}: '{text}' is not a whole number from 0 to {MOST_RETRIES}")
+        return None
+    if not (text.isascii() and text.isdigit() and least <= int(text[:18]) <= most):
+        raise UsageProblem(f"{variable}: '{text}' is not a whole number from {least} to {most}")
     return int(text)
 
 
@@ -42,7 +54,8 @@ class Repeating:
     """A transport that sends what may be repeated up to `retries` times more, with growing pauses.
 
     Whatever the request, it is sent again when it never left. When it may have arrived, or the server was overloaded,
-    only requests are that are idempotent by their method or by a key (`Request.keyed`). Each repetition is told.
+    only requests are that are idempotent by their method, by a key (`Request.keyed`), or by what they ask for
+    (`Request.harmless`). Each repetition is told.
     """
 
     def __init__(self, transport: Transport, retries: int) -> None:
@@ -98,7 +111,7 @@ def _is_headless(answer: Answer) -> bool:
 
 
 def _may_repeat(request: Request) -> bool:
-    return request.method in IDEMPOTENT or request.keyed
+    return request.method in IDEMPOTENT or request.keyed or request.harmless
 
 
 def _trouble(request: Request, answer: Answer) -> tuple[str, float | None]:

@@ -127,9 +127,9 @@ def _rp_get(session: Session) -> int:
 
 
 def _rp_apply(session: Session) -> int:
-    from dlicmd.plans import read_plans, show_plans
+    from dlicmd.plans import apply_plans, read_plans, show_plans
 
-    show_plans(session.client.replace_plans(read_plans(session.operand)), session.output)
+    show_plans(apply_plans(session.client, read_plans(session.operand)), session.output)
     return Exit.DONE
 
 
@@ -142,9 +142,10 @@ def _rp_delete(session: Session) -> int:
 
 def _rp_usage(session: Session) -> int:
     _need(session, wire.EXT_HOLDINGS, "does not keep a record of who had its slots")
+    from dlicmd.queries import OF_HOLDINGS, query_of
     from dlicmd.usage import show_usage
 
-    show_usage(session.client.holdings(session.line.text("--query-args")), session.output)
+    show_usage(session.client.holdings(query_of(session, OF_HOLDINGS)), session.output)
     return Exit.DONE
 
 

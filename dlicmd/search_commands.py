@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from dlicmd.console import inert
@@ -53,11 +54,45 @@ def _hpo_delete_all(session: Session) -> int:
     return Exit.DONE
 
 
+def _hpo_restart(session: Session) -> int:
+    _show(session, session.client.restart_search(session.operand).text(), f"Search {session.operand} goes on")
+    return Exit.DONE
+
+
+def _algorithm_get_all(session: Session) -> int:
+    from dlicmd.searches import show_algorithms
+
+    show_algorithms(session.client.algorithms(), session.output)
+    return Exit.DONE
+
+
+def _algorithm_get(session: Session) -> int:
+    emit_value(session.client.algorithm(session.operand), session.output)
+    return Exit.DONE
+
+
+def _algorithm_delete(session: Session) -> int:
+    _show(session, session.client.delete_algorithm(session.operand), f"Algorithm {session.operand} is deleted")
+    return Exit.DONE
+
+
+def _show(session: Session, text: str, otherwise: str) -> None:
+    """What the server says: JSON as such, any other text in its words, for an empty one `otherwise`."""
+    try:
+        emit_value(json.loads(text), session.output)
+    except (ValueError, RecursionError):
+        emit(inert(text.strip() or otherwise))
+
+
 COMMANDS: dict[str, Callable[[Session], int]] = {
     "--hpo-start": _hpo_start,
     "--hpo-get-all": _hpo_get_all,
     "--hpo-get": _hpo_get,
     "--hpo-stop": _hpo_stop,
+    "--hpo-restart": _hpo_restart,
     "--hpo-delete": _hpo_delete,
     "--hpo-delete-all": _hpo_delete_all,
+    "--hpo-algorithm-get-all": _algorithm_get_all,
+    "--hpo-algorithm-get": _algorithm_get,
+    "--hpo-algorithm-delete": _algorithm_delete,
 }

@@ -25,6 +25,11 @@ def show_searches(found: list[dict[str, Any]], output: Output) -> None:
         emit("\n".join([line, *(_INDENT + experiment for experiment in below)]))
 
 
+def show_algorithms(found: list[dict[str, Any]], output: Output) -> None:
+    """Print algorithms that can search."""
+    show_rows(found, output, wire.ALGORITHM_KEYS, lambda item, name: scalar(item.get(name)))
+
+
 def _lines(items: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     return table([{name: _cell(item, name) for name in columns} for item in items], columns).split("\n")
 

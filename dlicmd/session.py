@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 from dlicmd import auth, profiles
 from dlicmd.address import open_transport
 from dlicmd.client import Client
+from dlicmd.closing import Closing
 from dlicmd.console import info, warn
 from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem
@@ -19,7 +19,7 @@ from dlicmd.transport import lacks_tls
 LOOPBACK = ("127.0.0.1", "localhost")
 
 
-class Session:
+class Session(Closing):
     """One run of dlicmd."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Session:
 
     def connect(self, with_token: bool) -> Client:
         """A new client; without a token for logging on."""
-        line, host = self.line, self.line.text("--rest-host")
+        line, host, timeout = self.line, self.line.text("--rest-host"), self.line.number("--call-timeout")
         if host is None:
             for option in ("--rest-port", "--ca-cert", "--insecure", "--http"):
                 if option in line.values:
@@ -66,8 +66,8 @@ class Session:
             if line.flag("--dry-run"):
                 from dlicmd.backend import EmbeddedTransport
 
-                return Client(transport=EmbeddedTransport(may_start=False), retries=0)
-            return Client()
+                return Client(transport=EmbeddedTransport(may_start=False), retries=0, timeout=timeout)
+            return Client(timeout=timeout)
         port = line.number("--rest-port")
         ca_cert = line.text("--ca-cert") or os.environ.get("DLICMD_CA_CERT")
         insecure = self._is_on("--insecure")
@@ -79,15 +79,7 @@ class Session:
         if http and not transport.is_private:
             warn(f"--http: everything, your token too, travels to {host} unencrypted")
         token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None
-        return Client(token=token, transport=transport)
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return Client(token=token, transport=transport, timeout=timeout)
 
     def close(self) -> None:
         """Give back the connection."""

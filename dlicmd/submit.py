@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from dlicmd import hints, package
 from dlicmd.body import FilePart, Multipart
-from dlicmd.console import aside, info
+from dlicmd.console import aside, info, warn
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
-from dlicmd.data_paths import change_meta, change_source, local_path
+from dlicmd.data_paths import change_meta, change_source, local_path, names_place
 from dlicmd.data_sources import META, OPTION, data_sources
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
@@ -90,6 +90,8 @@ def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extens
     if wire.EXT_LOCAL_PATHS in extensions:
         sent = replace_value(sent, META, lambda text: change_meta(text, local_path))
         sources = [change_source(source, local_path) for source in sources]
+    else:
+        _mind_places(sent, sources)
     folder = line.text("--model-dir")
     if folder is not None:
         base = package.base_name(Path(folder))
@@ -98,6 +100,22 @@ def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extens
     if wire.EXT_ARGV in extensions:
         data[wire.ARGV] = sent
     return Upload(sent, parts, data)
+
+
+def _mind_places(sent: list[str], sources: list[Any]) -> None:
+    """Tell which data paths look as if they were of this machine, where the server looks on its own."""
+    places: list[str] = []
+
+    def collected(text: str) -> str:
+        places.extend([text] if names_place(text) else [])
+        return text
+
+    replace_value(sent, META, lambda text: change_meta(text, collected))
+    for source in sources:
+        change_source(source, collected)
+    if places:
+        warn(f"data path {', '.join(places)}: no place of this machine is meant, the server looks below its own data "
+             "directory; name the data as it is called there")
 
 
 def _check(line: CommandLine) -> None:

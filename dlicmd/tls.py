@@ -62,7 +62,7 @@ class RequestsTransport:
                 request.method, self._url + request.target, headers=dict(request.headers),
                 data=request.body,
                 auth=_Untouched(), stream=True, allow_redirects=False, verify=self._verify,
-                timeout=(CONNECT_TIMEOUT, request.timeout),
+                timeout=(min(CONNECT_TIMEOUT, request.timeout), request.timeout),
             )
         except OSError as problem:
             raise self._explained(problem) from problem

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -44,7 +45,23 @@ def watch(client: Client, view: dict[str, Any]) -> None:
         return
 
 
-def picture(view: dict[str, Any], trouble: str) -> Group:
+class _Cut:
+    """As much of a picture as the terminal has lines for, with a last one that tells how much is left out."""
+
+    def __init__(self, whole: Group) -> None:
+        self._whole = whole
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.height or options.max_height
+        lines = console.render_lines(self._whole, options.reset_height(), pad=False)
+        left = len(lines) - max(0, room - 1) if len(lines) > room else 0
+        for line in lines[: len(lines) - left]:
+            yield from (*line, Segment.line())
+        if left:
+            yield Text(f"{left} more line{'' if left == 1 else 's'}; a taller terminal shows them", style="dim")
+
+
+def picture(view: dict[str, Any], trouble: str) -> _Cut:
     """What is on the screen."""
     parts: list[Any] = [Text(headline(view), style="bold")]
     if trouble:
@@ -52,7 +69,7 @@ def picture(view: dict[str, Any], trouble: str) -> Group:
     for section in sections(view):
         if section.rows:
             parts += [Text(), _table(section)]
-    return Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs go on", style="dim"))
+    return _Cut(Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs go on", style="dim")))
 
 
 def _table(section: Section) -> Table:

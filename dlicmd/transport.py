@@ -34,7 +34,8 @@ class Request(NamedTuple):
     """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads.
 
     `streamed`: the caller reads the answer in chunks as they come. `keyed`: a header of it makes the server do it once,
-    however often it comes. `final`: a busy server's answer is for the caller, not a reason to ask again.
+    however often it comes. `harmless`: doing twice what it asks for is as doing it once, whatever its method. `final`:
+    a busy server's answer is for the caller, not a reason to ask again.
     """
 
     method: str
@@ -44,6 +45,7 @@ class Request(NamedTuple):
     timeout: float = READ_TIMEOUT
     streamed: bool = False
     keyed: bool = False
+    harmless: bool = False
     final: bool = False
 
 
@@ -159,7 +161,7 @@ class PlainTransport:
         idle = self._answer is None or self._answer.isclosed()
         if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
             self.close()
-            self._connection = self._opened()
+            self._connection = self._opened(min(CONNECT_TIMEOUT, request.timeout))
             try:
                 self._connection.connect()
             except OSError as problem:
@@ -172,11 +174,11 @@ class PlainTransport:
         self._connection.sock.settimeout(request.timeout)
         return self._connection
 
-    def _opened(self) -> http.client.HTTPConnection:
+    def _opened(self, timeout: float) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK)
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout, blocksize=CHUNK)
         return http.client.HTTPSConnection(
-            self._host, self._port, timeout=CONNECT_TIMEOUT, blocksize=CHUNK, context=self._tls
+            self._host, self._port, timeout=timeout, blocksize=CHUNK, context=self._tls
         )
 
     def _exchange(

@@ -22,6 +22,8 @@ LARGEST = 256 * 2**10
 _TAG = "tag:yaml.org,2002:"
 _WRITTEN = frozenset(_TAG + kind for kind in ("str", "int", "float", "bool", "timestamp"))
 _SHOWN = 60
+#: Levels of lists and mappings; resource plans and data sources have a handful.
+_DEEPEST = 100
 
 
 class Place:
@@ -99,10 +101,17 @@ class Place:
 
 
 class _Loader(yaml.SafeLoader):
+    _depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.composer.ComposerError(None, None, "aliases are refused", self.peek_event().start_mark)
-        return super().compose_node(parent, index)
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(None, None, "nested too deeply", self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def read(file: Path) -> Place | None:

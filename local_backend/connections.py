@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import sys
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: So many files and sockets are enough; where the hard limit is higher, some programs visit every number up to theirs.
 _MOST_FILES = 65536
+#: Bytes of a request line with its headers: the command line of a submission is in it.
+LARGEST_HEAD = 64 << 10
+_NO_REQUESTS = {
+    431: (b"Request Header Fields Too Large",
+          f"Error 431: The address and headers of the call are larger than {LARGEST_HEAD} bytes; a long command line "
+          "may go into the data part of the submission, as args.\n"),
+    501: (b"Not Implemented", "Error 501: The body comes in an encoding other than chunked.\n"),
+    400: (b"Bad Request", "Error 400: This is no HTTP/1.1 request.\n"),
+}
 
 
 class Protocol(H11Protocol):
@@ -36,6 +47,19 @@ class Protocol(H11Protocol):
         """One answer is out; the next request may be here already."""
         self._expect()
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request, by the base class, while it handles what is wrong; then hang up."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
+            code = hint if hint in _NO_REQUESTS else 400
+            reason, sentence = _NO_REQUESTS[code]
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close"),
+                       ("Content-Length", str(len(sentence)))]
+            for event in (h11.Response(status_code=code, headers=headers, reason=reason),
+                          h11.Data(data=sentence.encode("ascii")), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _expect(self) -> None:
         if self._patience is not None:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
 
@@ -25,8 +26,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
 from local_backend import sealed
+from local_backend.files import read_json
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
+from local_backend.signing import SigningKeys
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.errors import DatabaseError
@@ -42,6 +45,10 @@ _TORCH_PATIENCE = 300.0
 #: Seconds by which clocks may differ.
 _DRIFT = 5.0
 _NAMED = 5
+#: Files that others may read: the settings, which are not even read while a secret is in them, and what clients trust.
+_PUBLIC = (SETTINGS_FILE, "ca.pem")
+#: So long before a certificate ends it is worth a warning; the server renews its own sooner.
+_SOON = timedelta(days=21)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,8 @@ class Patient:
 def examine(patient: Patient) -> list[Finding]:
     """All findings."""
     found: list[Finding] = []
-    for check in (_home, _server, _database, _secrets, _rows, _folders, _disk, _devices, _torch, _clock):
+    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
+                  _torch, _clock):
         name = check.__name__.strip("_")
         try:
             found += check(patient)
@@ -95,11 +103,11 @@ def _home(patient: Patient) -> Iterator[Finding]:
         yield Finding("home", WARNING, f"{paths.home} does not exist", "start the server once: local-backend serve")
         return
     bad = 0
-    folders = [paths.home, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
-    files = [path for path in paths.home.iterdir() if not path.is_dir()]
+    own = (paths.home, paths.keys, paths.tls, paths.forwarding)
+    folders = [*own, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
+    files = [path for folder in own if folder.is_dir() for path in folder.iterdir() if not path.is_dir()]
     for path in [*folders, *files]:
-        # The settings, when a secret is in them, are not even read while others may read them.
-        wanted = 0o700 if path in folders else 0o644 if path.name == SETTINGS_FILE else 0o600
+        wanted = 0o700 if path in folders else 0o644 if path.name in _PUBLIC else 0o600
         try:
             found = path.lstat()
         except FileNotFoundError:
@@ -119,6 +127,66 @@ def _home(patient: Patient) -> Iterator[Finding]:
         yield Finding("home", PROBLEM, "a restore was interrupted", "run it again: local-backend restore FILE --force")
     if not bad:
         yield Finding("home", OK, f"{paths.home} is yours alone")
+
+
+def _keys(patient: Patient) -> Iterator[Finding]:
+    """What signs the tokens of logons."""
+    troubles = SigningKeys(patient.settings.paths.keys, 0).troubles()
+    for problem in troubles:
+        yield Finding("keys", PROBLEM, f"{problem.filename}: {problem.strerror}",
+                      "nobody can log on until it is removed or readable; the tokens that it has signed end with it")
+    if not troubles:
+        yield Finding("keys", OK, "every key that signs tokens can be used")
+
+
+def _tls(patient: Patient) -> Iterator[Finding]:
+    """Certificates, and how long they last."""
+    settings = patient.settings
+    own = settings.tls_cert is None
+    used = [settings.paths.tls / name for name in ("ca.pem", "server.pem")] if own else [settings.tls_cert]
+    cure = "start the server again, which renews it" if own else "renew it, and start the server again"
+    for path in used:
+        assert path is not None
+        if own and not path.exists():
+            continue
+        try:
+            end = _end_of(path)
+        except (OSError, ValueError) as problem:
+            yield Finding("tls", PROBLEM, f"{path} is no certificate that can be read: {problem}",
+                          "remove it, so that the server makes another" if own else "name another by --tls-cert")
+            continue
+        left = end - datetime.now(timezone.utc)
+        level = PROBLEM if left < timedelta() else WARNING if left < _SOON else OK
+        if own and patient.server is None:
+            level = OK  # it is renewed when a server that needs it starts
+        yield Finding("tls", level, f"{path} {'ended' if left < timedelta() else 'ends'} {end:%Y-%m-%d}",
+                      "" if level == OK else cure)
+    key = settings.tls_key
+    if key is not None and not os.access(key, os.R_OK):
+        yield Finding("tls", PROBLEM, f"{key} cannot be read", "name a key by --tls-key that this user may read")
+    elif key is not None and key.stat().st_mode & 0o007:
+        yield Finding("tls", PROBLEM, f"everybody may use {key}", f"chmod o= {key}")
+    elif not settings.speaks_tls:
+        yield Finding("tls", OK, "the server does not speak TLS")
+
+
+def _end_of(path: Path) -> datetime:
+    """When the first certificate of a file ends. Raises OSError, ValueError."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+
+
+def _forwarding(patient: Patient) -> Iterator[Finding]:
+    """What is noted about metrics on their way."""
+    folder = patient.settings.paths.forwarding
+    notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    damaged = [path.name for path in notes if not isinstance(read_json(path), dict)]
+    if damaged:
+        yield Finding("forwarding", WARNING, f"{_named(damaged)} in {folder}: what is to be forwarded cannot be read",
+                      "remove it; metrics of that exec are not forwarded any further")
+    else:
+        yield Finding("forwarding", OK, f"{len(notes)} notes about metrics to forward")
 
 
 def _server(patient: Patient) -> Iterator[Finding]:

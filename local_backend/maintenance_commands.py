@@ -13,7 +13,7 @@ import click
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.sizes import parse_size, show_size
-from local_backend.running import call, fail, running, settings_of
+from local_backend.running import call, fail, running, server_pid, settings_here, settings_of
 
 _OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
 _FILE = click.argument("file", type=click.Path(path_type=Path))
@@ -25,12 +25,13 @@ class _Size(click.ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int) or value.isdecimal():
-            return int(value)
         try:
-            return parse_size(value)
-        except ValueError as problem:
-            self.fail(str(problem), param, ctx)
+            size = int(value) if isinstance(value, int) or value.isdecimal() else parse_size(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number of bytes; write it like 500G, 20M or 1000000", param, ctx)
+        if size < 1:
+            self.fail(f"{value} would keep nothing; 1 is the least", param, ctx)
+        return size
 
 
 @click.command()
@@ -45,7 +46,7 @@ def backup(file: Path, results: bool, force: bool, output: str) -> None:
     from local_backend.backup import backup as make
 
     try:
-        made = make(settings_of(), file.expanduser().absolute(), results, force)
+        made = make(settings_here(), file.expanduser().absolute(), results, force)
     except BackupError as problem:
         fail(str(problem))
     if output == "json":
@@ -71,7 +72,10 @@ def restore(file: Path, force: bool) -> None:
         done = put_back(settings_of(), file.expanduser().absolute(), force)
     except BackupError as problem:
         fail(str(problem))
-    click.echo(f"restored execs: {done.manifest.execs}" + ("" if done.manifest.results else ", without their results"))
+    click.echo(f"restored execs: {done.manifest.execs}")
+    if done.manifest.execs and not done.manifest.results:
+        click.echo("without their results: the backup was made without --results, so that logs, models and checkpoints "
+                   "of programs are there only where they were still in place; launcher logs of execs say so, too")
     if done.kept is not None:
         click.echo(f"what was there before is in {done.kept}")
 
@@ -81,9 +85,6 @@ def restore(file: Path, force: bool) -> None:
 def doctor(output: str) -> None:
     """Look for what is wrong with DLICMD_HOME, its server and this machine. Exit code 1 when there is a problem."""
     from local_backend.doctor import OK, PROBLEM, Patient, examine
-    from local_backend.server import holder
-
-    settings = settings_of()
 
     def status() -> object:
         found = running()
@@ -91,15 +92,15 @@ def doctor(output: str) -> None:
             raise OSError("its backend.json is not there")
         return call(found, "GET", wire.STATUS)
 
-    findings = examine(Patient(settings, holder(settings), status))
+    findings = examine(Patient(settings_here(), server_pid(), status))
     problems = [finding for finding in findings if finding.level == PROBLEM]
     if output == "json":
         click.echo(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         for finding in findings:
-            click.echo(f"{finding.level:8} {finding.check:9} {finding.what}")
+            click.echo(f"{finding.level:8} {finding.check:10} {finding.what}")
             if finding.level != OK:
-                click.echo(f"{'':18} → {finding.do}")
+                click.echo(f"{'':19} → {finding.do}")
     sys.exit(Exit.FAILED if problems else 0)
 
 
@@ -113,7 +114,7 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
     DLI_KEEP_BYTES say so. Nothing that waits or runs is touched."""
     from local_backend.prune import PruneError, candidates, remove
 
-    settings = settings_of()
+    settings = settings_here()
     quotas = settings.quotas
     quotas = replace(quotas, keep_days=keep_days or quotas.keep_days, keep_bytes=keep_bytes or quotas.keep_bytes)
     if quotas.keep_days is None and quotas.keep_bytes is None:
@@ -139,22 +140,25 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
 @click.command()
 @_OUTPUT
 def config(output: str) -> None:
-    """Show every setting of a server that is started now without flags, and where each value comes from."""
-    from local_backend.setting_source import TABLE, given
+    """Show every setting of the server that runs, else of one that is started now without flags, and where each value
+    comes from."""
+    from local_backend.setting_source import TABLE
 
-    settings = settings_of()
-    found = given(settings.home)
+    settings = settings_here()
+    found, pid = settings.said, server_pid()
     rows = []
     for setting in TABLE:
-        text = found.text(setting.variable)
-        source = "default" if text is None else found.sources[setting.variable]
-        value = setting.default.replace("`", "") if text is None else "***" if setting.secret else text
+        source = found.sources.get(setting.variable, "default")
+        text = found.text(setting.variable) or setting.default.replace("`", "")
+        value = "***" if setting.secret and source != "default" else text
         if setting.variable == "DLICMD_HOME":
             value = str(settings.home)
         rows.append({"setting": setting.variable, "value": value, "source": source})
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
+    if pid is not None:
+        click.echo(f"of the server that runs, process {pid}:", err=True)
     for row in rows:
         source = "" if row["source"] == "default" else f"  ({row['source']})"
         click.echo(f"{row['setting']:24} {row['value']}{source}")

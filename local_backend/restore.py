@@ -14,7 +14,7 @@ import sqlite3
 import tarfile
 import time
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,6 +22,7 @@ from tempfile import mkdtemp
 
 from local_backend.backup import DATABASE, FORMAT, JOBS, MANIFEST, TREES, BackupError, Manifest, sha256
 from local_backend.files import sync_directory, write_atomic
+from local_backend.runtime import launcher_log
 from local_backend.runtime.launch import try_lock
 from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.removal import remove_tree
@@ -45,16 +46,42 @@ class Restored:
 
 
 def restore(settings: Settings, file: Path, force: bool) -> Restored:
-    """Put the backup in `file` into the home. Raises BackupError; the home is as it was then, except when the message
-    says that it is to be run again."""
+    """Put the backup in `file` into the home. Raises BackupError; the home is as it was then, not there if it was not,
+    except when the message says that it is to be run again."""
+    try:
+        file.stat()
+    except OSError as problem:
+        raise BackupError(f"cannot read {file}: {problem.strerror}") from None
     if settings.database is not None:
         raise BackupError("the database is a PostgreSQL one: restore it with pg_restore, and the home from its copy")
+    new = _missing(settings)
     try:
         make_home(settings)
         with locked(settings):
-            return _restore(settings, file, force)
+            try:
+                return _restore(settings, file, force)
+            except BaseException:
+                if not settings.paths.restoring.exists():
+                    _remove(new)
+                raise
     except ServerError as problem:
         raise BackupError(str(problem)) from None
+
+
+def _missing(settings: Settings) -> list[Path]:
+    """What `make_home` and the lock are going to make, the deepest last."""
+    paths = settings.paths
+    folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.incoming, paths.volumes,
+               paths.forwarding)
+    made = {place for folder in folders for place in (folder, *folder.parents) if not place.exists()}
+    return [*sorted(made), *([] if paths.lock.exists() else [paths.lock])]
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove what was made for a restore that failed, as far as nothing else has come into it."""
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def _restore(settings: Settings, file: Path, force: bool) -> Restored:
@@ -69,6 +96,8 @@ def _restore(settings: Settings, file: Path, force: bool) -> Restored:
         trees = Path(mkdtemp(prefix=_STAGE, dir=settings.result_fs))
         manifest = _unpack(file, stage, trees)
         _check(file, manifest, stage / DATABASE)
+        if not manifest.results:
+            _tell_what_is_missing(paths, manifest, stage, trees)
         os.sync()
         kept = _swap(paths, stage, trees)
     except OSError as problem:
@@ -160,6 +189,17 @@ def _check(file: Path, manifest: Manifest, database: Path) -> None:
         found = str(problem)
     if found != "ok":
         raise BackupError(f"{file} is damaged: {' '.join(str(found).split())}")
+
+
+def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, trees: Path) -> None:
+    """Have the launcher log of every exec that is restored without its results say so: its other logs are empty."""
+    made = f"{datetime.fromtimestamp(manifest.created, timezone.utc):%Y-%m-%d %H:%M}"
+    for tree in trees.glob("*/*"):
+        job = stage / JOBS / tree.name
+        if job.is_dir() and not paths.job(tree.name, tree.parent.name).root.exists():
+            launcher_log.note(job / paths.job(tree.name, "").launcher_log.name, "restore", f"restored from a backup of "
+                              f"{made} UTC that was made without --results: what the program had written until then, "
+                              "logs, models and checkpoints, is not in it")
 
 
 def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:

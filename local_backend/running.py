@@ -15,7 +15,9 @@ import click
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.exits import Exit
+from local_backend import served
 from local_backend.files import read_json
+from local_backend.runtime.paths import HomePaths
 from local_backend.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,15 +26,20 @@ if TYPE_CHECKING:
 
 def running() -> dict[str, Any] | None:
     """What backend.json says, when the process that wrote it holds the lock of this home."""
-    from local_backend.server import holder
-
-    settings = settings_of()
     try:
-        found = read_json(settings.home / home_contract.BACKEND_FILE)
+        found = read_json(home_contract.home() / home_contract.BACKEND_FILE)
     except OSError as problem:
         fail(f"cannot read {problem.filename}: {problem.strerror}; remove it")
-    pid = holder(settings)
+    pid = server_pid()
     return found if isinstance(found, dict) and pid is not None and found.get(home_contract.PID) == pid else None
+
+
+def server_pid() -> int | None:
+    """Process id of the server that runs on this home, whether it answers or not."""
+    from local_backend.server import holder
+
+    home = home_contract.home()
+    return holder(HomePaths(home, home, home).lock)
 
 
 def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
@@ -41,6 +48,21 @@ def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
         return Settings.from_environment(more, **flags)
     except ValueError as problem:
         fail(str(problem))
+
+
+def settings_here() -> Settings:
+    """The settings of the server that runs on this home, whatever flags and environment it was started with; where none
+    runs, those of one that is started now without flags. What is wrong with them ends the program."""
+    found = running()
+    try:
+        left = served.read(home_contract.home() / home_contract.SERVED_FILE) if found is not None else None
+        if left is not None:
+            return left.settings(home_contract.home())
+    except OSError as problem:
+        fail(f"cannot read {problem.filename}: {problem.strerror}")
+    except ValueError as problem:
+        fail(str(problem))
+    return settings_of()
 
 
 def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -85,7 +107,7 @@ def offline() -> Iterator[tuple[Settings, Database]]:
     from local_backend.server import ServerError, locked, make_home
     from local_backend.store.errors import DatabaseError
 
-    settings = settings_of()
+    settings = settings_here()
     try:
         make_home(settings)
         with locked(settings), contextlib.closing(opened(settings)) as database:

@@ -13,12 +13,13 @@ import socket
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
-from local_backend import collector, logs
+from local_backend import collector, logs, served
 from local_backend.connections import raise_file_limit
 from local_backend.data.errors import DataError
 from local_backend.errors import ServerError
@@ -28,6 +29,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
+from local_backend.tracing import traced
 from local_backend.vault import VaultError
 from local_backend.web_server import make_server
 
@@ -49,7 +51,8 @@ def serve(settings: Settings) -> None:
     ):
         log.info("starting, process %d, home %s", os.getpid(), settings.home)
         try:
-            _serve(settings, lock, _self_signed(settings))
+            with traced():
+                _serve(settings, lock, _self_signed(settings))
         except ServerError as problem:
             log.error("%s", problem)
             raise
@@ -141,10 +144,10 @@ def holds(settings: Settings, lock: int) -> bool:
         return True  # a disk that is in trouble may recover
 
 
-def holder(settings: Settings) -> int | None:
-    """Process id of the server that runs on this home."""
+def holder(lock: Path) -> int | None:
+    """Process id of the server that runs on the home with this lock."""
     try:
-        fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -286,6 +289,7 @@ def _announced(
     }
     if settings.speaks_tls:
         content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
+    served.leave(settings)
     write_json(path, content)
     log.info("serving at %s", url)
     try:

@@ -57,6 +57,8 @@ TABLE = (
                              "job that wants it", "`DLICMD_HOME/cache`"),
     Setting("DLI_CACHE_BYTES", "most bytes of it; what was not used for the longest time goes first", "100 GiB"),
     Setting("DLI_DATA_PATIENCE", "seconds for which a job waits for data of which nothing comes", "600"),
+    Setting("DLI_TABLE_ROWS", "most rows of a table that is fetched for a job", "no limit"),
+    Setting("DLI_TABLE_SECONDS", "most seconds that fetching a table may take", "no limit"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
     Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "
                                "has", "none"),
@@ -85,11 +87,14 @@ TABLE = (
     Setting("DLI_KEEP_BYTES", "bytes of all execs above which the oldest that have ended are removed", "no limit"),
 )
 BY_KEY = {setting.key: setting for setting in TABLE if setting.in_file}
+#: Where a server for others listens, and how.
+_ADDRESS = ("DLI_HOST", "DLI_PORT", "DLI_TLS_CERT", "DLI_TLS_KEY")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What environment and file say: variable → text, and where that stands."""
+    """What flags, environment and file say: variable → text, and where that stands. A secret that is not told has
+    a source and no text."""
 
     values: Mapping[str, str]
     sources: Mapping[str, str]
@@ -145,9 +150,11 @@ class Given:
 _SECRET = {setting.variable for setting in TABLE if setting.secret}
 
 
-def given(home: Path, flags: Sequence[str] = ()) -> Given:
-    """What environment and file say, and before them `flags`, words of the form `key=value` with the keys of the file.
-    Raises ValueError for a file that cannot be used, and for what nobody knows."""
+def given(home: Path, more: Sequence[str] = (), flags: Mapping[str, object] | None = None) -> Given:
+    """What is said: by `flags`, those of `serve` that are not None; else by `more`, the words of `--set`, of the form
+    `key=value` with the keys of the file; else by environment and file. With the flag `embedded` the last two say
+    nothing of an address or a certificate. Raises ValueError for a file that cannot be used, and for what nobody knows.
+    """
     file = home / SETTINGS_FILE
     values = _read(file) if file.exists() else {}
     sources = dict.fromkeys(values, "")
@@ -156,19 +163,26 @@ def given(home: Path, flags: Sequence[str] = ()) -> Given:
     for setting in TABLE:
         if os.environ.get(setting.variable):
             values[setting.variable], sources[setting.variable] = os.environ[setting.variable], setting.variable
-    for word in flags:
+    if flags and flags.get("embedded"):
+        for variable in _ADDRESS:
+            values.pop(variable, None)
+    for word in more:
         key, equals, value = word.partition("=")
         if key in BY_KEY and BY_KEY[key].secret:
             raise ValueError(f"--set {key}: everybody can read a command line; say it in {SETTINGS_FILE} or as "
                              f"{BY_KEY[key].variable}")
-        if key in BY_KEY and not equals:
-            raise ValueError(f"--set {key}: =VALUE is missing")
+        if key in BY_KEY and not value:
+            raise ValueError(f"--set {key}: " + ("there is nothing behind =" if equals else "=VALUE is missing"))
         if key not in BY_KEY:
             near = difflib.get_close_matches(key, [name for name, one in BY_KEY.items() if not one.secret], n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"--set takes KEY=VALUE with a key of {SETTINGS_FILE}, not '{key[:80]}'{meant}")
         values[BY_KEY[key].variable], sources[BY_KEY[key].variable] = value, f"--set {key}"
-    return Given(values, sources)
+    for key, said in (flags or {}).items():
+        if key in BY_KEY and said is not None:
+            text = "true" if said is True else str(said)
+            values[BY_KEY[key].variable], sources[BY_KEY[key].variable] = text, "--" + key.replace("_", "-")
+    return Given(values, {variable: sources[variable] for variable in values})
 
 
 def _read(file: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dlicmd.contract.home import home as default_home
 from local_backend import logs
 from local_backend.runtime.paths import HomePaths
-from local_backend.setting_source import Given, given
+from local_backend.setting_source import BY_KEY, Given, given
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -125,10 +125,15 @@ class Settings:
     cache_dir: Path | None = None
     cache_bytes: int = 100 * 2**30
     data_patience: float = 600.0
+    #: What a table may have that is fetched for a job; None for no limit.
+    table_rows: int | None = None
+    table_seconds: float | None = None
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
+    #: Where all of this was said.
+    said: Given = field(default=Given({}, {}), repr=False, compare=False)
 
     @property
     def speaks_tls(self) -> bool:
@@ -150,16 +155,24 @@ class Settings:
 
     @classmethod
     def from_environment(cls, more: Sequence[str] = (), **flags: object) -> Settings:
-        """Settings from `more`, words of the form key=value, else the environment, else DLICMD_HOME/server.yaml
-        (setting_source.py has them all); `flags` that are not None win. With the flag `embedded` no address or
-        certificate is taken from there; without it, a server is embedded when it has neither.
-
-        Raises ValueError with a sentence for the user when a value is bad.
+        """Settings from `flags` that are not None, else from `more`, words of the form key=value, else the environment,
+        else DLICMD_HOME/server.yaml (setting_source.py has them all). Raises ValueError with a sentence for the user
+        when a value is bad.
         """
         home = default_home()
-        found = given(home, more)
+        return cls.of(home, given(home, more, flags), **flags)
+
+    @classmethod
+    def of(cls, home: Path, found: Given, **flags: object) -> Settings:
+        """The settings that `found` and the `flags` that are no setting of its table make; without the flag `embedded`,
+        a server is embedded when it has neither address nor certificate. Raises ValueError."""
         values: dict[str, object] = {
             "home": home,
+            "said": found,
+            "host": found.text("DLI_HOST"),
+            "port": found.number("DLI_PORT", 0, 65_535),
+            "tls_cert": found.path("DLI_TLS_CERT"),
+            "tls_key": found.path("DLI_TLS_KEY"),
             "data_fs": found.path("DLI_DATA_FS") or home / "data",
             "result_fs": found.path("DLI_RESULT_FS") or home / "results",
             "user": user_name(),
@@ -179,6 +192,8 @@ class Settings:
             "cache_dir": found.path("DLI_CACHE_DIR"),
             "cache_bytes": found.size("DLI_CACHE_BYTES"),
             "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
+            "table_rows": found.number("DLI_TABLE_ROWS", 1, 10**15),
+            "table_seconds": found.number("DLI_TABLE_SECONDS", 1, 10**9),
             "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**_known({
                 name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)
@@ -186,12 +201,7 @@ class Settings:
             })),
             "quotas": _quotas(found),
         }
-        if not flags.get("embedded"):
-            values |= {
-                "host": found.text("DLI_HOST"), "port": found.number("DLI_PORT", 0, 65_535),
-                "tls_cert": found.path("DLI_TLS_CERT"), "tls_key": found.path("DLI_TLS_KEY"),
-            }
-        values = _known(values) | _known(flags)
+        values = _known(values) | {name: flag for name, flag in _known(flags).items() if name not in BY_KEY}
         values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
         settings = cls(**values)  # type: ignore[arg-type]
         try:

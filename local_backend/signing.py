@@ -65,6 +65,18 @@ class SigningKeys:
             return False
         return True
 
+    def troubles(self) -> list[OSError]:
+        """What is wrong with the files of the keys, one error for each that cannot be used. Raises OSError when the
+        folder cannot be read."""
+        found = []
+        for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+            try:
+                if path.suffix == ".pem" and _NAME.fullmatch(path.stem):
+                    _read(path)
+            except OSError as problem:
+                found.append(problem)
+        return found
+
     def _loaded(self) -> dict[str, RSAPrivateKey]:
         if self._keys is None:
             found = self._folder.glob("*.pem") if self._folder.is_dir() else ()

@@ -13,7 +13,7 @@ import click
 
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.running import answering, call, fail, offline, running, settings_of
+from local_backend.running import answering, call, fail, offline, running, settings_here
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -37,7 +37,7 @@ def user() -> None:
 def add(name: str, role: str, password_stdin: bool) -> None:
     """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
     _mind_name(name, new=True)
-    if name == settings_of().user and role != "admin":
+    if name == settings_here().user and role != "admin":
         fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
     password = _password(password_stdin)
 
@@ -61,12 +61,7 @@ def add(name: str, role: str, password_stdin: bool) -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
 def list_users(output: str) -> None:
     """List the users."""
-    found = running()
-    if found is not None:
-        with answering(found):
-            shown = call(found, "GET", wire.USERS)
-    else:
-        shown = _offline(_everybody)
+    shown = _listed()
     if output == "json":
         click.echo(json.dumps(shown, indent=2))
         return
@@ -77,14 +72,18 @@ def list_users(output: str) -> None:
 
 @user.command()
 @click.argument("name")
-def remove(name: str) -> None:
-    """Remove the user NAME. Tokens of that user are worthless from then on; jobs and results stay."""
+@click.option("-y", "--yes", is_flag=True, help="Remove an administrator without asking.")
+def remove(name: str, yes: bool) -> None:
+    """Remove the user NAME. Tokens of that user are worthless from then on; jobs and results stay. An administrator is
+    asked about, the last one is not removed."""
     _mind_name(name, new=False)
+    if not yes and {item[wire.NAME]: item[wire.ROLE] for item in _listed()}.get(name) == "admin":
+        _ask_about(name)
 
     def offline(connection: Connection) -> None:
         from local_backend.store import users
 
-        users.remove(connection, name)
+        users.remove(connection, name, settings_here().user)
 
     _change("DELETE", wire.user_path(name), None, offline)
     click.echo(f"removed {name}")
@@ -106,6 +105,23 @@ def passwd(name: str, password_stdin: bool) -> None:
 
     _change("PUT", wire.user_path(name, wire.PASSWORD), {wire.PASSWORD: password}, offline)
     click.echo(f"changed the password of {name}")
+
+
+def _listed() -> list[dict[str, str]]:
+    """All users, without their passwords."""
+    found = running()
+    if found is None:
+        return list(_offline(_everybody))
+    with answering(found):
+        return list(call(found, "GET", wire.USERS))
+
+
+def _ask_about(name: str) -> None:
+    """End the program unless somebody means to remove this administrator."""
+    if not sys.stdin.isatty():
+        fail(f"{name} is an administrator; add --yes to remove that user", Exit.USAGE)
+    if not click.confirm(f"{name} is an administrator. Remove?", err=True):
+        fail(f"{name} stays")
 
 
 def _change(method: str, path: str, body: dict[str, Any] | None, offline: Callable[[Connection], None]) -> None:

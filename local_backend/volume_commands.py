@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from local_backend.running import fail, settings_of
+from local_backend.running import fail, settings_here
 
 
 @click.group()
@@ -38,7 +38,7 @@ def add(name: str, directory: Path) -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
 def list_volumes(output: str) -> None:
     """List the volumes."""
-    folder = settings_of().paths.volumes
+    folder = settings_here().paths.volumes
     found = [{"name": path.name, "path": str(path), "directory": os.path.realpath(path), "there": path.is_dir()}
              for path in (sorted(folder.iterdir()) if folder.is_dir() else ())]
     if output == "json":
@@ -69,6 +69,6 @@ def _place(name: str) -> Path:
     from local_backend.data.fs import volume_directory
 
     try:
-        return settings_of().paths.volumes / volume_directory(name)
+        return settings_here().paths.volumes / volume_directory(name)
     except DataError as problem:
         fail(str(problem))

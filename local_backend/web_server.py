@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from local_backend.connections import Protocol
+from local_backend.connections import LARGEST_HEAD, Protocol
 from local_backend.errors import ServerError
 from local_backend.settings import Settings
 
@@ -85,6 +85,7 @@ def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = N
         access_log=False,
         lifespan="off",
         http=Protocol,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
         ws="none",
         loop="asyncio",
         server_header=False,

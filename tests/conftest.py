@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
+
+# The tests start hundreds of interpreters: none of them is to compile what another one has compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How fast the machine is, or how busy, is no property of the product.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -30,7 +30,10 @@ class Done:
 
 
 class User:
-    """Runs the commands as processes, as a user would."""
+    """Runs the commands as processes, as a user would.
+
+    Without a nursery: most programs of tests are over before one would be warm. `warm` is for those that train.
+    """
 
     def __init__(self, home: Path, desk: str = "desk") -> None:
         self.home = home
@@ -41,6 +44,12 @@ class User:
             if not name.startswith(("DLI", "RANK", "WORLD_SIZE", "MASTER_"))
         }
         self.environment.update(DLICMD_HOME=str(home), DLI_SLOTS="2", HOME=str(self.folder), COLUMNS="120")
+        self.environment["DLI_NURSERY_IDLE"] = "0"
+
+    def warm(self) -> User:
+        """With a nursery, as servers have one unless they are told otherwise; from the next start of one on."""
+        del self.environment["DLI_NURSERY_IDLE"]
+        return self
 
     def start(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> subprocess.Popen[str]:
         """Start a command, for those that are interrupted or watched."""

@@ -24,10 +24,10 @@ class Exit(IntEnum):
 MEANING: dict[Exit, str] = {
     Exit.DONE: "done; with `--wait`, `--follow` or `--app-wait`: the job ended FINISHED",
     Exit.FAILED: "dlicmd or the server failed; the message says how",
-    Exit.USAGE: "the command line is wrong; for a submission, the server may be the one to say so",
+    Exit.USAGE: "the command line is wrong; of a submission or a query, the server may be the one to say so",
     Exit.JOB_ERROR: "the job ended ERROR (its own exit code is in the JSON; `--pass-exit-code` returns that instead)",
     Exit.JOB_KILLED: "the job ended KILLED",
-    Exit.NO_SUCH_ID: "no exec, application or search with this id",
+    Exit.NO_SUCH_ID: "no exec, application, search, resource plan or object with this id",
     Exit.TIMED_OUT: "timed out waiting (`--wait-timeout`); the job goes on",
     Exit.UNREACHABLE: "the server cannot be reached, or the local backend could not be started",
     Exit.DENIED: "not authenticated, or not allowed",

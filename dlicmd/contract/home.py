@@ -15,6 +15,12 @@ SLOTS = "slots"
 #: Of a server that speaks TLS: the file of its certificate, by which its own user's clients know it.
 CERTIFICATE = "certificate"
 
+#: In DLICMD_HOME, mode 0600: a JSON object about the server that serves or was the last to; stays when that ends.
+SERVED_FILE = "served.json"
+#: Whether it served its own user alone, and the command line by which it is started again.
+EMBEDDED = "embedded"
+COMMAND = "command"
+
 
 def home() -> Path:
     """`DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist yet."""

@@ -105,6 +105,7 @@ COMMANDS: tuple[Option, ...] = (
     _command("--config-show", "show connection settings and defaults, and where each comes from"),
     _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
+    _command("--data-preview", "look at data: JSON as of --data-source, CONNECTION:PATH, or a path", "SOURCE"),
     _command("--exec-get-all", "list your execs (see --query-args)"),
     _command("--exec-get", "show one exec", "ID"),
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
@@ -147,8 +148,12 @@ COMMANDS: tuple[Option, ...] = (
     _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
     _command("--hpo-get", "show one search", "NAME", hidden=True),
     _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
+    _command("--hpo-restart", "go on with a search that has stopped", "NAME", hidden=True),
     _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
     _command("--hpo-delete-all", "delete all your searches", hidden=True),
+    _command("--hpo-algorithm-get-all", "list the algorithms that can search", hidden=True),
+    _command("--hpo-algorithm-get", "show one algorithm that can search", "NAME", hidden=True),
+    _command("--hpo-algorithm-delete", "delete an algorithm that was installed", "NAME", hidden=True),
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
@@ -180,6 +185,8 @@ OPTIONS: tuple[Option, ...] = (
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
     _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
     _client("--keyring", Kind.FLAG, _C, "keep the token of --logon in the keyring of the system, not in ~/.dlicmd"),
+    _client("--call-timeout", Kind.SECONDS, _C, "seconds that a server may be silent before a call fails; 60 when not "
+            "given, more for submissions and results", "SECONDS"),
     PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dlicmd.contract.reading import objects, words
+from dlicmd.contract.reading import number, objects, words
 
 _ID, _PARENT, _CHILDREN = "id", "pid", "childTreeDto"
+#: Of our own servers: the slots that a plan gets before others get more than theirs.
+_RESERVED = "reserved"
 
 
 class Node(NamedTuple):
@@ -29,3 +31,13 @@ def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
         node = Node(depth, name, f"{above}/{name}", limits)
         yield node
         waiting += [(depth + 1, node.tag, child) for child in reversed(objects(found.get(_CHILDREN)))]
+
+
+def reserved(tree: Mapping[str, Any]) -> int:
+    """Slots that the plans of a tree can claim at once: of a plan its own or, where they are more, those of the plans
+    below it together."""
+    claims: dict[int, int] = {}
+    for node in reversed(list(nodes(tree))):
+        own = int(number(node.limits.get(_RESERVED)) or 0)
+        claims[node.depth] = claims.get(node.depth, 0) + max(own, claims.pop(node.depth + 1, 0))
+    return claims.get(0, 0)

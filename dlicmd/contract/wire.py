@@ -23,7 +23,9 @@ PLAN = BASE + "/resplans/resplan"
 SLOTS_VIEW = BASE + "/scheduler/slots"
 HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
+ALGORITHMS = SEARCHES + "/algorithm"
 USERS = BASE + "/users"
+DATA_PREVIEW = BASE + "/data/preview"
 CONNECTIONS = BASE + "/connections"
 
 
@@ -52,9 +54,14 @@ def plan_path(name: str) -> str:
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
 
 
-def search_path(name: str) -> str:
-    """Path of one search for hyper-parameters."""
-    return f"{SEARCHES}/{quote(name, safe='')}"
+def search_path(name: str, action: str = "") -> str:
+    """Path of one search for hyper-parameters, or of an action on it."""
+    return f"{SEARCHES}/{quote(name, safe='')}" + (f"/{action}" if action else "")
+
+
+def algorithm_path(name: str) -> str:
+    """Path of one algorithm that searches for hyper-parameters."""
+    return f"{ALGORITHMS}/{quote(name, safe='')}"
 
 
 def user_path(name: str, action: str = "") -> str:
@@ -90,6 +97,8 @@ EXT_LOCAL_PATHS = "local-paths"
 EXT_IDEMPOTENCY = "idempotency-key"
 #: /connections: servers that have data, which data sources name.
 EXT_CONNECTIONS = "connections"
+#: POST /data/preview looks at data sources before anything is submitted.
+EXT_DATA_PREVIEW = "data-preview"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
@@ -220,6 +229,8 @@ RUNNING = "running"  # list of the execs that run
 
 # Keys of a search for hyper-parameters, and of its experiments
 SEARCH_NAME = "hpoName"
+RESTART = "restart"
+ALGORITHM_KEYS = ("name", "type", "remoteExec")
 SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duration", "complete", "failed")
 EXPERIMENTS = "experiments"
 EXPERIMENT_KEYS = ("id", "appId", "state", "metricVal", "startTime", "endTime")
@@ -231,6 +242,9 @@ ATTRIBUTES = "attributes"
 ENVIRONMENTS = "environments"
 
 # Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
+LIMIT = "limit"
+SORT_BY = "sort_by"
+MINE = "mine"
 FROM = "from"
 TO = "to"
 BY = "by"

@@ -13,12 +13,14 @@ from local_backend.api import (
     auth,
     conf,
     connections,
+    description,
     errors,
     execs,
     follow,
     health,
     holdings,
     logs,
+    previews,
     resplans,
     results,
     scheduler,
@@ -35,6 +37,7 @@ from local_backend.store.database import Database
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     slots_view.router, holdings.router, resplans.router, users.router, connections.router, health.router,
+    previews.router,
 )
 
 
@@ -50,13 +53,14 @@ def create_app(
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
-        responses=errors.RESPONSES,
+        responses=description.COMMON,
     )
     backend = Backend(settings, database, supervisor, token, password)
     app.state.backend = backend
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
+    description.install(app)
     hosts, addresses = _own_names(settings)
     return Guard(app, backend, hosts, addresses)
 

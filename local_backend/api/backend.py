@@ -16,6 +16,7 @@ from local_backend.api.errors import ApiError
 from local_backend.api.objects import is_parked
 from local_backend.api.passwords import Passwords
 from local_backend.api.readiness import Readiness
+from local_backend.api.showing import Endings
 from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.audit import AuditLog
 from local_backend.data_connections import Connections
@@ -76,6 +77,8 @@ class Backend:
     closing: bool = False
     #: Results whose transfer was cut.
     archives: Archives = field(default_factory=Archives)
+    #: What is shown of execs that are over.
+    endings: Endings = field(default_factory=Endings)
     #: How busy the devices are.
     utilisation: Utilisation = field(default_factory=Utilisation)
     #: What the execs take on the disk.
@@ -141,12 +144,13 @@ class Backend:
         return row
 
 
-def _backend(request: Request) -> Backend:
+# Both are coroutines: for a plain function a thread would be asked, twice in every call.
+async def _backend(request: Request) -> Backend:
     backend: Backend = request.app.state.backend
     return backend
 
 
-def _user(request: Request) -> Caller:
+async def _user(request: Request) -> Caller:
     """Whom the guard let in."""
     user: Caller = request.scope[CALLER]
     return user

@@ -19,15 +19,41 @@ _log = logging.getLogger(__name__)
 _STATUS: dict[type[SubmitError], int] = {
     BadSubmission: 400, TooLarge: 413, OverQuota: 507, StorageFailed: 507,
 }
-#: How the description of the API shows every failure.
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    code: {
-        "description": f"{whose}: `Error <code>: <sentence>.`",
+#: What an answer other than success means, for the description of the API.
+_MEANINGS = {
+    400: "A value is wrong, or there is no exec with this id",
+    401: "There is no valid token, or user and password are wrong",
+    403: "Not for this user, or sent by a page of another origin",
+    404: "There is no such path, plan or user",
+    405: "The path does not take this method",
+    409: "Not possible now",
+    413: "The body is too large",
+    415: "The body is packed",
+    416: "There is nothing from there on",
+    422: "The Idempotency-Key came with another submission",
+    429: "Too many wrong passwords",
+    500: "The server failed",
+    501: "The local backend does not do this",
+    503: "Not ready",
+    507: "Quota, disk or database: nothing was stored",
+}
+_WAITS = {409, 429}
+_SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
+
+
+def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """How the description of the API shows these failures."""
+    return {code: _answer(code) for code in codes}
+
+
+def _answer(code: int) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "description": f"{_MEANINGS[code]}: `Error {code}: <sentence>.`",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
-    for code, whose in (("4XX", "What was asked for cannot be had"), ("5XX", "The server failed"))
-}
-_SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
+    if code in _WAITS:
+        shown["headers"] = {"Retry-After": {"description": "Seconds", "schema": {"type": "string"}}}
+    return shown
 
 
 class ApiError(HTTPException):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
@@ -23,13 +21,13 @@ from local_backend import logs
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.caller import Caller
-from local_backend.api.errors import ApiError
-from local_backend.api.objects import exec_object, is_parked, pending, saying, why
+from local_backend.api.description import header
+from local_backend.api.errors import ApiError, answers
+from local_backend.api.objects import saying, why
+from local_backend.api.showing import progress_of, show, show_json
 from local_backend.api.submission_keys import digest, key_of
 from local_backend.data.fs import DataRoots
-from local_backend.files import full_disk, read_json
 from local_backend.measures import SUBMISSIONS
-from local_backend.runtime.paths import ExecPaths
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
@@ -64,42 +62,10 @@ _BODY = {"requestBody": {"content": {
     "application/x-www-form-urlencoded": {"schema": _FORM},
     "application/json": {"schema": {"type": "object"}},
 }}}
+_KEY = {"parameters": [header(wire.KEY_HEADER, "what the same submission, sent again, is known by")]}
 
 
-def show(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
-    """The exec object of a row, with what its program last said about its progress."""
-    paths = backend.paths(row)
-    shown = exec_object(
-        row, progress_of(paths), base_url.rstrip("/"), _holds_anything(paths.model) if row.terminal else None
-    )
-    return shown | told(backend, row)
-
-
-def told(backend: Backend, row: ExecRow) -> dict[str, Any]:
-    """What the server knows better than the row of an exec that is not over: why it waits, that its disk is full."""
-    reason = backend.reason(row)
-    shown = {} if reason is None else pending(reason, is_parked(row))
-    trouble = None if row.terminal else full_disk(backend.paths(row).state)
-    return shown | {wire.MESSAGE: trouble} if trouble else shown
-
-
-def progress_of(paths: ExecPaths) -> Any:
-    """What the driver of an exec has written down; None when that cannot be read."""
-    try:
-        return read_json(paths.progress)
-    except OSError:
-        return None  # whatever a program did to this file: one exec must not spoil the list of all
-
-
-def _holds_anything(folder: Path) -> bool:
-    try:
-        with os.scandir(folder) as found:
-            return any(found)
-    except OSError:
-        return False
-
-
-@router.get(wire.EXECS)
+@router.get(wire.EXECS, response_model=list[dict[str, Any]])
 def list_execs(
     *,
     request: Request,
@@ -109,7 +75,7 @@ def list_execs(
     state: str | None = None,
     sort_by: str | None = None,
     mine: bool = False,
-) -> list[dict[str, Any]]:
+) -> Response:
     """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
     commas; `sort_by`: `field[:asc|desc]`; `limit`."""
     wanted = wanted_states(state)
@@ -117,10 +83,11 @@ def list_execs(
     column, down = _order(sort_by)
     creator = user.name if mine else user.sees_of
     rows = backend.database.read(lambda c: execs.of_user(c, creator, wanted, sort=column, down=down, most=most))
-    return [show(backend, row, str(request.base_url)) for row in rows]
+    found = b",".join(show_json(backend, rows, str(request.base_url)))
+    return Response(b"[" + found + b"]", media_type="application/json")
 
 
-@router.post(wire.EXECS, openapi_extra=_BODY)
+@router.post(wire.EXECS, responses=answers(409, 422), openapi_extra=_BODY | _KEY)
 async def submit(
     *,
     request: Request,
@@ -188,10 +155,11 @@ def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, 
     return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
 
 
-@router.get(wire.EXECS + "/{exec_id}")
-def get(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
+@router.get(wire.EXECS + "/{exec_id}", response_model=dict[str, Any])
+def get(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     """One exec."""
-    return show(backend, backend.exec_row(exec_id, user), str(request.base_url))
+    (found,) = show_json(backend, [backend.exec_row(exec_id, user)], str(request.base_url))
+    return Response(found, media_type="application/json")
 
 
 @router.delete(wire.EXECS + "/{exec_id}", status_code=204)
@@ -210,7 +178,7 @@ def stop(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     return Response(status_code=204)
 
 
-@router.post(wire.EXECS + "/{exec_id}/deploy")
+@router.post(wire.EXECS + "/{exec_id}/deploy", responses=answers(501))
 def deploy(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     """Deploying a trained model: refused, the local backend serves no models."""
     row = backend.exec_row(exec_id, user)

@@ -19,7 +19,8 @@ from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
-from local_backend.api.execs import show, whole
+from local_backend.api.execs import whole
+from local_backend.api.showing import show
 from local_backend.api.textlog import size
 from local_backend.files import open_regular
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task

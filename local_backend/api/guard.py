@@ -7,6 +7,7 @@
    HTTP Basic on every call, as clients of the first product generation send them. Only logon, the client's file
    and the two looks at the server's health go without, and /metrics where a setting says so. What the call may see
    and do is then up to each route: users have their own execs only.
+ 4. Body: only so large (bodies.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from local_backend import logs
 from local_backend.api import passwords
 from local_backend.api.audited import Audit
 from local_backend.api.backend import Backend
+from local_backend.api.bodies import bounded
 from local_backend.api.caller import CALLER, Caller, caller
 from local_backend.api.errors import ApiError, database_failed, error_response
 from local_backend.api.observe import Observation
@@ -84,6 +86,7 @@ class Guard:
             scope[CALLER] = found
             if found is not None:
                 logs.about(user=found.name)
+            receive = bounded(scope, receive)
         except ApiError as problem:
             await error_response(problem.status_code, problem.detail, problem.headers)(scope, receive, send)
         except SQLAlchemyError as problem:

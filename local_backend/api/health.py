@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from dlicmd import __version__
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend
-from local_backend.api.errors import error_response
+from local_backend.api.errors import answers, error_response
 from local_backend.api.slots_view import SLOT_STATES, slot_state
 from local_backend.store import execs
 from local_backend.store.states import MOVES
@@ -33,7 +33,7 @@ async def alive() -> Response:
     return PlainTextResponse("ok\n")
 
 
-@router.get(wire.READY, response_class=PlainTextResponse)
+@router.get(wire.READY, response_class=PlainTextResponse, responses=answers(503))
 def ready(backend: TheBackend) -> Response:
     """Whether the server can take and run jobs: 200, or 503 with what is in the way."""
     troubles = ["the server is about to end"] if backend.closing else backend.readiness.troubles()

@@ -19,6 +19,7 @@ from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.measures import REQUEST_SECONDS, REQUESTS
 from local_backend.store.execs import is_exec_id
+from local_backend.tracing import Span
 
 _log = logging.getLogger(__name__)
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -37,8 +38,10 @@ class Observation:
         self._scope = scope
         self._began = time.monotonic()
         self._path = str(scope["path"])
-        given = Headers(scope=scope).get(wire.REQUEST_ID, "")
+        headers = Headers(scope=scope)
+        given = headers.get(wire.REQUEST_ID, "")
         self._id = given if _SANE.fullmatch(given) else secrets.token_hex(8)
+        self._span = Span(self._method, headers)
         #: 0 until an answer has begun; 499 in the counts when none ever does: the client has gone.
         self._status = 0
 
@@ -55,6 +58,7 @@ class Observation:
         REQUESTS.labels(self._method, self._route, status).inc()
         seconds = time.monotonic() - self._began
         REQUEST_SECONDS.labels(self._route).observe(seconds)
+        self._span.end(method=self._method, route=self._route, status=status, request=self._id)
         path = self._path[:_LONGEST]
         numbers = {"method": self._method, "path": path, "status": status, "seconds": round(seconds, 4)}
         _log.log(self._level(status), "%(method)s %(path)s %(status)d in %(seconds).4f s", numbers,

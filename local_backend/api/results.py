@@ -10,6 +10,7 @@ import asyncio
 import base64
 import re
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.datastructures import Headers
@@ -19,10 +20,18 @@ from starlette.types import Receive, Scope, Send
 from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
 from local_backend.api.backend import Backend, TheBackend, TheUser
-from local_backend.api.errors import ApiError, error_response
+from local_backend.api.description import header
+from local_backend.api.errors import ApiError, answers, error_response
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"])
+
+_REST: dict[int | str, dict[str, Any]] = {
+    206: {"description": "The rest of it", "content": {"application/zip": {"schema": {"type": "string"}}}},
+}
+_RANGE = {"parameters": [
+    header("Range", "`bytes=N-`: from byte N on"), header("If-Range", "the ETag of what is there already"),
+]}
 
 
 class _Zip(Response):
@@ -31,7 +40,9 @@ class _Zip(Response):
     media_type = "application/zip"
 
 
-@router.get(wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses={206: {"description": "The rest of it"}})
+@router.get(
+    wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses=answers(416) | _REST, openapi_extra=_RANGE
+)
 def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
     """The trained model, whole or from a byte on. Of a running exec, what is there now."""
     row = backend.exec_row(exec_id, user)

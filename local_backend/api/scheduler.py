@@ -13,8 +13,9 @@ from dlicmd.contract import wire
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
-from local_backend.api.errors import ApiError
-from local_backend.api.execs import progress_of, request_stop, told, wanted_states, whole
+from local_backend.api.description import query
+from local_backend.api.errors import ApiError, answers
+from local_backend.api.execs import request_stop, wanted_states, whole
 from local_backend.api.executors import executors, running
 from local_backend.api.objects import (
     APPLICATION_FIELDS,
@@ -30,6 +31,7 @@ from local_backend.api.objects import (
     spark_application,
 )
 from local_backend.api.packs import parents
+from local_backend.api.showing import progress_of, told
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
 
@@ -71,7 +73,8 @@ def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[st
     return [shown for shown in (*found, *parents(found)) if shown["id"] == app_id]
 
 
-@router.get(wire.APPLICATIONS)
+@router.get(wire.APPLICATIONS, responses=answers(416), openapi_extra={"parameters": query(
+    "applicationid", "applicationname", "driverid", "search", "state", "sort", "order", "start", "length")})
 def application_details(request: Request, backend: TheBackend, user: TheUser) -> list[dict[str, Any]]:
     """Applications with their driver (`task0`) and executors (`task12n`). `applicationid`, `applicationname`,
     `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Body
 
 from dlicmd.contract import wire
 from local_backend.api.backend import TheBackend, TheUser, administrator
-from local_backend.api.errors import ApiError
+from local_backend.api.errors import ApiError, answers
 from local_backend.runtime.resizing import ResizeError
 
 router = APIRouter(tags=["execs"])
 
 
-@router.put(wire.EXECS + "/{exec_id}/slots")
+@router.put(wire.EXECS + "/{exec_id}/slots", responses=answers(409, 503))
 def resize(
     backend: TheBackend, user: TheUser, exec_id: str, body: Annotated[Any, Body()] = None
 ) -> dict[str, str | int]:

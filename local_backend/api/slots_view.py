@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from dlicmd.contract import states, wire
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
-from local_backend.api.execs import show, told
 from local_backend.api.objects import PROGRESS, is_parked
+from local_backend.api.showing import show, told
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
 from local_backend.scheduler.model import CPU, GPU, WHOLE

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
-from local_backend.api.errors import ApiError
+from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import iso
 from local_backend.store import users
-from local_backend.store.users import NoSuchUser, UserError, UserExists, UserRow
+from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
 
 router = APIRouter(tags=["users"])
 
@@ -31,7 +31,7 @@ def list_users(backend: TheBackend, user: TheUser) -> list[dict[str, str]]:
     return [shown(row) for row in backend.database.read(users.everybody)]
 
 
-@router.post(wire.USERS, status_code=204)
+@router.post(wire.USERS, status_code=204, responses=answers(409))
 def add(request: Request, backend: TheBackend, user: TheUser, body: Written = None) -> Response:
     """Add the user `name` with `password` and `role` (user or admin). For administrators."""
     administrator(user, "adds users")
@@ -64,12 +64,13 @@ async def set_password(
 
 @router.delete(_ONE, status_code=204)
 def remove(backend: TheBackend, user: TheUser, name: str) -> Response:
-    """Remove a user, whose tokens are worthless then; execs and results stay. For administrators."""
+    """Remove a user, whose tokens are worthless then; execs and results stay. The last administrator is
+    refused. For administrators."""
     administrator(user, "removes users")
     try:
-        backend.database.write(lambda c: users.remove(c, name))
-    except NoSuchUser as problem:
-        raise ApiError(404, str(problem)) from None
+        backend.database.write(lambda c: users.remove(c, name, backend.settings.user))
+    except (NoSuchUser, LastAdmin) as problem:
+        raise ApiError(404 if isinstance(problem, NoSuchUser) else 409, str(problem)) from None
     return Response(status_code=204)
 
 

@@ -111,7 +111,11 @@ class CacheEntry:
         if manifest is not None:
             return manifest.size
         wanted = files.read_json(self.folder / _WANTED)
-        return max(wanted if isinstance(wanted, int) else 0, _bytes_below(self.folder))
+        return max(wanted if isinstance(wanted, int) else 0, self.arrived())
+
+    def arrived(self) -> int:
+        """Bytes that its files take on the disk now."""
+        return _bytes_below(self.files) + _bytes_below(self.arriving)
 
     def discard(self) -> None:
         """Remove it, the manifest first: half an entry is none."""
@@ -158,14 +162,14 @@ class Cache:
             raise DataError(f"the data has {wanted:,} bytes and the cache may hold {self.limit:,}; raise cache_bytes")
         with self._alone():
             free = shutil.disk_usage(self.folder).free
-            missing = wanted - _bytes_below(entry.folder) - free
+            missing = wanted - entry.arrived() - free
             held = self._evict(wanted, missing, entry)
             if held + wanted <= self.limit:
                 entry.expect(wanted)
         if held + wanted > self.limit:
             raise DataUnavailable(f"the cache is full of what running jobs use: {held:,} of {self.limit:,} bytes, and "
                                   f"{wanted:,} more are needed")
-        if wanted - _bytes_below(entry.folder) > shutil.disk_usage(self.folder).free:
+        if wanted - entry.arrived() > shutil.disk_usage(self.folder).free:
             raise DataError(full_disk(self.folder))
 
     def sweep(self) -> None:

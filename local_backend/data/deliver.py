@@ -12,7 +12,7 @@ from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import FileFamily, TableFamily
 from local_backend.data.model import Meter
-from local_backend.data.order import Item
+from local_backend.data.order import Item, Order
 from local_backend.files import read_json, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -20,22 +20,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 OPTIONS = ".options.json"
 
 
-def deliver(item: Item, values: Mapping[str, str], cache_bytes: int, meter: Meter) -> dict[str, Any]:
+def deliver(item: Item, values: Mapping[str, str], order: Order, meter: Meter) -> dict[str, Any]:
     """Deliver; what the program is told of it: `files`, `bytes`, `version`, and of a table `schema`, of a stream `url`
     and `storageOptionsFile`.
 
     Done before, or in part, it goes on from there. Raises DataError, DataUnavailable and Cancelled.
     """
-    family = kinds.find(item.kind).open(values)
+    family = kinds.find(item.kind).open(values, order.loopback)
     folder = Path(item.folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if item.access == STREAM:
             return _stream(family, item, folder)
         if isinstance(family, TableFamily):
-            return _table(family, item, folder, meter)
+            return _table(family, item, folder, order, meter)
         assert isinstance(family, FileFamily)
-        return _files(family, item, folder, cache_bytes, meter)
+        return _files(family, item, folder, order.cache_bytes, meter)
     except OSError as problem:
         if problem.errno in _FULL:
             full = problem.filename or item.folder
@@ -53,10 +53,10 @@ def _files(family: FileFamily, item: Item, folder: Path, cache_bytes: int, meter
     return {"files": found.files, "bytes": found.size, "version": found.version}
 
 
-def _table(family: TableFamily, item: Item, folder: Path, meter: Meter) -> dict[str, Any]:
-    from local_backend.data.shards import SCHEMA_FILE, export
+def _table(family: TableFamily, item: Item, folder: Path, order: Order, meter: Meter) -> dict[str, Any]:
+    from local_backend.data.shards import SCHEMA_FILE, TableLimits, export
 
-    found = export(family, item.location, folder, meter)
+    found = export(family, item.location, folder, meter, TableLimits(order.table_rows, order.table_seconds))
     schema = read_json(folder / SCHEMA_FILE)
     return {"files": found.files, "bytes": found.size, "version": found.version, "schema": schema}
 

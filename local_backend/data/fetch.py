@@ -80,7 +80,7 @@ class Fetch:
 
     def _bring(self, file: Arriving, part: int) -> None:
         hashed = self._fill(file, part)
-        if self._stop.is_set():
+        if hashed is None:
             return
         self._journal.part(file, part)
         if file.add(part, hashed if len(file.parts) == 1 else None):
@@ -94,7 +94,8 @@ class Fetch:
         self._meter.advance(0, 1)
 
     def _fill(self, file: Arriving, part: int) -> Any:
-        """Write one part, again and again from where the connection broke; the checksum of it."""
+        """Write one part, again and again from where the connection broke. Its checksum, if it is the only one; None
+        when it is not wanted any more."""
         start, end = file.parts[part]
         at, failures, fd, hashed = start, 0, file.open(), hashlib.sha256()
         while end is None or at < end:
@@ -102,7 +103,7 @@ class Fetch:
             try:
                 for piece in self._pieces(file, at, end):
                     if self._stop.is_set():
-                        return hashed
+                        return None
                     _write(fd, piece, at)
                     if len(file.parts) == 1:
                         hashed.update(piece)

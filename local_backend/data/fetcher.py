@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from dlicmd.contract.secret import MASK
+from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.deliver import deliver
 from local_backend.data.errors import DataError, DataUnavailable
@@ -46,6 +47,7 @@ def main() -> int:
         return 0
     os.truncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
+    network.guard(order.loopback)
     gauge = Gauge(lambda text: _note(Path(order.progress), text))
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -108,7 +110,7 @@ def _insist(item: Item, values: Mapping[str, str], order: Order, gauge: Gauge) -
     pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
     while True:
         try:
-            return deliver(item, values, order.cache_bytes, gauge)
+            return deliver(item, values, order, gauge)
         except DataUnavailable as problem:
             if gauge.arrived != arrived:
                 pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived

@@ -52,6 +52,11 @@ class Order:
     #: Seconds without a byte after which it gives up.
     patience: float
     cache_bytes: int
+    #: Whether it may connect to this machine: its user is the submitter.
+    loopback: bool
+    #: What a table may have, None for no limit: rows, and seconds until the last one is here.
+    table_rows: int | None = None
+    table_seconds: float | None = None
 
     def write(self, path: Path) -> None:
         """Raises OSError."""

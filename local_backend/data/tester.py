@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.model import Connection
@@ -15,10 +16,11 @@ PATIENCE = 30.0
 _LONGEST = 1000
 
 
-def tested(connection: Connection) -> str | None:
-    """What is wrong with a connection; None when its server lets us in. Raises DataError when it cannot be tested."""
+def tested(connection: Connection, loopback: bool) -> str | None:
+    """What is wrong with a connection; None when its server lets us in. With `loopback` it may be this machine.
+    Raises DataError when it cannot be tested."""
     kinds.find(connection.kind).check(connection.values)
-    order = json.dumps({"kind": connection.kind, "values": dict(connection.values)}).encode()
+    order = json.dumps({"kind": connection.kind, "values": dict(connection.values), "loopback": loopback}).encode()
     try:
         done = subprocess.run(
             [sys.executable, "-m", "local_backend.data.tester"], input=order, capture_output=True, timeout=PATIENCE,
@@ -48,8 +50,9 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.read())
     out, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
     problem: str | None = None
+    network.guard(order["loopback"])
     try:
-        family = kinds.find(order["kind"]).open(order["values"])
+        family = kinds.find(order["kind"]).open(order["values"], order["loopback"])
         try:
             family.test()
         finally:

@@ -18,7 +18,8 @@ from local_backend.scheduler.model import Slot
 #: Of the server alone: secrets, and how it was told what is now told to the job.
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
-    "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", MARK, WORKER_MARK,
+    "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS", MARK, WORKER_MARK,
 })
 #: Variables with these beginnings act only when an interpreter or a library starts.
 _AT_START = (

@@ -194,10 +194,12 @@ class Fetching:
         self._records.waiting({row.id: row}, {row.id: WAITS})
 
     def _order(self, spec: JobSpec, paths: ExecPaths) -> Order:
+        settings = self._settings
         return Order(
             tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
-            self._settings.data_patience, self._settings.cache_bytes,
+            settings.data_patience, settings.cache_bytes, settings.embedded, settings.table_rows,
+            settings.table_seconds,
         )
 
     def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:

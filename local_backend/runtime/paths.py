@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlicmd.contract.home import SERVED_FILE
 from local_backend.jobspec import JobSpec
 
 #: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
@@ -66,6 +67,11 @@ class HomePaths:
     def lock(self) -> Path:
         """Held with flock by the one server of this home."""
         return self.home / "backend.lock"
+
+    @property
+    def served(self) -> Path:
+        """With which settings the server that runs, or was the last to, was started."""
+        return self.home / SERVED_FILE
 
     @property
     def restoring(self) -> Path:

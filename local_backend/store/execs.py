@@ -141,8 +141,8 @@ def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow 
     query = select(*_COLUMNS).where(execs.c.id == exec_id)
     if not deleted:
         query = query.where(execs.c.deleted.is_(False))
-    found = connection.execute(query).mappings().first()
-    return ExecRow(**found) if found else None
+    found = connection.execute(query).first()
+    return ExecRow(*found) if found else None
 
 
 def of_user(
@@ -166,7 +166,7 @@ def of_user(
         query = query.where(execs.c.state.in_(states))
     order = [execs.c.number] if sort == "number" else [execs.c[sort].is_not(None), execs.c[sort]]
     query = query.order_by(*(column.desc() if down else column for column in order), execs.c.number).limit(most)
-    return [ExecRow(**found) for found in connection.execute(query).mappings()]
+    return [ExecRow(*found) for found in connection.execute(query)]
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:
@@ -194,7 +194,7 @@ def unfinished(connection: Connection) -> list[ExecRow]:
     # Named one by one, the states are found by their index; without the ended ones, which are nearly all.
     query = select(*_COLUMNS).where(execs.c.state.in_(_UNFINISHED) | execs.c.deleted.is_(True))
     query = query.order_by(execs.c.number)
-    return [ExecRow(**found) for found in connection.execute(query).mappings()]
+    return [ExecRow(*found) for found in connection.execute(query)]
 
 
 def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
@@ -233,8 +233,8 @@ def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]
 
 def damaged(connection: Connection) -> str | None:
     """Id of an exec whose row makes no sense, None when all do: for a database file that may have been damaged."""
-    for found in connection.execute(select(*_COLUMNS)).mappings():
-        row = ExecRow(**found)
+    for found in connection.execute(select(*_COLUMNS)):
+        row = ExecRow(*found)
         try:
             sound = row.job.exec_id == row.id == exec_id(row.number) and row.state in MOVES
             json.loads(row.data_source or "[]"), json.loads(row.slots or "[]")

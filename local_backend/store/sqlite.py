@@ -13,8 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DatabaseError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import DatabaseError, DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+#: Connections for reading that are kept: as many as can read at once on a small machine. Each has a cache of 2 MB.
+_READERS = 4
 
 _log = logging.getLogger(__name__)
 
@@ -64,14 +67,16 @@ class Sqlite:
     def engine(self, read_only: bool) -> Engine:
         """Connections for reading, or the one for writing."""
         url = URL.create("sqlite", database=str(self.path))
-        # NullPool for readers: a connection lives as long as one request. The writer keeps its one connection.
-        options: dict[str, Any] = {"poolclass": NullPool} if read_only else {"pool_size": 1, "max_overflow": 0}
+        # Opening the file and reading its schema takes longer than most queries, so that some connections are kept;
+        # readers beyond them do not wait for one, but open their own. The writer has its one connection.
+        options: dict[str, Any] = {"pool_size": _READERS if read_only else 1, "max_overflow": -1 if read_only else 0}
         # Values may be secrets (a spec holds the variables of its job), and texts of errors are logged.
         options["hide_parameters"] = True
         engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False}, **options)
 
         @event.listens_for(engine, "connect")
-        def _configure(connection: sqlite3.Connection, _record: object) -> None:
+        def _configure(connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+            record.info["file"] = _identity(self.path)
             connection.isolation_level = None  # transactions are begun below, not by the driver
             if read_only:
                 connection.execute("PRAGMA query_only=ON")
@@ -80,8 +85,22 @@ class Sqlite:
             connection.execute(f"PRAGMA journal_mode={mode}")
             connection.execute("PRAGMA synchronous=FULL")
 
+        @event.listens_for(engine, "checkout")
+        def _same_file(_connection: object, record: ConnectionPoolEntry, _proxy: object) -> None:
+            if read_only and record.info["file"] != _identity(self.path):
+                raise DisconnectionError  # the kept connection would read a file that was taken away
+
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
             connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
         return engine
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of a file, None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -26,6 +26,13 @@ class UserExists(UserError):
     """There is one of that name already."""
 
 
+class LastAdmin(UserError):
+    """Without this one nobody with a name could look after the others."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is the last administrator; add another one before")
+
+
 class NoSuchUser(UserError):
     """There is none of that name."""
 
@@ -90,8 +97,12 @@ def set_password(connection: Connection, name: str, password: str) -> None:
     tokens.revoke_all(connection, name)
 
 
-def remove(connection: Connection, name: str) -> None:
-    """Forget a user with all tokens; not what belongs to that name. Raises NoSuchUser."""
+def remove(connection: Connection, name: str, owner: str) -> None:
+    """Forget a user with all tokens; not what belongs to that name. `owner` is whom the server runs as, who stays an
+    administrator without being one of these. Raises NoSuchUser, LastAdmin."""
+    admins = {row.name for row in everybody(connection) if row.role == ADMIN}
+    if admins == {name} and name != owner:
+        raise LastAdmin(name)
     if connection.execute(delete(users).where(users.c.name == name)).rowcount != 1:
         raise NoSuchUser(name)
     tokens.revoke_all(connection, name)

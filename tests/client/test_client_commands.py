@@ -68,6 +68,21 @@ def test_the_table(desk: Desk, local: FakeServer) -> None:
     assert local.seen[-1].target == f"{BASE}/execs/?limit=10&state=FINISHED&sort_by=id:desc"
 
 
+def test_a_query_that_is_wrong(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-get-all", "--query-args", "limit=ten")
+    assert done.code == 2 and "limit: 'ten' is not a whole number" in done.err and not local.requests("GET", "/execs/")
+    local.replies["GET", f"{BASE}/execs/"] = Reply(400, b"Error 400: there is no state MOON.\n")
+    done = desk.run("--exec-get-all", "--query-args", "state=MOON")
+    assert done.code == 2 and "the server refused the query: there is no state MOON." in done.err
+    assert desk.run("--exec-get-all").code == 1, "without a query it is the server's failure"
+    del local.replies["GET", f"{BASE}/execs/"]
+    done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
+    assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
+    first, second = done.err.splitlines()
+    assert "'stat' is none of limit, state, sort_by, mine" in first and first.endswith("did you mean state?")
+    assert "'x' is none of" in second
+
+
 def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     assert json.loads(desk.run("--exec-get-all", "-o", "json").out) == [local.execs["w-1"]]

@@ -61,10 +61,22 @@ def test_a_submission_that_was_refused(desk: Desk, fake: FakeServer, remote: lis
 def test_a_wait_that_was_interrupted(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
     fake.execs["w-1"] = exec_object("w-1")
     with desk.start("--wait", "w-1", "--junit", "out.xml", *remote) as process:
-        eventually(lambda: len(fake.requests("GET", "/w-1")) > 1, "it waits")
+        eventually(lambda: len(fake.requests("GET", "/w-1")) > 2, "it waits")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     assert report(desk)[1][0].get("type") == "INTERRUPTED"
+
+
+def test_a_later_wait_names_the_test_as_the_submission_did(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
+    fake.execs["w-1"] = exec_object("w-1")
+    for words, code in ((["--wait", "w-1", "--wait-timeout", "1"], 7), (["--follow", "w-1", "--wait-timeout", "1"], 7)):
+        assert desk.run(*words, "--junit", "out.xml", *remote).code == code
+        case = report(desk)[1]
+        assert (case.get("classname"), case.get("name")) == ("dlicmd.PyTorch", "SingleNodePytorchTrain w-1")
+        assert case[0].get("type") == "WaitTimeout"
+    assert desk.run("--wait", "w-9", "--junit", "out.xml", *remote).code == 6
+    case = report(desk)[1]
+    assert (case.get("classname"), case.get("name")) == ("dlicmd.exec", "w-9"), "the server has no name for it"
 
 
 @pytest.mark.parametrize("words", [

@@ -40,6 +40,18 @@ def test_logon_keeps_the_token_and_does_not_show_it(desk: Desk, fake: FakeServer
     assert done.code == 9 and "Unable to find token from cookies. Please logon first" in done.err
 
 
+@pytest.mark.parametrize("status", [500, 404, 401])
+def test_a_logoff_that_does_not_reach_the_server(
+    desk: Desk, fake: FakeServer, server: list[str], status: int,
+) -> None:
+    (desk.home / ".dlicmd").write_text(TOKEN)
+    (desk.home / ".dlicmd").chmod(0o600)
+    fake.replies["POST", "/auth/v1/logoff"] = Reply(status, b"Error: no.\n")
+    done = desk.run("--logoff", *server)
+    assert done.code == (9 if status == 401 else 1) and not (desk.home / ".dlicmd").exists()
+    assert ("was removed here, but not revoked there" in done.err) == (status != 401), done.err
+
+
 def test_credentials_from_the_environment_and_the_command_line(desk: Desk, fake: FakeServer, server: list[str]) -> None:
     desk.environment |= {"DLICMD_USERNAME": "u", "DLICMD_PASSWORD": "p"}
     assert desk.run("--logon", *server).code == 0

@@ -202,6 +202,36 @@ def test_objects_of_the_cluster(desk: Desk, local: FakeServer) -> None:
     assert local.seen[-1].query == {"type": ["pod"], "name": ["p-1"]}
     local.replies["GET", OBJECTS] = Reply(400, b"Error 400: There is no such object.\n")
     done = desk.run("--k8s-obj-get", "pod", "p-1")
-    assert done.code == 1 and "no such object" in done.err
+    assert done.code == 6 and "the pod p-1: There is no such object" in done.err
     wrong = desk.run("--k8s-obj-get", "pod")
     assert wrong.code == 2 and "TYPE NAME" in wrong.err
+
+
+def test_a_plan_that_is_not_there(desk: Desk, local: FakeServer) -> None:
+    one = f"{BASE}/resplans/resplan/moon"
+    for method in ("GET", "DELETE"):
+        local.replies[method, one] = Reply(404, b"Error 404: There is no plan 'moon'.\n")
+    for command in ("--rp-get", "--rp-delete"):
+        done = desk.run(command, "moon")
+        assert done.code == 6 and "the plan moon: There is no plan 'moon'." in done.err
+    local.replies["GET", one] = value({"name": "moon"})
+    local.replies["DELETE", one] = Reply(400, b"Error 400: It is the outermost one.\n")
+    done = desk.run("--rp-delete", "moon")
+    assert done.code == 1 and "outermost" in done.err
+
+
+def test_what_a_change_of_plans_leaves_behind(desk: Desk, planned: FakeServer) -> None:
+    planned.conf["DLICMD_EXTENSIONS"] += ",slot-view"
+    planned.replies["GET", f"{BASE}/scheduler/slots"] = value({"slots": [{"kind": "gpu"}] * 2 + [{"kind": "cpu"}] * 4})
+    kept = {"id": "cpd", "reserved": 1, "childTreeDto": [
+        {"id": "inference", "reserved": 2, "childTreeDto": [{"id": "a", "reserved": 1}, {"id": "b", "reserved": 2}]},
+        {"id": "other", "reserved": 2}]}
+    planned.replies["PUT", TREE] = value(kept)
+    (desk.folder / "plans.yaml").write_text("plans: []")
+    done = desk.run("--rp-apply", "plans.yaml")
+    assert done.code == 0, done
+    assert done.err.splitlines() == [
+        "dlicmd: /cpd/training is left out; its jobs (j-1, j-2, j-4) count for the nearest plan above",
+        "dlicmd: 5 slots are reserved, and there are 4: not every plan can have what is reserved for it"]
+    planned.replies["PUT", TREE] = value(PLANS)
+    assert desk.run("--rp-apply", "plans.yaml").err == ""

@@ -75,7 +75,6 @@ class Shop:
 
 @pytest.fixture
 def shop(desk: Desk, local: FakeServer) -> Shop:
-    desk.environment["DLICMD_RETRIES"] = "0"  # here a download goes on when it is asked for again
     return Shop(local)
 
 
@@ -91,10 +90,12 @@ def saved(desk: Desk, data: bytes = ZIP, name: str = NAME) -> bool:
 
 def interrupted(desk: Desk, shop: Shop, at: int = 100_000) -> None:
     """A download that broke off for good after `at` bytes."""
+    desk.environment["DLICMD_RETRIES"] = "0"  # a download goes on when it is asked for again
     shop.cuts = [at] * 10
     failed = desk.run(*FETCH)
     assert failed.code == 8 and PART in failed.err, failed
     assert lies(desk) == [PART, NOTE] and (desk.folder / PART).read_bytes() == ZIP[:at]
+    assert shop.asked == [None]
     shop.cuts, shop.asked = [], []
 
 
@@ -104,6 +105,18 @@ def test_lost_connections_are_made_up_for(desk: Desk, shop: Shop) -> None:
     assert done.code == 0 and done.out == f"Train result is saved to {NAME}\n", done
     assert shop.asked == [None, None, *(f"bytes={at}-" for at in (1, 65_535, 65_536, 65_537, 200_000, len(ZIP) - 1))]
     assert saved(desk) and "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [("1", 2), (None, 4)])
+def test_lost_connections_that_bring_nothing_more_end_it(
+    desk: Desk, shop: Shop, retries: str | None, attempts: int
+) -> None:
+    if retries is not None:
+        desk.environment["DLICMD_RETRIES"] = retries
+    shop.cuts = [1000] * 10
+    failed = desk.run(*FETCH)
+    assert failed.code == 8 and shop.asked == [None, *["bytes=1000-"] * (attempts - 1)]
+    assert lies(desk) == [PART, NOTE]
 
 
 def test_the_next_call_goes_on(desk: Desk, shop: Shop) -> None:
@@ -321,6 +334,7 @@ class Stub:
     def __init__(self, behaviours: list[tuple[str, int]]) -> None:
         self.behaviours = list(behaviours)
         self.data = ZIP[:2000]
+        self.retries = 2
 
     def result(self, _exec_id: str, start: int = 0, tag: str = "") -> Answer:
         kind, cut = self.behaviours.pop(0) if self.behaviours else ("good", 1 << 30)
@@ -351,7 +365,7 @@ KINDS = st.sampled_from(["good", "whole", "changed", "416", "gone"])
 @given(calls=st.lists(st.lists(st.tuples(KINDS, st.integers(0, 2100)), max_size=6), min_size=1, max_size=4))
 def test_whatever_happens_a_result_is_whole_or_absent(calls: list[list[tuple[str, int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "RESUME_DELAYS", (0.0, 0.0))
+        patch.setattr(results, "RESUME_DELAYS", (0.0,))
         stub = Stub([])
         for behaviours in [*calls, []]:
             stub.behaviours = list(behaviours)

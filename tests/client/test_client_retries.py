@@ -18,7 +18,7 @@ from support import eventually
 import dlicmd
 from dlicmd import retry
 from dlicmd.body import FilePart, Multipart
-from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
+from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable, UsageProblem
 from dlicmd.transport import Answer, Request
 
 EXECS = f"{BASE}/execs/"
@@ -114,6 +114,21 @@ def test_a_deletion_whose_answer_was_lost(pauses: list[float]) -> None:
     assert dlicmd.Client(transport=Scripted(LOST, answer(400), answer(400))).delete_exec("w-1") == 204
     with pytest.raises(dlicmd.DlicmdError, match="no exec"):
         dlicmd.Client(transport=Scripted(answer(400), answer(400))).delete_exec("w-1")
+
+
+@pytest.mark.parametrize(("state", "code"), [("KILLED", 204), ("FINISHED", 400)])
+def test_a_stop_whose_answer_was_lost(pauses: list[float], state: str, code: int) -> None:
+    found = Answer(200, [], iter([f'{{"id": "w-1", "state": "{state}"}}'.encode()]))
+    client = dlicmd.Client(transport=Scripted(LOST, answer(400), found))
+    if code == 204:
+        assert client.stop_exec("w-1") == 204
+    else:
+        with pytest.raises(ServerError, match="to stop w-1"):
+            client.stop_exec("w-1")
+    assert len(pauses) == 1
+    with pytest.raises(ServerError, match="to stop w-1"):
+        again = Answer(200, [], iter([b'{"id": "w-1", "state": "KILLED"}']))
+        dlicmd.Client(transport=Scripted(answer(400), again)).stop_exec("w-1")
 
 
 def test_in_doubt_is_not_refused(pauses: list[float]) -> None:

@@ -22,7 +22,10 @@ SEARCH = {
          "endTime": "2020-11-17 20:00:48", "hyperParams": []},
         {"id": 1, "state": "SUBMITTED"}],
 }
-COMMANDS = (["--hpo-get", "x"], ["--hpo-stop", "x"], ["--hpo-delete", "x"])
+COMMANDS = (["--hpo-get", "x"], ["--hpo-stop", "x"], ["--hpo-restart", "x"], ["--hpo-delete", "x"])
+#: As recorded: 'Built-ins are `{name, type:"BUILD_IN", remoteExec:false}`'.
+ALGORITHMS = [{"name": "Random", "type": "BUILD_IN", "remoteExec": False},
+              {"name": "my\x1b[31mown", "type": "USER_PLUGIN", "remoteExec": True}]
 
 
 def answer(value: object, status: int = 200) -> Reply:
@@ -138,7 +141,43 @@ def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[s
         done = desk.run(words[0], name)
         assert done.code == 6 and "\x1b" not in done.err + done.out and not local.seen
     desk.run(words[0], "a/../../execs?x")
-    assert all(seen.target == f"{PATH}/a%2F..%2F..%2Fexecs%3Fx" for seen in local.seen)
+    assert all(seen.target.removesuffix("/restart") == f"{PATH}/a%2F..%2F..%2Fexecs%3Fx" for seen in local.seen)
+
+
+def test_restart(desk: Desk, local: FakeServer) -> None:
+    """1.7: 'PUT `/hypersearch/ID/restart`', of which the body is shown."""
+    for body, shown in ((b"", "Search a goes on\n"), (b"on it\x1b[2J\n", "on it\n"),
+                        (b'{"hpoName": "a"}', '{\n  "hpoName": "a"\n}\n')):
+        local.replies["PUT", f"{PATH}/a/restart"] = Reply(200, body)
+        done = desk.run("--hpo-restart", "a")
+        assert (done.code, done.out, done.err) == (0, shown, "")
+    assert {seen.target for seen in local.seen} == {f"{PATH}/a/restart"}
+    assert local.seen[-1].headers["content-length"] == "0" and local.seen[-1].body == b""
+    local.replies["PUT", f"{PATH}/a/restart"] = Reply(400, b"Error 400: Model tuning a is running.\n")
+    local.replies["GET", f"{PATH}/a"] = answer(SEARCH)
+    done = desk.run("--hpo-restart", "a")
+    assert done.code == 1 and "Model tuning a is running" in done.err
+
+
+def test_algorithms(desk: Desk, local: FakeServer) -> None:
+    """1.7: 'GET `/hypersearch/algorithm`, GET/DELETE `/hypersearch/algorithm/N` | columns name, type, remoteExec'."""
+    local.replies["GET", f"{PATH}/algorithm"] = answer(ALGORITHMS)
+    assert [re.split(r"  +", line) for line in desk.run("--hpo-algorithm-get-all").out.splitlines()] == [
+        ["name", "type", "remoteExec"], ["Random", "BUILD_IN", "false"], ["myown", "USER_PLUGIN", "true"]]
+    assert json.loads(desk.run("--hpo-algorithm-get-all", "-o", "json").out) == ALGORITHMS
+    local.replies["GET", f"{PATH}/algorithm/Random"] = answer(ALGORITHMS[0])
+    assert json.loads(desk.run("--hpo-algorithm-get", "Random").out) == ALGORITHMS[0]
+    local.replies["DELETE", f"{PATH}/algorithm/own"] = Reply(204)
+    done = desk.run("--hpo-algorithm-delete", "own")
+    assert (done.code, done.out) == (0, "Algorithm own is deleted\n") and local.seen[-1].method == "DELETE"
+    local.replies["DELETE", f"{PATH}/algorithm/own"] = Reply(409, b"Error 409: own is in use.\n")
+    done = desk.run("--hpo-algorithm-delete", "own")
+    assert done.code == 1 and "own is in use" in done.err
+    local.seen.clear()
+    for command in ("--hpo-algorithm-get", "--hpo-algorithm-delete"):
+        assert desk.run(command, "..").code == 6 and not local.seen
+    done = desk.run("--hpo-algorithm-get", "a/../b")
+    assert done.code == 6 and local.seen[-1].target == f"{PATH}/algorithm/a%2F..%2Fb"
 
 
 def test_a_server_without_searches(desk: Desk, local: FakeServer) -> None:

@@ -148,9 +148,10 @@ def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
 
 
 def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None:
-    desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
-             "--", "x")
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
+                    "--", "x")
     assert "data_path=./data" in args(post(fake))
+    assert "data path ./data: no place of this machine is meant" in done.err
 
 
 def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
@@ -216,6 +217,13 @@ def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> No
     local.replies["POST", f"{BASE}/execs/"] = Reply(200, body)
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
     assert done.code == 1 and len(done.err.splitlines()) == 1 and "Traceback" not in done.err
+
+
+def test_what_the_server_warns_of_is_said(desk: Desk, local: FakeServer) -> None:
+    answer = {"id": "w-1", "appId": "w-1", "warning": "credentials were \x1bwritten"}
+    local.replies["POST", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
+    assert done.code == 0 and "dlicmd: credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
 
 
 def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -134,6 +135,19 @@ def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy
     assert "\x1b[5m" not in text and "█" in text and "Traceback" not in text
 
 
+@pytest.mark.parametrize(("height", "last"), [(5, "13 more lines; a taller terminal shows them"),
+                                              (17, "Ctrl-C ends this view, the jobs go on")])
+def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
+    from rich.console import Console
+
+    from dlicmd.top_live import picture
+
+    console = Console(width=120, height=height, force_terminal=False, file=io.StringIO())
+    shown = [line.rstrip() for line in "".join(
+        segment.text for segment in console.render(picture(VIEW, ""))).rstrip("\n").split("\n")]
+    assert len(shown) <= height and shown[0].startswith("7 slots") and shown[-1] == last, shown
+
+
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
@@ -170,4 +184,4 @@ def test_what_to_sum_up_is_said_to_the_server(desk: Desk, busy: FakeServer) -> N
         ["local-1", "ann", "/local/training", "gpu-0", "gpu", "1.0", "2023-10-01T00:00:00Z", "n/a"]]
     busy.replies["GET", HOLDINGS] = Reply(400, b"Error 400: by: there is no such sum\n")
     refused = desk.run("--rp-usage", "--query-args", "by=moon")
-    assert refused.code == 1 and "there is no such sum" in refused.err
+    assert refused.code == 2 and "there is no such sum" in refused.err

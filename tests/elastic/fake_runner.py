@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from support import PATIENCE
+from warm_script import WarmScript
 
 from local_backend.elastic import PRELOAD
 
@@ -61,7 +62,7 @@ class Outcome:
 class FakeRunner:
     """Serves one driver. `slots` slots are allocated; `on_message` sees each message after it was carried out."""
 
-    #: Start workers as fresh interpreters, `python -m local_backend.elastic.worker`.
+    #: Start driver and workers as fresh interpreters, `python train.py` and `python -m local_backend.elastic.worker`.
     cold = False
     #: Seconds that the whole training may take.
     patience = PATIENCE
@@ -90,18 +91,8 @@ class FakeRunner:
     def run(self, script: Path, *arguments: str, **extra: str) -> Outcome:
         """Run the script to its end, and see that its workers end too."""
         ours, theirs = socket.socketpair()
-        environment = self.environment(DLI_RUNNER_FD=str(theirs.fileno()), **extra)
-        driver = subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            env=environment,
-            cwd=script.parent,
-            pass_fds=[theirs.fileno()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        theirs.close()
-        self.driver = driver
+        with theirs:
+            driver = self.driver = self._drive(script, arguments, theirs.fileno(), extra)
         self._channel = ours
         self._extra = extra
         serving = threading.Thread(target=self._serve)
@@ -121,6 +112,22 @@ class FakeRunner:
             self.messages,
             {number: self._written(number, "stdout") for number in self.workers},
             {number: self._written(number, "stderr") for number in self.workers},
+        )
+
+    def _drive(
+        self, script: Path, arguments: tuple[str, ...], channel: int, extra: dict[str, str]
+    ) -> subprocess.Popen[str] | WarmScript:
+        environment = self.environment(DLI_RUNNER_FD=str(channel), **extra)
+        if not self.cold:
+            return WarmScript(script, arguments, environment, channel, self.tmp)
+        return subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            env=environment,
+            cwd=script.parent,
+            pass_fds=[channel],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def on_message(self, message: dict) -> None:

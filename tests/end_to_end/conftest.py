@@ -21,3 +21,9 @@ def user(tmp_path: Path) -> Iterator[User]:
         process.kill()
     psutil.wait_procs(leftovers)
     shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture
+def warm(user: User) -> User:
+    """Has the jobs of `user` start as everybody's do: from a nursery."""
+    return user.warm()

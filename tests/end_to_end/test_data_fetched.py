@@ -24,9 +24,7 @@ SHOW = 'cd "$DATA_DIR" && sha256sum a.bin | cut -c1-64; cat "$DLI_DATA_SOURCES_F
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     folder = tmp_path_factory.mktemp("fetched")
     user = User(folder / "home")
-    user.environment |= {
-        "DLI_NURSERY_IDLE": "0", "DLI_DATA_PATIENCE": "2", "PYTHONPATH": installed_in(folder / "plugins"),
-    }
+    user.environment |= {"DLI_NURSERY_IDLE": "0", "PYTHONPATH": installed_in(folder / "plugins")}
     yield user
     user.backend("stop", "--jobs")
     for process in user.processes():
@@ -151,24 +149,40 @@ def test_what_no_patience_helps_ends_the_job_at_once(user: User, lake: Path, fla
     assert shown(user, "last")["reason"] == "DATA" and "--exec-trainlogs" not in done.err
 
 
-def test_a_server_that_is_down_is_waited_for_but_not_for_ever(user: User, lake: Path) -> None:
+def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
     (lake / "down").touch()
-    patient, back = start(user, source(lake)), start(user, source(lake))
-    done = user.run("--wait", patient)
-    assert done.code == 3 and "the toy server is down; gave up after" in done.err, done
-    assert "DLI_DATA_PATIENCE" in done.err
-    user.run("--exec-stop", back)
-    away = start(user, source(lake))
-    eventually(message(user, away, "the toy server is down; try 2 comes in"), "the reason and the next try are shown")
+    exec_id = start(user, source(lake))
+    eventually(message(user, exec_id, "the toy server is down; try 2 comes in"), "reason and next try are shown")
     (lake / "down").unlink()
-    assert user.run("--wait", away).code == 0
+    assert user.run("--wait", exec_id).code == 0
+
+
+def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
+    (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 0, done
+    assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
+    [found] = json.loads(user.run("--data-preview", source(lake), "-o", "json").out)
+    assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"
+    local = user.run("--data-preview", str(lake / "d"))
+    assert local.code == 0 and "a.csv: csv" in local.out
+    (lake / "down").touch()
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 1 and "cannot be read: the toy server is down" in done.out
+    for text, code, expected in (
+        ("nobody:x", 2, "there is no connection 'nobody'"), ("{", 2, "not JSON"), ("s3://b/x", 2, "give JSON"),
+        (str(lake / "absent"), 2, "does not exist"), ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
+    ):
+        refused = user.run("--data-preview", text)
+        assert (refused.code, expected in refused.err) == (code, True), refused
+    assert not list((user.home / "jobs").glob("*/fetch"))
 
 
 def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:
     for connection, expected in (
         ({"type": "tyo"}, "there is no kind of connection 'tyo'; did you mean 'toy'?"),
         ({"type": "toy", "folder": "x"}, "a connection of type 'toy' needs 'password'"),
-        ({"type": "toy", "folder": "x", "password": "planted", "pasword": "planted"}, "a connection of type 'toy' has no"),
+        ({"type": "toy", "folder": "x", "pasword": "planted"}, "a connection of type 'toy' has no 'pasword'"),
         ({"name": "absent"}, "there is no connection 'absent'"), ({}, "'connection' says neither which one is meant"),
     ):
         sources = [{"type": "fs"}, {"type": "connection", "connection": connection, "location": {"path": "d"}}]

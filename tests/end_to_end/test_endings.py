@@ -6,6 +6,7 @@ import json
 import os
 import signal
 
+import pytest
 from support import eventually
 
 FAILS = "import sys\nprint('before')\nraise ValueError('no such digit: ß')\n"
@@ -18,6 +19,7 @@ def ready(user, exec_id: str) -> None:
     eventually(lambda: "ready" in user.run("--exec-trainoutlogs", exec_id).out, "the program runs")
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_failing_program(user) -> None:
     folder = user.model("my model", train=FAILS)
     done = user.run("--exec-start", "PyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--follow")
@@ -41,6 +43,7 @@ def test_the_programs_own_exit_code_on_request(user) -> None:
     assert user.run(*words, "--pass-exit-code").code == 42
 
 
+@pytest.mark.usefixtures("warm")
 def test_stop_leaves_nothing_behind(user) -> None:
     program = (
         "import os, sys, time, subprocess\n"

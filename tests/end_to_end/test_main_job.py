@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 DATA = "type=fs,data_path=./samples/digits/data"
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_main_job_trains_and_its_result_scores_what_the_log_said(user) -> None:
     done = user.run(*readme_words(), cwd=ROOT)
     assert done.code == 0, done
@@ -61,6 +62,7 @@ def run_script(user, path: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_result_does_not_depend_on_the_number_of_workers(user) -> None:
     weights = []
     for slots in ("1", "2"):
@@ -82,6 +84,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(user) -> None:
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
 
 
+@pytest.mark.usefixtures("warm")
 def test_demo_needs_no_files(user) -> None:
     done = user.run("--demo", "--", "--epochs", "1")
     assert done.code == 0, done
@@ -101,6 +104,8 @@ def test_demo_needs_no_files(user) -> None:
     ids=["single", "ddp", "torchrun"],
 )
 def test_other_samples(user, words: tuple[str, ...], expected: str) -> None:
+    if words[0] == "distPyTorch":
+        user.warm()
     cut = words.index("--")
     done = user.run("--exec-start", *words[:cut], "--cs-datastore-meta", DATA, "--follow", *words[cut:], cwd=ROOT)
     assert done.code == 0, (done, user.run("--exec-trainlogs", "local-1").out)

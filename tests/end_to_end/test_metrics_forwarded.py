@@ -21,7 +21,6 @@ with EMetrics.open() as metrics:
 
 
 def test_nothing_is_lost_when_the_server_is_killed(user: User) -> None:
-    user.environment["DLI_NURSERY_IDLE"] = "0"
     go = user.folder / "go"
     with receiving() as receiver:
         receiver.answers = [500, "cut"]

@@ -36,7 +36,7 @@ def documents() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[User]:
-    """A machine with the commands on its path, a checked-out model, and no warm process: a plain program needs none."""
+    """A machine with the commands on its path, and a checked-out model."""
     user = User(tmp_path / "home")
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -44,7 +44,7 @@ def runner(tmp_path: Path) -> Iterator[User]:
         call = f'-c "import sys; from {module} import main; sys.exit(main())" ' if module else ""
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} {call}"$@"\n')
         (commands / name).chmod(0o755)
-    user.environment |= {"PATH": f"{commands}:{user.environment['PATH']}", "DLI_NURSERY_IDLE": "0"}
+    user.environment["PATH"] = f"{commands}:{user.environment['PATH']}"
     user.model("model", train=PROGRAM)
     yield user
     user.backend("stop", "--jobs")

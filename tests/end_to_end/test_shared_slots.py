@@ -47,9 +47,9 @@ WAIT = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.s
 
 
 @pytest.fixture
-def four(user):
-    user.environment["DLI_SLOTS"] = "4"
-    return user
+def four(warm):
+    warm.environment["DLI_SLOTS"] = "4"
+    return warm
 
 
 @pytest.fixture(scope="module")

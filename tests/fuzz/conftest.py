@@ -1,8 +1,44 @@
-"""The server of the server's tests is here, too."""
+"""The server of the server's tests and that of the client's are here, too."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
+import pytest
+
+for room in ("server", "client", "fuzz"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / room))
+
+from fake_server import TOKEN, FakeServer, exec_object  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def standing_in() -> Iterator[FakeServer]:
+    """What stands in for the local backend; it has one exec."""
+    with FakeServer("argv,follow,local-paths") as server:
+        server.execs["w-1"] = exec_object("w-1", state="FINISHED")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, standing_in: FakeServer) -> Iterator[Path]:
+    """A folder with a model to work in, and a local backend to talk to."""
+    root = tmp_path_factory.mktemp("client")
+    folder = root / "in" / "desk"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "train.py").write_text("print(1)\n")
+    (root / "state").mkdir()
+    (root / "state" / "backend.json").write_text(
+        json.dumps({"url": standing_in.url, "pid": os.getpid(), "token": TOKEN}))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "XDG_"))}
+    ours = kept | {"HOME": str(folder), "DLICMD_HOME": str(root / "state"), "COLUMNS": "100"}
+    before = Path.cwd()
+    os.chdir(folder)
+    with patch.dict(os.environ, ours, clear=True):
+        yield folder
+    os.chdir(before)

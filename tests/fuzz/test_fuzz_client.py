@@ -5,25 +5,17 @@ In this process, for thousands of commands; the grammar alone has its tests in t
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from cases import counted, tried
 from hypothesis import strategies as st
+from in_process import check, run
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
-
-from fake_server import TOKEN, FakeServer, exec_object
-
-from dlicmd import cli
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import OPTIONS
 
@@ -32,7 +24,9 @@ NAMES = sorted(option.name for option in OPTIONS if option.group.name not in ("C
 COMMANDS = ["--exec-start", "--exec-get", "--exec-get-all", "--exec-stop", "--exec-delete", "--exec-diff",
             "--config-show", "--exec-trainlogs",
             "--app-get", "--rp-get", "--rp-delete", "--k8s-obj-get", "--dl-frameworks", "--version",
-            "--exec-deploy", "--hpo-get", "--rp-usage", "--exec-plot", "--exec-why"]
+            "--exec-deploy", "--hpo-get", "--rp-usage", "--exec-plot", "--exec-why",
+            "--exec-start PyTorch --user-cmd", "--exec-start edtPyTorch --model-dir model", "--exec-get w-1",
+            "--exec-trainlogs w-1"]
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=10)
 VALUES = TEXTS | st.sampled_from([
     "", "-1", "0", "1000000000", "99999999999999999999", "NaN", "1.5", "１", "8g", "a=b", "=", "[", "{}", "[{}]",
@@ -45,54 +39,14 @@ LEFT_OUT = ("--follow", "--wait", "--top", "--app-wait", "--demo", "--logon", "-
             "--rest-host")
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a model to work in, and a local backend to talk to."""
-    root = tmp_path_factory.mktemp("client")
-    folder = root / "in" / "desk"
-    (folder / "model").mkdir(parents=True)
-    (folder / "model" / "train.py").write_text("print(1)\n")
-    (root / "state").mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "XDG_"))}
-    with FakeServer("argv,follow,local-paths") as server:
-        server.execs["w-1"] = exec_object("w-1", state="FINISHED")
-        (root / "state" / "backend.json").write_text(
-            json.dumps({"url": server.url, "pid": os.getpid(), "token": TOKEN}))
-        ours = kept | {"HOME": str(folder), "DLICMD_HOME": str(root / "state"), "COLUMNS": "100"}
-        before = Path.cwd()
-        os.chdir(folder)
-        with patch.dict(os.environ, ours, clear=True):
-            yield folder
-        os.chdir(before)
-
-
-def run(*words: str) -> tuple[int, str, str]:
-    """Run dlicmd in this process: exit code, standard output, standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), patch("sys.stdin", io.StringIO()):
-        code = cli.main(list(words))
-    return code, out.getvalue(), err.getvalue()
-
-
-def check(*words: str) -> int:
-    """Run it, and look at how it says what is wrong."""
-    code, out, err = run(*words)
-    assert code in set(Exit), (words, code)
-    assert "Traceback" not in err + out and "for the traceback" not in err, (words, err)
-    assert "\x1b" not in err and "\u202e" not in err, (words, err)
-    if code == Exit.USAGE:
-        # Slips that are told come before; the line that says what is wrong is the last.
-        assert err.endswith("Try 'dlicmd --help'.\n") and len(err.splitlines()[-1]) < 6000, (words, err)
-        assert err.count("Try 'dlicmd --help'") == 1, (words, err)
-    return code
-
-
-@settings(max_examples=400)
-@given(st.sampled_from(COMMANDS), st.lists(WORDS, max_size=6))
-def test_any_command_line(desk: Path, command: str, words: list[str]) -> None:
-    words = [word for word in words if word.partition("=")[0] not in LEFT_OUT]
-    own = words[: words.index("--")] if "--" in words else words
-    check(command, *own, *(["--dry-run"] if command == "--exec-start" else []), *words[len(own):])
+@counted("command lines")
+def test_any_command_line(desk: Path, cases: int) -> None:
+    @tried(cases, st.sampled_from(COMMANDS), st.lists(WORDS, max_size=6))
+    def _case(command: str, words: list[str]) -> None:
+        words = [word for word in words if word.partition("=")[0] not in LEFT_OUT]
+        own = words[: words.index("--")] if "--" in words else words
+        dry = ["--dry-run"] if command.startswith("--exec-start") else []
+        check(*command.split(), *own, *dry, *words[len(own):])
 
 
 JSON = st.recursive(
@@ -101,10 +55,13 @@ JSON = st.recursive(
         st.sampled_from(["type", "location", "paths", "path", "volume"]) | TEXTS, inner, max_size=3), max_leaves=8)
 
 
-@settings(max_examples=150)
-@given(JSON.map(json.dumps) | TEXTS)
-def test_any_data_source(desk: Path, text: str) -> None:
-    assert check("--exec-start", "PyTorch", "--user-cmd", f"--data-source={text}", "--dry-run", "--", "true") in (0, 2)
+@counted("data sources")
+def test_any_data_source(desk: Path, cases: int) -> None:
+    words = ["--exec-start", "PyTorch", "--user-cmd", "--dry-run"]
+
+    @tried(cases, JSON.map(json.dumps) | TEXTS)
+    def _case(text: str) -> None:
+        assert check(*words, f"--data-source={text}", "--", "true") in (Exit.DONE, Exit.USAGE)
 
 
 OTHER_KEYS = ["framework", "args", "plans", "name", "profiles", "default"]
@@ -130,16 +87,22 @@ def kinds(file: Path) -> list[tuple[str, ...]]:
             ("--exec-start", "PyTorch", "--user-cmd", "--profile", "p", "--dry-run", "--", "true")]
 
 
-@settings(max_examples=120)
-@given(YAML)
-def test_any_yaml(desk: Path, text: bytes) -> None:
+@counted("YAML files")
+def test_any_yaml(desk: Path, cases: int) -> None:
     file = desk / "x.yaml"
-    file.write_bytes(text)
-    with patch.dict(os.environ, DLICMD_CONFIG=str(file)):
-        for words in kinds(file)[:1] + kinds(file)[2:]:
-            check(*words)
-    # The server that stands in knows no plans: what is YAML ends there.
-    assert check("--rp-apply", str(file)) in (Exit.FAILED, Exit.USAGE)
+    job, plans, profile = kinds(file)
+
+    @tried(cases, YAML, st.integers(0, 2))
+    def _case(text: bytes, which: int) -> None:
+        file.write_bytes(text)
+        if which == 0:
+            check(*job)
+        elif which == 1:
+            # The server that stands in knows no plans: what is YAML ends there.
+            assert check(*plans) in (Exit.FAILED, Exit.USAGE)
+        else:
+            with patch.dict(os.environ, DLICMD_CONFIG=str(file)):
+                check(*profile)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -165,9 +128,11 @@ VARIABLES = ["DLICMD_PROFILE", "DLICMD_CONFIG", "DLICMD_TOKEN", "DLICMD_INSECURE
              "HTTP_PROXY", "NO_PROXY", "http_proxy"]
 
 
-@settings(max_examples=100)
-@given(st.dictionaries(st.sampled_from(VARIABLES), VALUES, max_size=4),
-       st.sampled_from(["--exec-get-all", "--config-show"]))
-def test_any_environment(desk: Path, values: dict[str, str], command: str) -> None:
-    with patch.dict(os.environ, values):
-        check(command)
+@counted("environments")
+def test_any_environment(desk: Path, cases: int) -> None:
+    commands = st.sampled_from(["--exec-get-all", "--config-show"])
+
+    @tried(cases, st.dictionaries(st.sampled_from(VARIABLES), VALUES, max_size=4), commands)
+    def _case(values: dict[str, str], command: str) -> None:
+        with patch.dict(os.environ, values):
+            check(command)

@@ -123,6 +123,8 @@ def test_without_results_a_waiting_exec_can_still_run(served: Live, tmp_path: Pa
     file, home = tmp_path / "b.tar.gz", tmp_path / "new"
     assert "without results" in command(served.settings.home, "backup", str(file)).output
     assert "without their results" in command(home, "restore", str(file)).output
+    log = settings_for(home).paths.job("local-1", "alice").launcher_log
+    assert "made without --results" in log.read_text() and log.stat().st_mode & 0o777 == 0o600
     waiting = settings_for(home).paths.job("local-2", "alice")
     assert waiting.submitted.joinpath("main.py").read_bytes() == b"print(2)\n" and waiting.spec.exists()
     assert not settings_for(home).paths.job("local-1", "alice").model.joinpath("weights").exists()
@@ -203,8 +205,7 @@ def test_a_bad_backup_changes_nothing(
     bad, home = rewritten(made, tmp_path / "bad.tar.gz", change, *more), tmp_path / "home"
     refused = command(home, "restore", str(bad))
     assert refused.exit_code == 1 and said in refused.output and refused.output.count("\n") == 1
-    assert not (home / "backend.db").exists() and os.listdir(home / "jobs") == [] == list(home.glob(".*"))
-    assert not list(tmp_path.rglob("*evil*"))
+    assert os.listdir(tmp_path) == ["bad.tar.gz"], "nothing is left of the new home, nor elsewhere"
 
 
 def test_a_cut_backup_changes_nothing(made: Path, tmp_path: Path, command: Command) -> None:
@@ -213,7 +214,14 @@ def test_a_cut_backup_changes_nothing(made: Path, tmp_path: Path, command: Comma
         (tmp_path / "cut").write_bytes(content[:kept])
         refused = command(tmp_path / "home", "restore", str(tmp_path / "cut"))
         assert refused.exit_code == 1 and "damaged" in refused.output
-        assert not (tmp_path / "home" / "backend.db").exists()
+        assert not (tmp_path / "home").exists()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "server.yaml").write_text("slots: 3\n")
+    assert command(tmp_path / "home", "restore", str(tmp_path / "cut")).exit_code == 1
+    assert os.listdir(tmp_path / "home") == ["server.yaml"], "what was there before stays"
+    refused = command(tmp_path / "none", "restore", str(tmp_path / "nope"))
+    assert refused.exit_code == 1 and f"cannot read {tmp_path / 'nope'}: No such file or directory" in refused.output
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_restore_that_fails_anywhere_leaves_the_old_home_or_is_run_again(
@@ -266,7 +274,8 @@ def test_doctor_finds_nothing_on_a_sound_home(made: Path, tmp_path: Path, comman
     found = json.loads(said.output)
     assert said.exit_code == 0 and found["ok"] and {item["level"] for item in found["findings"]} == {"ok"}, found
     assert {item["check"] for item in found["findings"]} == {
-        "home", "server", "database", "secrets", "rows", "folders", "disk", "devices", "torch", "clock",
+        "home", "keys", "tls", "forwarding", "server", "database", "secrets", "rows", "folders", "disk", "devices",
+        "torch", "clock",
     }
 
 

@@ -152,6 +152,10 @@ def test_prune_by_hand(tmp_path: Path, command: Callable[..., Result]) -> None:
     live.close()
     settings = live.settings
     assert command(settings, "prune").exit_code == 2
+    for size, why in (("0", "0 would keep nothing"), ("abc", "'abc' is no number of bytes; write it like 500G"),
+                      ("-1", "'-1' is no number of bytes"), ("0G", "'0G' is no number"), ("", "'' is no number")):
+        said = command(settings, "prune", "--keep-bytes", size)
+        assert said.exit_code == 2 and why in said.output, said.output
     said = command(settings, "prune", "--keep-days", "10", "--dry-run")
     assert said.exit_code == 0 and old in said.output and "would be removed: 1 (" in said.output
     assert settings.paths.job(old, "alice").state.is_dir()

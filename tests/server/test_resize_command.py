@@ -19,7 +19,6 @@ SLEEP = "import time\ntime.sleep(600)\n"
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     one = User(tmp_path / "home")
-    one.environment["DLI_NURSERY_IDLE"] = "0"
     yield one
     one.backend("stop", "--jobs")
     eventually(lambda: not one.processes(), "all is gone")

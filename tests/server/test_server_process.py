@@ -31,7 +31,7 @@ Run = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
-    return {**kept, "DLICMD_HOME": str(tmp_path / "home"), "DLI_SLOTS": "2"}
+    return {**kept, "DLICMD_HOME": str(tmp_path / "home"), "DLI_SLOTS": "2", "DLI_NURSERY_IDLE": "0"}
 
 
 @pytest.fixture

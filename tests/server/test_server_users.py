@@ -145,7 +145,8 @@ def test_logoff_passwd_and_remove_end_tokens_for_good(start: Callable[..., Live]
     assert not opens(live, three), "the same name is not the same user"
 
 
-@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "other"), lambda c: users.remove(c, "bob")])
+@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "other"),
+                                    lambda c: users.remove(c, "bob", "alice")])
 def test_no_token_slips_through_while_the_password_changes(
     start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
 ) -> None:
@@ -226,6 +227,22 @@ def test_users_that_cannot_be(team: Live, body: object, status: int, word: str) 
     answer = send(team, "POST", "/users", body)
     assert answer.status == status and word in answer.text and SECRET not in answer.text
     assert team.database.read(lambda c: users.get(c, "x")) is None
+
+
+def test_the_last_administrator_stays(start: Callable[..., Live]) -> None:
+    live = start(embedded=False)
+    add(live, "root", SECRET, "admin")
+    refused = live.call("DELETE", "/users/root")
+    assert refused.status == 409 and "last administrator" in refused.text
+    add(live, "ada", SECRET, "admin")
+    assert live.call("DELETE", "/users/root").status == 204
+    assert live.call("DELETE", "/users/ada").status == 409
+
+
+def test_every_user_reads_metrics(team: Live) -> None:
+    for token in (token_of(team, "bob", SECRET), team.add_user("chief", "admin")):
+        assert team.call("GET", "/metrics", token=token, base="").status == 200
+    assert team.call("GET", "/metrics", token=None, base="").status == 401
 
 
 def test_nobody_changes_who_is_not_there(team: Live) -> None:

@@ -54,7 +54,9 @@ def test_any_setting_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DLI_KEEP_DAYS", "40")
     assert Settings.from_environment(["keep_days=50"]).quotas.keep_days == 50
     for word, said in (("keep_day=1", "did you mean keep_days?"), ("database=x", "--set database: everybody can read"),
-                       ("keep_days", "--set keep_days: =VALUE is missing"), ("x", "--set takes KEY=VALUE"),
+                       ("keep_days", "--set keep_days: =VALUE is missing"),
+                       ("slots=", "--set slots: there is nothing behind ="),
+                       ("x", "--set takes KEY=VALUE"),
                        ("keep_days=x", "--set keep_days must be a whole number")):
         refused = CliRunner().invoke(main, ["serve", "--set", word], catch_exceptions=False)
         assert refused.exit_code == 1 and said in refused.output, refused.output

@@ -96,7 +96,6 @@ def test_an_answer_that_never_comes(server: Live, monkeypatch: pytest.MonkeyPatc
 def test_a_server_that_is_killed_before_it_answers(tmp_path: Path) -> None:
     """The next one knows the key, for it was stored with the exec; the program runs once."""
     user = User(tmp_path / "home")
-    user.environment["DLI_NURSERY_IDLE"] = "0"
     assert user.run("--exec-get-all").code == 0
     file = user.home / "backend.json"
     known = json.loads(file.read_text())

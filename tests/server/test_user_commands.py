@@ -103,6 +103,26 @@ def test_what_cannot_be(desk: Desk, words: list[str], typed: str, code: int, sai
     assert desk.known("x") is None and desk.known("ada") is not None
 
 
+def test_an_administrator_is_not_removed_by_a_slip(desk: Desk) -> None:
+    for name in ("ada", "eve"):
+        assert desk.add(name, "--role", "admin").exit_code == 0
+    asked = desk.user("remove", "ada")
+    assert asked.exit_code == 2 and "--yes" in asked.stderr and desk.known("ada") is not None
+    assert desk.user("remove", "ada", "--yes").output == "removed ada\n" and desk.known("ada") is None
+    last = desk.user("remove", "eve", "-y")
+    assert last.exit_code == 1 and "eve is the last administrator" in last.stderr and desk.known("eve") is not None
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
+def test_at_a_terminal_one_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
+    for name in ("ada", "eve"):
+        desk.add(name, "--role", "admin")
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
+    done = desk.user("remove", "ada", typed=typed)
+    assert done.exit_code == code and "ada is an administrator. Remove?" in done.stderr
+    assert (desk.known("ada") is None) == (code == 0)
+
+
 def test_an_embedded_server_is_said_to_take_no_others(tmp_path: Path) -> None:
     live = Live(settings_for(tmp_path / "home"))
     with server.locked(live.settings):

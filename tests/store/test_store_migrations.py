@@ -14,7 +14,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from dump_schema import DATA, migrate, tables
-from sqlalchemy import Engine, create_engine, insert, select
+from sqlalchemy import Engine, create_engine, insert, inspect, select
 from sqlalchemy.engine import URL
 
 from local_backend.store import execs
@@ -23,10 +23,52 @@ from local_backend.store.migrations import upgrade
 from local_backend.store.schema import metadata
 
 
-def test_migrations_make_the_schema(database: Database) -> None:
-    with database._write_engine.connect() as connection:
+def test_migrations_make_the_schema(where: Path | URL) -> None:
+    engine = migrated(where)
+    with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+def test_a_new_database_is_as_if_all_migrations_had_made_it(
+    database: Database, where: Path | URL, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    other = request.getfixturevalue("postgres").new() if isinstance(where, URL) else tmp_path / "other.db"
+    engine = migrated(other)
+    found = [described(one) for one in (database._write_engine, engine)]
+    engine.dispose()
+    assert found[0] == found[1]
+    assert {"alembic_version", "execs"} < found[0].keys()
+    assert database.read(upgrade.version) == upgrade.VERSIONS[-1]
+
+
+def migrated(where: Path | URL) -> Engine:
+    """A new database, made by one migration after the other."""
+    engine = create_engine(where if isinstance(where, URL) else f"sqlite:///{where}")
+    with engine.begin() as connection:
+        migrate(connection, upgrade.VERSIONS[-1])
+    return engine
+
+
+def described(engine: Engine) -> dict[str, Any]:
+    """Table → all that the database knows about it; the order of columns is no matter."""
+    with engine.connect() as connection:
+        inspector = inspect(connection)
+        return {
+            name: {
+                "columns": {column["name"]: {**column, "type": str(column["type"])}
+                            for column in inspector.get_columns(name)},
+                "key": inspector.get_pk_constraint(name),
+                "indexes": {index["name"]: {**index, "dialect_options": str({
+                    option: str(value) for option, value in index.get("dialect_options", {}).items()
+                })} for index in inspector.get_indexes(name)},
+                "unique": sorted(inspector.get_unique_constraints(name), key=str),
+                "checks": sorted(inspector.get_check_constraints(name), key=str),
+                "foreign": inspector.get_foreign_keys(name),
+            }
+            for name in inspector.get_table_names()
+        }
 
 
 def test_the_list_of_versions_is_that_of_the_scripts() -> None:
@@ -36,7 +78,7 @@ def test_the_list_of_versions_is_that_of_the_scripts() -> None:
     assert [script.revision for script in reversed(scripts)] == list(upgrade.VERSIONS)
 
 
-def test_an_up_to_date_database_is_opened_without_alembic(tmp_path: Path) -> None:
+def test_only_a_database_of_an_earlier_version_needs_alembic(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from local_backend.store.database import Database\n"
         "database = Database(Path(sys.argv[1])); database.open(); database.close()\n"
@@ -44,7 +86,10 @@ def test_an_up_to_date_database_is_opened_without_alembic(tmp_path: Path) -> Non
     )
     command = [sys.executable, "-c", program, str(tmp_path / "x.db")]
     outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert outputs == ["['alembic']\n", "[]\n"]
+    assert outputs == ["[]\n", "[]\n"]
+    (tmp_path / "x.db").unlink()
+    old_database("0001", tmp_path / "x.db", tmp_path)
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['alembic']\n"
 
 
 def test_the_file_is_private_and_a_folder_is_refused(tmp_path: Path) -> None:

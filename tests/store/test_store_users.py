@@ -39,12 +39,13 @@ def test_a_user_is_there_once(database: Database) -> None:
         database.write(lambda c: users.add(c, "bob", "two", users.ADMIN))
     row = database.read(lambda c: users.get(c, "bob"))
     assert row is not None and (row.password, row.role) == ("one", "user") and abs(row.created - time.time()) < 3600
-    for change in (lambda c: users.set_password(c, "eve", "x"), lambda c: users.remove(c, "eve")):
+    for change in (lambda c: users.set_password(c, "eve", "x"), lambda c: users.remove(c, "eve", "alice")):
         with pytest.raises(NoSuchUser, match="no user 'eve'"):
             database.write(change)
 
 
-@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "new"), lambda c: users.remove(c, "bob")])
+@pytest.mark.parametrize("change", [lambda c: users.set_password(c, "bob", "new"),
+                                    lambda c: users.remove(c, "bob", "alice")])
 def test_tokens_go_with_the_password_and_the_user(database: Database, change) -> None:
     for name in ("bob", "carol"):
         database.write(lambda c, name=name: users.add(c, name, "hash", users.USER))

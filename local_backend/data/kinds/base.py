@@ -8,10 +8,14 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local_backend.data.errors import DataError
+from local_backend import network
+from local_backend.data.errors import DataError, DataUnavailable
 
 if TYPE_CHECKING:
     import pyarrow
+
+#: Characters of what a library says that are shown.
+LONGEST_TEXT = 400
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,19 @@ class Kind:
 
     def require(self) -> None:
         """Raises DataError when its libraries are not installed, and says how they are."""
-        if any(importlib.util.find_spec(name) is None for name in self.modules):
+        if not all(_is_there(name) for name in self.modules):
             raise DataError(f"{self.title} needs libraries that are not installed on the server: "
                             f"pip install 'dlicmd[{self.extra}]'")
 
-    def open(self, values: Mapping[str, str]) -> Family:
-        """A family that talks to the server of a connection with these values. Nothing is connected to yet.
+    def open(self, values: Mapping[str, str], loopback: bool = False) -> Family:
+        """A family that talks to the server of a connection with these values. Nothing is connected to yet; `loopback`
+        says whether it may be this machine: its user is the submitter.
 
         Raises DataError: a library or a value is missing, or there is a value that it does not know.
         """
-        return self.family(self, self.check(values))
+        family = self.family(self, self.check(values))
+        family.loopback = loopback
+        return family
 
     def check(self, values: Mapping[str, str]) -> dict[str, str]:
         """The values by the names of the fields, with nothing opened or imported. Raises DataError as `open` does."""
@@ -76,8 +83,19 @@ class Kind:
         return found
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # There is no package that it could be in.
+        return False
+
+
 class Family(ABC):
     """Talks to the servers of some kinds. Its methods raise DataError, and DataUnavailable for what may pass."""
+
+    #: Whether it may connect to this machine.
+    loopback = False
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         self.kind, self.values = kind, values
@@ -88,6 +106,25 @@ class Family(ABC):
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of the server."""
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Addresses of a host that may be connected to. Raises DataError, and DataUnavailable when the name cannot be
+        looked up."""
+        try:
+            return network.permitted_addresses(host, port, self.loopback)
+        except network.AddressRefused as problem:
+            raise DataError(f"{self.kind.title}: {problem}") from None
+        except OSError as problem:
+            raise DataUnavailable(f"{self.kind.title}: the name '{host}' cannot be looked up: {problem}") from None
+
+    def without_secrets(self, text: object) -> str:
+        """A text of a library or server on one line, cut to a bearable length, without what nobody may see."""
+        line = " ".join(str(text).split())
+        for item in self.kind.fields:
+            value = self.values.get(item.name)
+            if item.secret and value:
+                line = line.replace(value, "…")
+        return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
 
 
 @dataclass(frozen=True)
@@ -145,3 +182,6 @@ class TableFamily(Family):
     @abstractmethod
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         """Its rows, all of one schema, in memory that does not grow with the table; each batch some 8 MiB at most."""
+
+    def cancel(self) -> None:
+        """Break off what another thread is waiting for in one of the methods above."""

@@ -6,13 +6,13 @@ import threading
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
 
-_PIECE = 4 << 20
+PIECE = 4 << 20
 #: What the file systems call that which changes with the content, the best first.
 _VERSIONS = ("etag", "ETag", "generation", "md5Hash", "mtime", "modificationTime", "last_modified", "updated")
 #: Ends of names of errors, of whatever library: the credentials are no good.
@@ -26,7 +26,9 @@ class FileSystem(FileFamily):
     """
 
     #: As fsspec calls the file system.
-    protocol: str
+    protocol: ClassVar[str]
+    #: Says to the file system that it is not to answer out of what it remembers, where it remembers anything.
+    fresh: ClassVar[Mapping[str, Any]] = {"use_listings_cache": False}
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
@@ -50,7 +52,8 @@ class FileSystem(FileFamily):
 
     def test(self) -> None:
         with self._told("its files"):
-            self._files().ls(self.top({}), detail=False)
+            # Some list their tops only when they may remember them.
+            self._new_files({}).ls(self.top({}), detail=False)
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
         asked, top = paths_of(location), self.top(location)
@@ -67,32 +70,39 @@ class FileSystem(FileFamily):
     def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
         end = entry.size if end is None else end
         with self._told(entry.key):
-            while end is None or start < end:
-                until = start + _PIECE if end is None else min(start + _PIECE, end)
-                piece = self._files().cat_file(entry.key, start=start, end=until)
-                if not piece:
-                    break
-                yield piece
-                start += len(piece)
-            if entry.version and _version(self._files().info(entry.key)) != entry.version:
+            yield from self.pieces(entry.key, start, end)
+            info = self.files().info(entry.key)
+            if (_version(info), info.get("size")) != (entry.version, entry.size):
                 raise DataChanged(f"{entry.key} changed while it was read")
 
+    def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
+        """The bytes of a file from `start` up to `end`, for file systems that can be asked for a range."""
+        while end is None or start < end:
+            until = start + PIECE if end is None else min(start + PIECE, end)
+            piece = self.files().cat_file(key, start=start, end=until)
+            if not piece:
+                break
+            yield piece
+            start += len(piece)
+
     def _below(self, base: str) -> dict[str, Any]:
-        info = self._files().info(base)
+        info = self.files().info(base)
         if info["type"] != "directory":
             return {info["name"]: info}
-        found = self._files().find(base, detail=True)
+        found = self.files().find(base, detail=True)
         return {name: one for name, one in found.items() if one["type"] == "file"}
 
-    def _files(self) -> Any:
-        import fsspec
-
+    def files(self) -> Any:
+        """The file system."""
         with self._lock:
             if self._made is None:
-                self._made = fsspec.filesystem(
-                    self.protocol, skip_instance_cache=True, use_listings_cache=False, **self.options()
-                )
+                self._made = self._new_files(self.fresh)
             return self._made
+
+    def _new_files(self, more: Mapping[str, Any]) -> Any:
+        import fsspec
+
+        return fsspec.filesystem(self.protocol, skip_instance_cache=True, **more, **self.options())
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

@@ -13,7 +13,8 @@ from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of
 
-_PIECE = 1 << 20
+#: What arrives of a piece before a connection breaks is lost.
+_PIECE = 1 << 18
 _PATIENCE_S = (10, 30)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _PASSING = {408, 425, 429, 500, 502, 503, 504}

@@ -11,7 +11,8 @@ from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
 
-_PIECE = 1 << 20
+#: What arrives of a piece before a connection breaks is lost.
+_PIECE = 1 << 18
 #: As many as the most threads that read at once.
 _CONNECTIONS = 32
 _WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "403", "AccessDenied"}
@@ -76,7 +77,7 @@ class S3(FileFamily):
         """Key, size and ETag of the object `path`, or of all those below it."""
         from botocore.exceptions import ClientError
 
-        with self._told(f"{bucket}/{path}"):
+        with self._told(f"{bucket}/{path}".rstrip("/")):
             if path and not path.endswith("/"):
                 try:
                     head = self._client().head_object(Bucket=bucket, Key=path)
@@ -126,7 +127,7 @@ class S3(FileFamily):
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Problems of the library as ours."""
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, ParamValidationError
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
         from urllib3.exceptions import HTTPError
 
         where = self.values.get("endpoint_url") or "S3"
@@ -136,11 +137,9 @@ class S3(FileFamily):
             raise self._refused(problem, what, where) from None
         except ParamValidationError as problem:
             raise DataError(f"{where}: {' '.join(str(problem).split())}") from None
-        except (HTTPClientError, HTTPError, OSError) as problem:
+        except (BotoCoreError, HTTPError, OSError) as problem:
+            # The last two are what reading a body raises when the connection breaks.
             raise DataUnavailable(f"{where} does not answer: {_short(problem)}") from None
-        except BotoCoreError as problem:
-            # Among them what reading a body raises when the connection breaks.
-            raise DataUnavailable(f"{where}: {_short(problem)}") from None
 
     def _refused(self, problem: Any, what: str, where: str) -> DataError:
         code = _code(problem)

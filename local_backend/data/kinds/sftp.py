@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
-from local_backend.data.kinds.filesystem import FileSystem
+from local_backend.data.kinds.filesystem import PIECE, FileSystem
 
 
 class Sftp(FileSystem):
     """Folders of a machine with an SSH server."""
 
     protocol = "sftp"
+    fresh: ClassVar[Mapping[str, Any]] = {}
 
     def storage_options(self) -> dict[str, Any]:
         if self.values.get("private_key") or self.values.get("host_key"):
@@ -36,6 +37,17 @@ class Sftp(FileSystem):
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as problem:
             raise DataError(f"SFTP: {problem}") from None
         return found
+
+    def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
+        # Asked for a range, its file system gives the whole.
+        with self.files().open(key, "rb") as file:
+            file.seek(start)
+            while end is None or start < end:
+                piece = file.read(PIECE if end is None else min(PIECE, end - start))
+                if not piece:
+                    break
+                yield piece
+                start += len(piece)
 
     def top(self, location: Mapping[str, Any]) -> str:
         return self.values.get("folder", "").rstrip("/") or "."

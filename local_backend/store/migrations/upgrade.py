@@ -1,6 +1,6 @@
 """Brings a database to the schema of this program.
 
-Alembic is imported only when there is something to do: an idle server does without it.
+Alembic is imported only when there are earlier versions to leave: a new server does without it, as an idle one does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect
 
-#: Every version, oldest first; the last one is what `schema.py` describes (a test compares them).
+from local_backend.store.schema import metadata
+
+#: Every version, oldest first; the last one is what `schema.py` describes (a test compares what both make).
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 
 #: Up to this one, secrets of jobs lay in the database and in the files of the jobs in clear.
@@ -38,7 +40,10 @@ def upgrade(engine: Engine, seal: Callable[[str], str] | None = None) -> str | N
             return found
         if found is not None and found not in VERSIONS:
             raise NewerDatabase
-        _apply(connection, seal)
+        if found is None:
+            _create(connection)
+        else:
+            _apply(connection, seal)
     return found
 
 
@@ -48,6 +53,16 @@ def version(connection: Connection) -> str | None:
         return None
     version: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     return version
+
+
+def _create(connection: Connection) -> None:
+    """All tables at once, and the version as Alembic keeps it. Raises what the database raises when one is there."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.exec_driver_sql(
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+        "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+    )
+    connection.exec_driver_sql(f"INSERT INTO alembic_version (version_num) VALUES ('{VERSIONS[-1]}')")
 
 
 def _apply(connection: Connection, seal: Callable[[str], str] | None) -> None:

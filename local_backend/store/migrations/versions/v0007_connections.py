@@ -38,7 +38,7 @@ def _seal_variables() -> None:
     """Seal the values of `env` in every spec."""
     execs = sa.table("execs", sa.column("id", sa.String), sa.column("spec", sa.Text))
     connection = op.get_bind()
-    seal: Callable[[str], str] | None = context.config.attributes["seal"]
+    seal: Callable[[str], str] | None = context.config.attributes.get("seal")
     ids = connection.execute(sa.select(execs.c.id).where(~execs.c.spec.contains('"env": {}'))).scalars().all()
     for exec_id in ids:
         text = connection.execute(sa.select(execs.c.spec).where(execs.c.id == exec_id)).scalar_one()

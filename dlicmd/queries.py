@@ -1,0 +1,33 @@
+"""`--query-args`: what goes to the server as it was typed, looked over before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote_plus
+
+from dlicmd.console import inert, warn
+from dlicmd.contract import wire
+from dlicmd.errors import UsageProblem
+from dlicmd.session import Session
+
+OPTION = "--query-args"
+#: Keys that servers take, for a list of execs and for the sums of who had what.
+OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.MINE)
+OF_HOLDINGS = (wire.FROM, wire.TO, wire.BY, wire.KIND)
+
+
+def query_of(session: Session, known: Sequence[str]) -> str | None:
+    """The query of the command line. A key that is none of `known` is told, for servers overlook such; a `limit` that
+    is no number raises UsageProblem."""
+    text = session.line.text(OPTION)
+    for pair in (text or "").lstrip("?").split("&"):
+        key, _, value = (unquote_plus(part) for part in pair.partition("="))
+        if key and key not in known:
+            import difflib
+
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            warn(f"{OPTION}: '{inert(key)}' is none of {', '.join(known)}, and servers may overlook it{meant}")
+        if key == wire.LIMIT and not (value.isascii() and value.isdigit()):
+            raise UsageProblem(f"{OPTION}: limit: '{inert(value)}' is not a whole number")
+    return text

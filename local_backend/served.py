@@ -1,0 +1,93 @@
+"""`served.json`: with which settings the server of a home was started, for commands that look at the home from a shell
+that has other flags and another environment. It stays when the server ends, so that a client sees for whom it served.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlicmd.contract import home as home_contract
+from local_backend.files import read_json, write_json
+from local_backend.setting_source import TABLE, Given, given
+from local_backend.settings import Settings
+
+_SETTINGS, _VALUE, _SOURCE, _SELF_SIGNED = "settings", "value", "source", "tls_self_signed"
+_DATABASE = "DLI_DATABASE"
+_SECRET = {setting.variable for setting in TABLE if setting.secret}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the file says. `command` starts such a server again; secrets that were in its environment are not told."""
+
+    embedded: bool
+    tls_self_signed: bool
+    command: str
+    said: Given
+
+    def settings(self, home: Path) -> Settings:
+        """The settings of that server. Raises ValueError when its database is not told, and not said here either."""
+        values = dict(self.said.values)
+        if _DATABASE in self.said.sources and _DATABASE not in values:
+            text = given(home).text(_DATABASE)
+            if text is None:
+                raise ValueError(f"the server has its database from {self.said.sources[_DATABASE]}, which holds a "
+                                 f"password; say the same {_DATABASE} here")
+            values[_DATABASE] = text
+        return Settings.of(home, Given(values, self.said.sources), embedded=self.embedded or None,
+                           tls_self_signed=self.tls_self_signed or None)
+
+
+def leave(settings: Settings) -> None:
+    """Write the file. Raises OSError."""
+    said = settings.said
+    write_json(settings.paths.served, {
+        home_contract.EMBEDDED: settings.embedded, _SELF_SIGNED: settings.tls_self_signed,
+        home_contract.COMMAND: _command(settings),
+        _SETTINGS: {variable: {_VALUE: _told(variable, text), _SOURCE: said.sources[variable]}
+                    for variable, text in said.values.items()},
+    })
+
+
+def read(file: Path) -> Served | None:
+    """What it says; None when it is not there, or not as one of ours is. Raises OSError."""
+    found = read_json(file)
+    try:
+        rows: dict[str, Any] = found[_SETTINGS]
+        values = {variable: str(row[_VALUE]) for variable, row in rows.items() if row[_VALUE] is not None}
+        sources = {variable: str(row[_SOURCE]) for variable, row in rows.items()}
+        return Served(bool(found[home_contract.EMBEDDED]), bool(found[_SELF_SIGNED]), str(found[home_contract.COMMAND]),
+                      Given(values, sources))
+    except (TypeError, KeyError, AttributeError):
+        return None
+
+
+def _told(variable: str, text: str) -> str | None:
+    """A value without what is secret; None where that is all of it."""
+    if variable not in _SECRET:
+        return text
+    if variable != _DATABASE:
+        return None
+    from local_backend.store.postgres import parse
+
+    address = parse(text)
+    return None if address.password or "password" in address.query else text
+
+
+def _command(settings: Settings) -> str:
+    """`local-backend serve` with the flags that it was given."""
+    words = ["local-backend", "serve"]
+    for variable, source in settings.said.sources.items():
+        text = settings.said.values[variable]
+        if source.startswith("--set "):
+            words += ["--set", f"{source.removeprefix('--set ')}={text}"]
+        elif source == "--open-metrics":
+            words.append(source)
+        elif source.startswith("--"):
+            words += [source, text]
+    if settings.tls_self_signed:
+        words.append("--tls-self-signed")
+    return shlex.join(words)

@@ -1,0 +1,83 @@
+"""Spans of requests, for an OpenTelemetry collector that the environment names (OTEL_EXPORTER_OTLP_ENDPOINT). An extra.
+
+The names of attributes are those of OpenTelemetry's semantic conventions for HTTP servers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dlicmd import __version__
+from local_backend.errors import ServerError
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_SERVICE = "dlicmd-local-backend"
+#: Seconds in which the last spans may be delivered when the server ends.
+_GOODBYE = 2.0
+#: Begins the span of a request; None while nothing is traced.
+_begin: Callable[[str, Mapping[str, str]], Any] | None = None
+
+
+class Span:
+    """A request from its beginning to `end`; costs nothing when nothing is traced."""
+
+    def __init__(self, method: str, headers: Mapping[str, str]) -> None:
+        """`headers` may say whose span this is a part of (W3C Trace Context)."""
+        self._span = _begin(method, headers) if _begin is not None else None
+
+    def end(self, *, method: str, route: str, status: int, request: str) -> None:
+        """What the request turned out to be; `request` is the name it has in the log."""
+        if self._span is None:
+            return
+        self._span.update_name(f"{method} {route}")
+        self._span.set_attributes({
+            "http.request.method": method, "http.route": route, "http.response.status_code": status,
+            "dlicmd.request_id": request,
+        })
+        if status >= 500:
+            self._span.set_attribute("error.type", str(status))
+        self._span.end()
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """Send spans while in this block, if the environment says where to. Raises ServerError when the libraries are
+    missing. A collector that does not answer slows nothing down: what it does not take is dropped."""
+    global _begin
+    wanted = any(os.environ.get(name) for name in _ENDPOINTS)
+    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        yield
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, and the libraries for it are not installed: "
+                          "pip install 'dlicmd[otel]', or unset it") from None
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+    service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _SERVICE}
+    about = Resource.create({**service, "service.version": __version__})
+    provider = TracerProvider(resource=about, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    tracer, context = provider.get_tracer("local_backend", __version__), TraceContextTextMapPropagator()
+
+    def begin(method: str, headers: Mapping[str, str]) -> Any:
+        return tracer.start_span(method, context.extract(headers), SpanKind.SERVER)
+
+    _begin = begin
+    try:
+        yield
+    finally:
+        _begin = None
+        # It would wait for a collector that does not answer; the server's end does not.
+        last = threading.Thread(target=provider.shutdown, daemon=True)
+        last.start()
+        last.join(_GOODBYE)

@@ -1,0 +1,58 @@
+"""/openapi.json says what the server does: which answers there are, how calls are authorised, which headers count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from contract_world import World
+
+EXECS = "/platform/rest/deeplearning/v1/execs"
+BOTH = "--exec-start%20PyTorch%20--user-cmd%20--%20"
+
+
+@pytest.fixture(scope="module")
+def document(world: World) -> dict[str, Any]:
+    found = world.wire.ask("GET", "/openapi.json").json()
+    assert isinstance(found, dict)
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    paths = document["paths"].items()
+    return [(path, method, operation) for path, found in paths for method, operation in found.items()]
+
+
+def test_every_failure_is_text_with_a_number_of_its_own(document: dict[str, Any]) -> None:
+    assert len(operations(document)) > 40
+    for path, method, operation in operations(document):
+        failures = {code: answer for code, answer in operation["responses"].items() if code >= "400"}
+        assert {"400", "401", "413", "429", "507"} <= set(failures), (path, method)
+        assert all(code.isdecimal() for code in operation["responses"]), "no ranges: they would cover anything"
+        assert all(list(answer["content"]) == ["text/plain"] for answer in failures.values()), (path, method)
+
+
+def test_only_what_is_open_needs_no_token(document: dict[str, Any]) -> None:
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic"}
+    open_ones = {path for path, _, operation in operations(document) if not operation["security"]}
+    assert open_ones == {"/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon", "/ui/tools/dlicmd.py", "/healthz",
+                         "/readyz"}
+
+
+def test_a_submission_with_a_key(world: World, document: dict[str, Any]) -> None:
+    operation = document["paths"][EXECS]["post"]
+    assert "Idempotency-Key" in {found["name"] for found in operation["parameters"] if found["in"] == "header"}
+    assert "Retry-After" in operation["responses"]["409"]["headers"]
+    key = {"Idempotency-Key": '"k"'}
+    first, again = (world.wire.ask("POST", f"/execs?args={BOTH}true", key) for _ in range(2))
+    assert first.status == 200 and first.json()["id"] == again.json()["id"]
+    other = world.wire.ask("POST", f"/execs?args={BOTH}false", key)
+    assert other.status == 422 and other.is_plain_error and "422" in operation["responses"]
+
+
+def test_a_part_of_a_result(world: World, document: dict[str, Any]) -> None:
+    operation = document["paths"][EXECS + "/{exec_id}/result"]["get"]
+    assert {"Range", "If-Range"} <= {found["name"] for found in operation["parameters"]}
+    for text, status in (("bytes=1-", 206), ("bytes=999999-", 416)):
+        answer = world.wire.ask("GET", f"/execs/{world.finished}/result", {"Range": text})
+        assert answer.status == status and str(status) in operation["responses"]

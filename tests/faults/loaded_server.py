@@ -1,0 +1,176 @@
+"""A server as a process that can be killed, clients that submit to it at once, and a checker of what came of it.
+
+The server is not asked to judge itself: the clients keep what was acknowledged to them, and every job appends a line of
+its own to one file.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import io
+import os
+import random
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import PATIENCE, eventually
+
+from dlicmd import Client
+from dlicmd.body import FilePart, Multipart
+from dlicmd.contract.states import ACTIVE, FINISHED
+
+PASSWORD = "of-this-test"
+#: Says in one line who it is, for whom it runs, and what it was given.
+SCRIPT = 'echo "$DLI_EXECID $1 $(sha256sum < payload)" >> "$2"\nsleep "$3"\n'
+
+
+class Server:
+    """`local-backend serve` on one port, from one start to the next; a context that ends with its jobs."""
+
+    def __init__(self, home: Path, **environment: str) -> None:
+        self.home = home
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            self.port = int(found.getsockname()[1])
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DLI", "DLICMD"))}
+        self.environment = {**kept, "DLICMD_HOME": str(home), "DLI_PASSWORD": PASSWORD, **environment}
+
+    def __enter__(self) -> Server:
+        self.start()
+        with Client("127.0.0.1", self.port, http=True) as client:
+            self.token = str(client.logon(getpass.getuser(), PASSWORD)["accessToken"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop = self._command("stop", "--jobs")
+        subprocess.run(stop, env=self.environment, capture_output=True, timeout=PATIENCE, check=False)
+        self.process.wait(PATIENCE)
+        self._close()
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        said = self.home.parent / "server.err"
+        command = self._command("serve", "--port", str(self.port))
+        with said.open("ab") as log:
+            piped = {"stdout": subprocess.PIPE, "stderr": log, "text": True}
+            self.process = subprocess.Popen(command, env=self.environment, **piped)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "serving at" in line, f"it did not start: {line} {self.process.poll()} {said.read_text()[-3000:]}"
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        self._close()
+
+    def client(self) -> Client:
+        """A client that has logged on, and never gives up."""
+        return Client("127.0.0.1", self.port, http=True, token=self.token, retries=100_000)
+
+    def _close(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    @staticmethod
+    def _command(*words: str) -> list[str]:
+        return [sys.executable, "-m", "local_backend.cli", *words]
+
+
+@dataclass
+class Load:
+    """So many clients that submit so many jobs each, of folders of different sizes."""
+
+    server: Server
+    clients: int
+    each: int
+    largest: int = 4096
+    seconds: float = 0.0
+    #: name of a submission → the id that was acknowledged, and the checksum of what was sent.
+    acknowledged: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def marks(self) -> Path:
+        """What the jobs write to."""
+        return self.server.home.parent / "marks"
+
+    def begin(self, seed: int = 0) -> None:
+        """Start the clients; `finish` waits for them."""
+        self._pool = ThreadPoolExecutor(self.clients, thread_name_prefix="client")
+        self._work = [self._pool.submit(self._client, number, seed) for number in range(self.clients)]
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many submissions are acknowledged. Fails when a client has failed."""
+        with self._news:
+            while len(self.acknowledged) < count and not any(work.done() and work.exception() for work in self._work):
+                assert self._news.wait(PATIENCE), f"{len(self.acknowledged)} acknowledged, then nothing more"
+
+    def finish(self) -> None:
+        """Wait until all clients are through; raises what went wrong."""
+        self._pool.shutdown()
+        for work in self._work:
+            work.result()
+        assert len(self.acknowledged) == self.clients * self.each
+
+    def _client(self, number: int, seed: int) -> None:
+        try:
+            chance = random.Random(f"{seed}-{number}")
+            with self.server.client() as client:
+                for turn in range(self.each):
+                    self._submit(client, f"c{number}-{turn}", chance)
+        finally:
+            with self._news:
+                self._news.notify_all()
+
+    def _submit(self, client: Client, name: str, chance: random.Random) -> None:
+        payload = chance.randbytes(int(1024 * (self.largest / 1024) ** chance.random()))
+        packed = folder({"run.sh": SCRIPT.encode(), "payload": payload})
+        body = Multipart([FilePart("file", "x.modelDir.tar", io.BytesIO(packed), len(packed))])
+        words = f"sh run.sh {name} {self.marks} {self.seconds * chance.random():.3f}"
+        found = client.start_exec(f"--exec-start PyTorch --appName {name} --model-dir m --user-cmd -- {words}", body)
+        with self._news:
+            self.acknowledged[name] = str(found["id"]), hashlib.sha256(payload).hexdigest()
+            self._news.notify_all()
+
+
+def check(load: Load) -> None:
+    """Every acknowledged submission is one exec, that has its files and has run once; and there is nothing else."""
+    home, acknowledged = load.server.home, load.acknowledged
+    with load.server.client() as client:
+        eventually(lambda: not client.execs(f"state={','.join(ACTIVE)}&limit=1"), "all have ended", 900)
+        shown = client.execs()
+    names = {one["id"]: one["appName"] for one in shown}
+    assert len(names) == len(shown), "an id is there twice"
+    there = names.items() ^ {(exec_id, name) for name, (exec_id, _) in acknowledged.items()}
+    assert not there, f"lost, or there twice: {sorted(there)}"
+    wrong = [one for one in shown if one["state"] != FINISHED]
+    assert not wrong, f"did not end well: {wrong}"
+    marks = Counter(load.marks.read_text().splitlines())
+    marks.subtract(f"{exec_id} {name} {digest}  -" for name, (exec_id, digest) in acknowledged.items())
+    assert not any(marks.values()), f"ran twice or not at all: {[line for line, count in marks.items() if count]}"
+    for found in (home / "jobs").iterdir(), (home / "results").glob("*/batchworkdir/*"):
+        assert {path.name for path in found} == names.keys(), "files of an exec are not there, or of one that is not"
+    assert list((home / "incoming").iterdir()) == [], "an upload is left"
+    with sqlite3.connect(home / "backend.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def folder(files: dict[str, bytes]) -> bytes:
+    """A model folder `m` as clients pack it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"m/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,0 +1,89 @@
+"""What a submission says, word by word, in `args` and in the `data` part: read, or refused with one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import counted, tried
+from hypothesis import strategies as st
+
+from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract.options import BY_NAME
+from local_backend.data.fs import DataRoots
+from local_backend.submit.check import check
+from local_backend.submit.errors import BadSubmission
+from local_backend.submit.words import read
+
+SPELLINGS = sorted(BY_NAME)
+STARTS = ["--exec-start PyTorch", "--exec-start edtPyTorch --numWorker 2", "--exec-start distPyTorch", "--exec-start",
+          "--exec-get"]
+VALUES = ["", "-1", "0", "1", "2.5", "１", "NaN", "1e9", "8g", "8q", "a=b", "A=b", "mode=fast", "=", "{", '{"a": "b"}',
+          "type=fs", "type=s3", "type=fs,data_path=../..", "../..", "/etc/passwd", "x" * 5000, "\0", "\x1b[2J",
+          "\u202e", "\ud800", "'", '"', "\\", "a b", "$(id)", "`id`", "local\n", "cpu", "gpu"]
+#: Options and values alone and together; drawn from a list, for what is drawn letter by letter takes ten times as long.
+WORDS = st.sampled_from([
+    *SPELLINGS, *VALUES, "--", "-", "-o", "-x", "--num",
+    *(f"{name}={value}" for name in SPELLINGS for value in VALUES)])
+#: What glues words together to a text that is no clean command line.
+GLUE = st.sampled_from([" ", "  ", "\t", "\n", "\\\n", "'", '"', "\\", "", "\u00a0", "&"])
+FIELDS = st.sampled_from(["args", "argv", "dataSource", "hardwareSpec", "nodes", "num_nodes", "mem", "size", "gpu",
+                          "num_gpu", "mig_profile", "type", "location", "paths", "volume"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(VALUES) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4), max_leaves=12)
+SPECS = st.fixed_dictionaries({}, optional={
+    "hardwareSpec": st.fixed_dictionaries({"nodes": st.dictionaries(FIELDS, JSON, max_size=4)}) | JSON,
+    "dataSource": st.lists(st.fixed_dictionaries({"type": st.just("fs"), "location": JSON}), max_size=3) | JSON,
+    "argv": st.lists(WORDS, max_size=6) | JSON, "args": JSON,
+})
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> DataRoots:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "data" / "a").mkdir(parents=True)
+    return DataRoots(folder / "data", folder / "volumes", anywhere=False)
+
+
+def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
+    """Read and check a submission: what is taken has its data below the roots, what is not gets one printable line."""
+    try:
+        job = check(read(args, data), "alice", roots)
+    except BadSubmission as problem:
+        text = str(problem)
+        assert text.strip() and "Traceback" not in text, (args, data, text)
+        return
+    assert job.data_dir == "" or Path(job.data_dir).is_relative_to(roots.data_fs), (args, data)
+    assert job.num_worker >= 1 and job.device_num >= 1 and 0 < job.device_share <= 1, (args, data)
+    assert job.memory is None or job.memory > 0, (args, data)
+
+
+@counted("words")
+def test_any_words_give_a_command_line_or_a_sentence(cases: int) -> None:
+    @tried(cases, st.lists(WORDS, max_size=8))
+    def _case(words: list[str]) -> None:
+        try:
+            line = parse_argv(words)
+        except ArgvError as problem:
+            assert str(problem).strip()
+            return
+        assert isinstance(line, CommandLine)
+        assert len(line.sent) <= len(words)
+
+
+@counted("args of submissions")
+def test_any_args(roots: DataRoots, cases: int) -> None:
+    @tried(cases, st.sampled_from(STARTS), st.lists(WORDS, max_size=6), GLUE)
+    def _case(start: str, words: list[str], glue: str) -> None:
+        judge(glue.join([f"{start} ", *words]), None, roots)
+        assert split_args(join_args(words)) == words
+
+
+@counted("data parts of submissions")
+def test_any_data_part(roots: DataRoots, cases: int) -> None:
+    @tried(cases, SPECS | JSON, st.booleans())
+    def _case(value: Any, with_args: bool) -> None:
+        judge("--exec-start PyTorch --model-main main.py" if with_args else None, json.dumps(value), roots)

@@ -1,0 +1,128 @@
+"""The settings of the server that runs count for the commands beside it, and those of the last one for who would start
+another."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support import eventually
+from user import User
+
+from dlicmd import backend
+from dlicmd.errors import BackendNotStarted
+from local_backend import served, setting_source
+from local_backend.cli import main
+from local_backend.files import write_json
+from local_backend.server import locked, make_home
+from local_backend.settings import Settings
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for setting in setting_source.TABLE:
+        monkeypatch.delenv(setting.variable, raising=False)
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[None]:
+    """A home as it is while a server with these settings runs on it."""
+    make_home(settings)
+    with locked(settings):
+        served.leave(settings)
+        write_json(settings.home / "backend.json", {"pid": os.getpid(), "url": "http://127.0.0.1:1", "token": "t"})
+        yield
+
+
+def shown() -> dict[str, tuple[str, str]]:
+    done = CliRunner().invoke(main, ["config", "-o", "json"], catch_exceptions=False)
+    return {row["setting"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
+
+
+def test_what_the_server_was_started_with_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLI_PASSWORD", "tell-nobody")
+    monkeypatch.setenv("DLI_STOP_GRACE", "4")
+    settings = Settings.from_environment(["keep_days=7", f"result_fs={home / 'far'}"], slots=3, open_metrics=True)
+    for name in ("DLI_PASSWORD", "DLI_STOP_GRACE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DLI_SLOTS", "9")
+    with running(settings):
+        found = shown()
+        assert found["DLI_SLOTS"] == ("3", "--slots") and found["DLI_KEEP_DAYS"] == ("7", "--set keep_days")
+        assert found["DLI_STOP_GRACE"] == ("4", "DLI_STOP_GRACE") and found["DLI_PASSWORD"] == ("***", "DLI_PASSWORD")
+        assert found["DLI_OPEN_METRICS"] == ("true", "--open-metrics")
+        pruned = CliRunner().invoke(main, ["prune"], catch_exceptions=False)
+        assert (pruned.exit_code, pruned.output) == (0, "removed: 0 (0B)\n"), "it has the server's keep_days"
+        monkeypatch.setattr("local_backend.doctor._torch", lambda _: iter(()))
+        sick = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
+        assert "slots: 3 cpu" in sick.output and f"{home / 'far'} has" in sick.output
+        left = home / "served.json"
+        assert left.stat().st_mode & 0o777 == 0o600 and "tell-nobody" not in left.read_text()
+    assert shown()["DLI_SLOTS"] == ("9", "DLI_SLOTS"), "nothing runs any more"
+    assert CliRunner().invoke(main, ["prune"]).exit_code == 2
+
+
+def test_a_database_with_a_password_is_to_be_said_here_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, secret = "postgresql+psycopg://h/x", "postgresql+psycopg://ada:hidden@h/x"
+    with running(Settings.from_environment(database=plain)):
+        read = served.read(home / "served.json")
+        assert read is not None and read.settings(home).database == plain
+    monkeypatch.setenv("DLI_DATABASE", secret)
+    settings = Settings.from_environment()
+    monkeypatch.delenv("DLI_DATABASE")
+    with running(settings):
+        assert "hidden" not in (home / "served.json").read_text()
+        done = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
+        assert done.exit_code == 1 and "say the same DLI_DATABASE here" in done.output
+        monkeypatch.setenv("DLI_DATABASE", secret)
+        assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE")
+
+
+def test_a_file_of_settings_that_was_damaged_meanwhile_is_no_matter(home: Path) -> None:
+    with running(Settings.from_environment(slots=3)):
+        (home / "server.yaml").write_text("slots: [")
+        assert shown()["DLI_SLOTS"] == ("3", "--slots")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"embedded": false}', '{"embedded": true, "command": "x"}'])
+def test_a_file_that_says_nothing_keeps_no_client_from_starting(home: Path, content: str) -> None:
+    home.mkdir()
+    (home / "served.json").write_text(content)
+    backend._mind_team(home)
+    assert served.read(home / "served.json") is None
+
+
+def test_how_it_is_started_again(home: Path) -> None:
+    cert = home / "a b.pem"
+    with running(Settings.from_environment(["keep_days=7"], host="127.0.0.1", port=0, tls_cert=cert, tls_key=cert)):
+        pass
+    command = f"local-backend serve --set keep_days=7 --host 127.0.0.1 --port 0 --tls-cert '{cert}' --tls-key '{cert}'"
+    with pytest.raises(BackendNotStarted, match="does not run; start it") as refused:
+        backend._mind_team(home)
+    assert command in str(refused.value)
+
+
+def test_a_client_starts_no_server_of_its_own_in_the_place_of_a_teams(tmp_path: Path) -> None:
+    """An administrator's shell, in which the server's home is set, while the server is down."""
+    admin = User(tmp_path / "home")
+    server = admin.start("serve", "--host", "127.0.0.1", "--port", "0", "--tls-self-signed",
+                         program="local_backend.cli")
+    try:
+        eventually((admin.home / "backend.json").exists, "the server serves")
+        assert admin.run("--exec-get-all").code == 0
+        assert json.loads(admin.backend("config", "-o", "json").out)[1] == {
+            "setting": "DLI_HOST", "value": "127.0.0.1", "source": "--host"}
+    finally:
+        admin.backend("stop")
+        server.communicate(timeout=60)
+    refused = admin.run("--exec-get-all")
+    assert refused.code == 8 and not (admin.home / "backend.json").exists(), refused
+    assert "local-backend serve --host 127.0.0.1 --port 0 --tls-self-signed" in refused.err
+    assert len(refused.err.splitlines()) == 1

@@ -1,0 +1,120 @@
+"""Spans of requests: a collector gets them, and nobody waits for one that does not answer."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PATIENCE
+
+from dlicmd.contract import wire
+from local_backend import tracing
+from local_backend.errors import ServerError
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Collector:
+    """Takes spans, or keeps whoever brings some waiting."""
+
+    def __init__(self) -> None:
+        self.bodies: queue.Queue[bytes] = queue.Queue()
+        self.answers = threading.Event()
+        self.answers.set()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.bodies.put(body)
+                collector.answers.wait()
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def spans(self) -> list[Any]:
+        """Those of the next delivery."""
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        found = ExportTraceServiceRequest.FromString(self.bodies.get(timeout=PATIENCE))
+        self.resource = {item.key: item.value.string_value for item in found.resource_spans[0].resource.attributes}
+        return [span for resource in found.resource_spans for scope in resource.scope_spans for span in scope.spans]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    found = Collector()
+    yield found
+    found.answers.set()
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def serve(home: Path, collector: Collector) -> tuple[subprocess.Popen[str], int]:
+    """A server that sends spans to that collector, and its port."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "DLI"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"], stdout=subprocess.PIPE, text=True,
+        env=environment | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
+                           "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server.server_port}"})
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return process, int(line.partition("127.0.0.1:")[2].partition(",")[0].partition("/")[0])
+
+
+def ask(port: int, **headers: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", f"{wire.EXECS}/local-7?secret=s3cret", headers=headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_a_collector_gets_a_span_of_each_request(tmp_path: Path, collector: Collector) -> None:
+    process, port = serve(tmp_path / "home", collector)
+    try:
+        assert ask(port, traceparent=PARENT, **{wire.REQUEST_ID: "build-7"}) == 401
+        (span,) = collector.spans()
+        said = {item.key: item.value.string_value or item.value.int_value for item in span.attributes}
+        assert said["dlicmd.request_id"] == "build-7" and said["http.response.status_code"] == 401
+        assert said["http.request.method"] == "GET" and span.name.startswith("GET ")
+        assert span.trace_id.hex() == PARENT[3:35] and span.parent_span_id.hex() == PARENT[36:52]
+        assert collector.resource["service.name"] == "dlicmd-local-backend" and "s3cret" not in str(span)
+        collector.answers.clear()
+        assert ask(port) == 401, "it answers while the collector does not"
+        collector.spans()
+        assert ask(port) == 401
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_without_the_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ServerError, match=r"pip install 'dlicmd\[otel\]'"), tracing.traced():
+        pass
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with tracing.traced():
+        pass
