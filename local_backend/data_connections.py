@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from local_backend import connection_file
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.model import Connection
@@ -28,6 +27,8 @@ from local_backend.vault import Vault, VaultError
 _REFERENCES = ("id", "href", "name")
 _TYPE = "type"
 ENV, KEYRING = "env", "keyring"
+#: Most connections of one user, and most characters of a value: keys and certificates are long.
+_MOST, _LONGEST = 1000, 64 * 2**10
 _PLACES = '{"env": NAME} nor {"keyring": "SERVICE/USER"}'
 #: Variables that hold secrets of connections, taken out of the environment of this process: no job inherits them.
 _taken: dict[str, str] = {}
@@ -40,8 +41,11 @@ class Connections:
         """Raises DataError for a file that cannot be used."""
         self._settings, self._database = settings, database
         self._vault = Vault(settings.paths.vault)
-        file = settings.connections
-        self._from_file = [] if file is None else connection_file.read(file, settings.user, self._vault)
+        self._from_file: list[ConnectionRow] = []
+        if settings.connections is not None:
+            from local_backend.connection_file import read
+
+            self._from_file = read(settings.connections, settings.user, self._vault)
         for row in self.all():
             self.take(row)
 
@@ -129,6 +133,8 @@ class Connections:
         """A new connection of `owner`. Raises DataError, ConnectionExists, VaultError, and what the database raises."""
         if not connections.is_name(name):
             raise DataError(f"{name[:64]!r} is no name of a connection: at most 64 letters, digits, spaces, . _ @ ( )")
+        if sum(row.owner == owner for row in self.all()) >= _MOST:
+            raise DataError(f"{owner} has {_MOST} connections, which is as many as one may have; remove some")
         public, sealed = self._split(kind_name, values)
         kind = kinds.find(kind_name).name
         row = self._database.write(
@@ -198,6 +204,8 @@ def _shape(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
+        if len(str(value)) > _LONGEST:
+            raise DataError(f"'{name[:40]}' has more than {_LONGEST} characters")
         return str(value)
     raise DataError(f"'{name[:40]}' is neither a text nor {_PLACES}")
 

@@ -219,6 +219,13 @@ def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> No
     assert done.code == 1 and len(done.err.splitlines()) == 1 and "Traceback" not in done.err
 
 
+def test_what_the_server_warns_of_is_said(desk: Desk, local: FakeServer) -> None:
+    answer = {"id": "w-1", "appId": "w-1", "warning": "credentials were \x1bwritten"}
+    local.replies["POST", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
+    assert done.code == 0 and "dlicmd: credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
+
+
 def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:
     local.replies["POST", f"{BASE}/execs/"] = Reply(400, b"Error 400: Framework x is not known.\n")
     done = desk.run("--exec-start", "x", "--user-cmd", "--", "x")

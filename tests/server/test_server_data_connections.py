@@ -85,6 +85,7 @@ def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
     ({"values": {"folder": "/x", "password": {"env": 3}}}, "neither a text nor"),
     ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder' is no secret"),
     ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "has no 'colour'"),
+    ({"values": {"folder": "/x" * 40_000, "password": "p"}}, "'folder' has more than 65536 characters"),
     ({"sharedWith": "nobody"}, "neither"),
     ({"sharedWith": ["../x"]}, "neither"),
 ])
