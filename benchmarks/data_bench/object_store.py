@@ -1,9 +1,9 @@
 """One large object of an S3 server that runs here: ours against boto3's own transfer and against fsspec (s3fs) alone.
 
-Each download is a process of its own, in turn, to a folder that is removed afterwards; imports and the first request are
-not measured. Ours takes the checksum of the whole and can go on after a crash; the others do neither. Prints one table,
-or with --json one object. Target: throughput of at least 0.9 of the better of the two others, by the best round of each:
-that is the one which others on the machine disturbed the least.
+Each download is a process of its own, in turn, to a folder that is removed afterwards; imports and the first request
+are not measured. Ours takes the checksum of the whole and can go on after a crash; the others do neither. Prints one
+table, or with --json one object. Target: throughput of at least 0.9 of the better of the two others, by the best round
+of each: that is the one which others on the machine disturbed the least.
 
 The server is `s3rver` (`npm install -g s3rver`), or with --server one that is there already.
 """
