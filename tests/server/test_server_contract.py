@@ -23,7 +23,7 @@ def test_point_2_conf_is_a_flat_map_of_texts(live: Live) -> None:
     assert all(isinstance(value, str) for value in conf.values())
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
-        "local-paths",
+        "data-preview", "local-paths",
     ]
 
 
