@@ -65,8 +65,8 @@ def _stream(family: Any, item: Item, folder: Path) -> dict[str, Any]:
     """Nothing is fetched; the program is told how to."""
     if not isinstance(family, FileFamily):
         raise DataError("a table cannot be streamed; leave 'access' out, and it comes as Parquet files")
-    protocol, options = family.storage()
+    _, options = family.storage()
     file = folder.with_name(folder.name + OPTIONS)
     write_json(file, options)
-    keys = [f"{protocol}://{entry.key}" for entry in family.entries(item.location)]
+    keys = [family.url(entry) for entry in family.entries(item.location)]
     return {"url": keys[0], "urls": keys, "storageOptionsFile": str(file)}

@@ -66,7 +66,7 @@ class Desk:
     def get(self, kind: str, values: Mapping[str, str], location: Mapping[str, Any], job: int = 1,
             meter: Count | None = None) -> Delivered:
         """One delivery."""
-        family = kinds.find(kind).open(values)
+        family = kinds.find(kind).open(values, loopback=True)
         try:
             return download(family, location, self.job(job), self.cache, meter or Count())  # type: ignore[arg-type]
         finally:

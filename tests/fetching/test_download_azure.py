@@ -66,6 +66,6 @@ def test_a_program_can_read_the_same_by_itself(server: AzureServer, container: s
 
     family = find("azure-blob").open({"connection_string": server.connection_string})
     family.test()
-    protocol, options = family.storage()  # type: ignore[attr-defined]
-    with fsspec.open(f"{protocol}://{container}/other", **options) as file:
+    [entry] = family.entries({"container": container, "path": "other"})  # type: ignore[attr-defined]
+    with fsspec.open(family.url(entry), **family.storage()[1]) as file:  # type: ignore[attr-defined]
         assert file.read() == b"no"

@@ -343,3 +343,13 @@ def test_streams_get_an_address_and_what_lets_them_in(site: Site) -> None:
     basic = f"Basic {base64.b64encode(b'u:p').decode()}"
     assert find("https").open({"url": site.url, "username": "u", "password": "p"}).storage() == (  # type: ignore[attr-defined]
         "http", {"headers": {"Authorization": basic}})
+
+
+@pytest.mark.parametrize("kind", ["http", "s3", "sftp", "hdfs"])
+def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str) -> None:
+    values = {"url": "http://127.0.0.1:9"} if kind != "sftp" else {"host": "127.0.0.1", "username": "u"}
+    pytest.importorskip({"s3": "boto3", "sftp": "sshfs"}.get(kind, "requests"))
+    family = find(kind).open(values, loopback=False)
+    with pytest.raises(DataError, match=r"the server connects to no such address as 127\.0\.0\.1") as problem:
+        list(family.entries({"bucket": "b", "paths": "a"}))  # type: ignore[attr-defined]
+    assert not isinstance(problem.value, DataUnavailable)

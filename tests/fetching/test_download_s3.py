@@ -52,7 +52,7 @@ def put(server: S3Server, bucket: str, **files: bytes) -> None:
 
 def family(server: S3Server, **values: str) -> FileFamily:
     """Of a connection to the server."""
-    found = find("s3").open(server.values | values)
+    found = find("s3").open(server.values | values, loopback=True)
     assert isinstance(found, FileFamily)
     return found
 
@@ -160,6 +160,7 @@ def test_a_program_can_read_the_same_by_itself(server: S3Server, bucket: str) ->
     fsspec = pytest.importorskip("fsspec")
     pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
     put(server, bucket, a__b=b"streamed")
-    protocol, options = family(server).storage()
-    with fsspec.open(f"{protocol}://{bucket}/a/b", **options) as file:
+    found = family(server)
+    [entry] = found.entries({"bucket": bucket, "path": "a"})
+    with fsspec.open(found.url(entry), **found.storage()[1]) as file:
         assert file.read() == b"streamed"

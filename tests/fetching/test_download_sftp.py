@@ -94,7 +94,7 @@ def test_a_server_that_is_another_is_refused(server: SftpServer, desk: Desk) -> 
 
 
 def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) -> None:
-    family = find("sftp").open(server.values)
+    family = find("sftp").open(server.values, loopback=True)
     family.test()
     with pytest.raises(DataError, match="cannot be streamed"):
         family.storage()  # type: ignore[attr-defined]

@@ -159,7 +159,29 @@ class FileFamily(Family):
 
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
-        """The fsspec protocol and storage options with which a program can read the same by itself."""
+        """The fsspec protocol and storage options with which a program can read the same by itself. Raises DataError
+        where it cannot."""
+
+    def url(self, entry: Entry) -> str:
+        """The address of a file for `fsspec.open`, beside the storage options. Raises DataError."""
+        return f"{self.storage()[0]}://{entry.key}"
+
+    def reach(self, url: str) -> None:
+        """See that the server of a URL may be connected to; behind a proxy that is the proxy's to say.
+
+        Raises DataError, and DataUnavailable when its name cannot be looked up.
+        """
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies, proxy_bypass
+
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise DataError(f"{self.kind.title}: the port in the address of the server is no number") from None
+        host = parts.hostname or ""
+        if parts.scheme not in getproxies() or proxy_bypass(host):
+            self.addresses(host, port)
 
 
 @dataclass(frozen=True)
@@ -185,3 +207,4 @@ class TableFamily(Family):
 
     def cancel(self) -> None:
         """Break off what another thread is waiting for in one of the methods above."""
+

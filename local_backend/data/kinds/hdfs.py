@@ -32,6 +32,11 @@ class Hdfs(FileSystem):
                 found[theirs] = self.values[ours]
         return found
 
+    def options(self) -> dict[str, Any]:
+        found = self.storage_options()
+        self.reach(f"{'https' if found['use_https'] else 'http'}://{found['host']}:{found['port']}")
+        return found
+
     def top(self, location: Mapping[str, Any]) -> str:
         return "/" + self.values.get("folder", "").strip("/") if self.values.get("folder", "").strip("/") else ""
 

@@ -28,10 +28,12 @@ class Web(FileFamily):
         self._threads = threading.local()
 
     def test(self) -> None:
+        self.reach(self._base())
         with self._answer(self._base(), {"Range": "bytes=0-0"}):
             pass
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+        self.reach(self._base())
         base = urljoin(self._base(), str(location.get("url", "")))
         asked = paths_of(location)
         for path in asked or [""]:
@@ -63,6 +65,9 @@ class Web(FileFamily):
             pair = f"{self.values['username']}:{self.values.get('password', '')}".encode()
             found["headers"] = {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return urlsplit(self._base()).scheme, found
+
+    def url(self, entry: Entry) -> str:
+        return entry.key
 
     def _base(self) -> str:
         url = self.values["url"]

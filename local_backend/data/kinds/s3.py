@@ -108,6 +108,8 @@ class S3(FileFamily):
         values, endpoint = self.values, self.values.get("endpoint_url")
         if endpoint and "://" not in endpoint:
             endpoint = f"https://{endpoint}"
+        if endpoint:
+            self.reach(endpoint)
         known = bool(values.get("access_key_id"))
         config = Config(
             max_pool_connections=_CONNECTIONS, connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 2},

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.base import Entry, Field, Kind
 from local_backend.data.kinds.filesystem import PIECE, FileSystem
 
 
@@ -27,6 +27,7 @@ class Sftp(FileSystem):
         import asyncssh
 
         found = self._options()
+        self.addresses(found["host"], found["port"])
         try:
             if key := self.values.get("host_key"):
                 found["known_hosts"] = ([asyncssh.import_public_key(key)], [], [])
@@ -37,6 +38,11 @@ class Sftp(FileSystem):
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as problem:
             raise DataError(f"SFTP: {problem}") from None
         return found
+
+    def url(self, entry: Entry) -> str:
+        if not entry.key.startswith("/"):
+            raise DataError("to stream over SFTP, give the connection a 'folder' that begins with a slash")
+        return f"sftp://{self.values['host']}{entry.key}"
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
         # Asked for a range, its file system gives the whole.
