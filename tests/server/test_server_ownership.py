@@ -30,6 +30,7 @@ CHANGES = {
     ("DELETE", wire.USERS + "/{name}"): 403,
     ("PUT", wire.USERS + "/{name}/password"): 403,
     ("POST", wire.CONNECTIONS): 400,  # without a body
+    ("POST", wire.DATA_PREVIEW): 400,  # without a source
     ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
     ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
 }
