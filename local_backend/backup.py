@@ -16,6 +16,7 @@ import stat
 import tarfile
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -134,7 +135,8 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
 
 def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bool, made: Made) -> None:
     tree = PurePosixPath(TREES, user, paths.exec_id)
-    _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made)
+    # Data from elsewhere is fetched again, and with it lies how to get in there.
+    _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made, without=(paths.data, paths.fetching))
     if results:
         _add_folder(archive, paths.root, tree, made)
         return
@@ -144,9 +146,12 @@ def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bo
     _add_folder(archive, paths.submitted, tree / paths.submitted.name, made)
 
 
-def _add_folder(archive: tarfile.TarFile, folder: Path, name: PurePosixPath, made: Made) -> None:
-    """A folder and what is in it; one that has just been removed is left out."""
+def _add_folder(
+    archive: tarfile.TarFile, folder: Path, name: PurePosixPath, made: Made, without: Collection[Path] = ()
+) -> None:
+    """A folder and what is in it, but for some folders; one that has just been removed is left out."""
     for base, names, files in os.walk(folder):
+        names[:] = [found for found in names if Path(base, found) not in without]
         inside = name / Path(base).relative_to(folder)
         _add(archive, Path(base), inside, made)
         for found in sorted(files):

@@ -79,6 +79,9 @@ def rows(home: Path) -> list[execs.ExecRow]:
 
 def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_path: Path, command: Command) -> None:
     file, home = tmp_path / "b.tar.gz", tmp_path / "new"
+    for fetched in (served.paths("local-1").data, served.paths("local-1").fetching):
+        fetched.mkdir()
+        fetched.joinpath("x").touch()
     said = command(served.settings.home, "backup", str(file), "--results", "-o", "json")
     assert said.exit_code == 0 and json.loads(said.output)["execs"] == 2 and json.loads(said.output)["leftOut"] == 1
     assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
@@ -88,6 +91,7 @@ def test_a_backup_of_a_running_server_is_restored_elsewhere(served: Live, tmp_pa
     there = settings_for(home).paths.job("local-1", "alice")
     assert there.model.joinpath("weights").read_bytes() == b"w" * 5000 and there.spec.stat().st_mode & 0o777 == 0o600
     assert there.submitted.joinpath("main.py").read_bytes() == b"print(1)\n"
+    assert not there.data.exists() and not there.fetching.exists(), "data from elsewhere is fetched again"
     with closing(sqlite3.connect(home / "backend.db")) as restored:
         assert restored.execute("SELECT count(*) FROM tokens").fetchone() == (0,)
     assert [path.name for path in home.glob(".*")] == [] == [path.name for path in home.glob("restoring")]
