@@ -48,7 +48,9 @@ def main() -> int:
     os.truncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     network.guard(order.loopback)
-    gauge = Gauge(lambda text: _note(Path(order.progress), text))
+    gauge = Gauge(
+        lambda text: _note(Path(order.progress), text), lambda: order.server is None or os.getppid() == order.server
+    )
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         gauge.cancel()

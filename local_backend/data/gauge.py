@@ -17,8 +17,9 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 class Gauge:
     """The Meter of a fetcher; see model.py. `tell` gets a sentence whenever it has changed, from any thread."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
+        """`wanted` is asked again and again whether anybody still wants the data."""
+        self._tell, self._wanted = tell, wanted
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._cancelled = threading.Event()
@@ -113,6 +114,8 @@ class Gauge:
 
     def _run(self) -> None:
         while not self._ending.wait(_EVERY):
+            if not self._wanted():
+                self.cancel()
             self.tell()
 
 

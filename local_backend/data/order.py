@@ -57,6 +57,8 @@ class Order:
     #: What a table may have, None for no limit: rows, and seconds until the last one is here.
     table_rows: int | None = None
     table_seconds: float | None = None
+    #: Process id of the server with which it is to end (--die-with-server); None when it goes on without.
+    server: int | None = None
 
     def write(self, path: Path) -> None:
         """Raises OSError."""

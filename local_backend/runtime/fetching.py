@@ -199,7 +199,7 @@ class Fetching:
             tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
             settings.data_patience, settings.cache_bytes, settings.embedded, settings.data_rows,
-            settings.data_seconds,
+            settings.data_seconds, os.getpid() if settings.die_with_server else None,
         )
 
     def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:

@@ -87,6 +87,14 @@ def test_who_is_not_wanted_stops(order: Order, gauge: Gauge, monkeypatch: pytest
         fetcher.fetch(order, {}, gauge)
 
 
+def test_who_is_to_end_with_the_server_does() -> None:
+    gauge = Gauge(lambda text: None, lambda: False)
+    gauge.start()
+    with pytest.raises(Cancelled):
+        gauge.sleep(60)
+    gauge.close()
+
+
 def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     from local_backend.data import deliver
 
