@@ -29,6 +29,8 @@ from dlicmd.transport import READ_TIMEOUT, Answer, Request
 SUBMIT_TIMEOUT = 900.0
 #: Seconds between two pieces of a result: the server may pack it before the first.
 RESULT_TIMEOUT = 300.0
+#: Seconds that a look at data sources may take.
+PREVIEW_TIMEOUT = 660.0
 #: Lines of a scheduler log that are asked for; without a number servers give a few.
 ALL_LINES = 1_000_000
 #: Applications that are asked for at most.
@@ -260,6 +262,14 @@ class Client(Caller):
     def holdings(self, query: str | None = None) -> dict[str, Any]:
         """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
         return an_object(self._listed(wire.HOLDINGS, query))
+
+    def preview(self, sources: list[Any]) -> list[dict[str, Any]]:
+        """What data sources have, each with `ok`, or why not in `message` (extension `data-preview`)."""
+        body = json.dumps({wire.DATA_SOURCE: sources}).encode()
+        answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
+        if answer.status == BAD_REQUEST:
+            raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status)
+        return a_list(checked(answer, "to look at the data"))
 
     def plans(self) -> dict[str, Any]:
         """The tree of resource plans: the outermost one, with others under `childTreeDto`."""

@@ -225,6 +225,12 @@ def _exec_start(session: Session) -> int:
     return _watch(session, str(found[wire.ID])) if watching else Exit.DONE
 
 
+def _data_preview(session: Session) -> int:
+    from dlicmd.preview import preview
+
+    return preview(session)
+
+
 def _demo(session: Session) -> int:
     from dlicmd.submit import demo_session
 
@@ -284,6 +290,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--config-show": _config_show,
     "--dl-frameworks": _frameworks,
     "--exec-start": _exec_start,
+    "--data-preview": _data_preview,
     "--exec-get-all": _exec_get_all,
     "--exec-get": _exec_get,
     "--exec-why": _exec_why,

@@ -10,7 +10,7 @@ from dlicmd.body import FilePart
 from dlicmd.console import inert
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args
-from dlicmd.contract.secret import masked_words
+from dlicmd.contract.secret import masked_sources, masked_words
 from dlicmd.errors import Unreachable
 from dlicmd.render import emit, emit_value
 from dlicmd.session import Session
@@ -47,7 +47,7 @@ def _described(session: Session, upload: Upload) -> dict[str, Any]:
     """The request as JSON: what is secret in it is masked, the lengths are those of the real one."""
     real = session.client.submission(join_args(upload.sent), upload.body())
     masked = masked_words(upload.sent)
-    data = {key: masked if key == wire.ARGV else value for key, value in upload.data.items()}
+    data = masked_sources({key: masked if key == wire.ARGV else value for key, value in upload.data.items()})
     return {
         "method": real.method,
         "path": session.client.submission(join_args(masked)).target.replace("%2A%2A%2A", "***"),

@@ -16,13 +16,13 @@ from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_val
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
 from dlicmd.data_paths import change_meta, change_source, local_path, names_place
+from dlicmd.data_sources import META, OPTION, data_sources
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
 from dlicmd.progress import bar
 from dlicmd.render import emit
 from dlicmd.session import Session
 
-META = "--cs-datastore-meta"
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")
 _NEAR = 0.85
@@ -54,6 +54,8 @@ def submit(session: Session) -> dict[str, Any]:
         found = _send(session, upload)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission holds no id and appId", 200)
+    if isinstance(found.get(wire.WARNING), str):
+        info(found[wire.WARNING])
     return found
 
 
@@ -195,20 +197,6 @@ def mistyped(line: CommandLine) -> list[tuple[str, str]]:
     return found
 
 
-def data_sources(line: CommandLine) -> list[Any]:
-    """The data sources of all `--data-source` options, in order. Raises UsageProblem."""
-    sources: list[Any] = []
-    for text in line.many("--data-source"):
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as problem:
-            raise UsageProblem(f"--data-source: not JSON: {problem}") from None
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise UsageProblem('--data-source: give a list: [{"type": "fs", "location": {"paths": "mnist"}}]')
-        sources += found
-    return sources
-
-
 def demo_words(words: list[str], line: CommandLine) -> list[str]:
     """The command line that `--demo` with the user's own words stands for."""
     if line.text("--rest-host") is not None:
@@ -220,7 +208,7 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
         META: f"type=fs,data_path={sample / 'data'}",
     }
     for option, value in defaults.items():
-        if option not in line.values and not (option == META and "--data-source" in line.values):
+        if option not in line.values and not (option == META and OPTION in line.values):
             chosen += [option, value]
     if not line.flag("--wait") and not line.flag("--follow"):
         chosen.append("--follow")

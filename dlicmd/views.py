@@ -176,7 +176,7 @@ def last_words(found: dict[str, Any], exec_id: str) -> str:
         return text + (f"; fetch its result with: {hints.command('--exec-trainresult', exec_id)}" if there else "")
     why = "; ".join(_reasons(found))
     text += f": {why}" if why else ""
-    has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT)
+    has_run = found.get(wire.REASON) not in (wire.NEVER_SCHEDULABLE, wire.PENDING_TIMEOUT, wire.DATA)
     return f"{text} ({hints.command('--exec-trainlogs', exec_id)})" if state == states.ERROR and has_run else text
 
 

@@ -5,6 +5,7 @@ A test compares what stands in the files with what this makes, so they cannot dr
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,8 +14,11 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dlicmd import errors  # noqa: E402
+from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
+from local_backend.data import kinds  # noqa: E402
+from local_backend.data.kinds.base import FileFamily  # noqa: E402
 from local_backend.setting_source import TABLE  # noqa: E402
 
 
@@ -63,6 +67,33 @@ def error_tree() -> str:
     return f"```\n{drawn}\n```"
 
 
+def data_kinds() -> str:
+    """docs/data-kinds.md: every kind of connection."""
+    lines = [
+        "# Kinds of connections",
+        "",
+        "Made by `python docs/generate.py` from the registry in `local_backend/data/kinds/`. Case, spaces and",
+        "underscores in the name of a kind do not matter. A kind whose extra is not installed on the server says so:",
+        "`pip install 'dlicmd[s3]'`.",
+        "",
+        "| kind | what | as | extra | libraries | tested against |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in kinds.every().values():
+        what = "files" if issubclass(kind.family, FileFamily) else "tables"
+        names = ", ".join(f"`{name}`" for name in (kind.name, *kind.aliases))
+        lines.append(f"| {names} | {kind.title} | {what} | {f'`{kind.extra}`' if kind.extra else ''} | "
+                     f"{', '.join(kind.modules)} | {kind.tested or 'not tested against a real server'} |")
+    lines += ["", "## Values", "", "Other spellings are in parentheses; *secret* ones are never shown."]
+    for kind in kinds.every().values():
+        lines += ["", f"### {kind.name}", "", "| value | what |", "|---|---|"]
+        for one in kind.fields:
+            other = f" ({', '.join(f'`{alias}`' for alias in one.aliases)})" if one.aliases else ""
+            marks = "".join(f" *({word})*" for word, on in (("required", one.required), ("secret", one.secret)) if on)
+            lines.append(f"| `{one.name}`{other} | {one.help}{marks} |")
+    return "\n".join(lines) + "\n"
+
+
 def fill(text: str, name: str, content: str) -> str:
     """`text` with what stands between the two markers of `name` replaced."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
@@ -77,6 +108,8 @@ def documents() -> dict[Path, str]:
         client: fill(client.read_text(encoding="utf-8"), "errors", error_tree()),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
+        ROOT / "docs" / "data-kinds.md": data_kinds(),
+        ROOT / "docs" / "data-source.schema.json": json.dumps(SCHEMA, indent=2) + "\n",
     }
 
 

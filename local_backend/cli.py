@@ -17,8 +17,10 @@ from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from local_backend import logs, maintenance_commands
+from local_backend.connection_commands import connection
 from local_backend.running import call, fail, running, said, settings_of
 from local_backend.user_commands import user
+from local_backend.volume_commands import volume
 
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
@@ -31,7 +33,7 @@ def main() -> None:
     """The local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
-for _command in (*maintenance_commands.COMMANDS, user):
+for _command in (*maintenance_commands.COMMANDS, user, volume, connection):
     main.add_command(_command)
 
 
@@ -61,6 +63,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
               help="Make a certificate, and say how clients come to trust it.")
 @click.option("--database", metavar="URL", callback=_without_password, help="PostgreSQL instead of a file: "
               "postgresql+psycopg://USER@HOST/NAME; a password belongs into DLI_DATABASE or PGPASSFILE.")
+@click.option("--connections", type=click.Path(path_type=Path), metavar="FILE",
+              help="YAML file with connections to servers that have data.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
 @click.option("--log-format", type=click.Choice(logs.FORMATS), help="How backend.log is written (default text).")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), help="From which level on (default info).")
@@ -74,7 +78,7 @@ def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     from local_backend.server import serve as run
 
     flags["embedded"] = embedded or None
-    for name in ("tls_cert", "tls_key"):
+    for name in ("tls_cert", "tls_key", "connections"):
         flags[name] = flags[name].expanduser().absolute() if flags[name] else None
     try:
         run(settings_of(more, **flags))

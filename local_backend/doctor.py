@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
 from dlicmd.contract.sizes import show_size
+from local_backend import sealed
 from local_backend.files import read_json
 from local_backend.setting_source import SETTINGS_FILE
 from local_backend.settings import Settings
@@ -35,6 +36,7 @@ from local_backend.store.errors import DatabaseError
 from local_backend.store.execs import Brief
 from local_backend.store.migrations.upgrade import VERSIONS, version
 from local_backend.store.sqlite import wal_is_safe
+from local_backend.vault import Vault, VaultError
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 #: Less room than this is worth a warning.
@@ -84,8 +86,8 @@ class Patient:
 def examine(patient: Patient) -> list[Finding]:
     """All findings."""
     found: list[Finding] = []
-    for check in (_home, _keys, _tls, _forwarding, _server, _database, _rows, _folders, _disk, _devices, _torch,
-                  _clock):
+    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
+                  _torch, _clock):
         name = check.__name__.strip("_")
         try:
             found += check(patient)
@@ -225,6 +227,25 @@ def _database(patient: Patient) -> Iterator[Finding]:
     if isinstance(where, Path) and not wal_is_safe(sqlite3.sqlite_version_info):
         yield Finding("database", OK, f"SQLite {sqlite3.sqlite_version} may damage write-ahead logs: the slower "
                                       "rollback journal is used")
+
+
+def _secrets(patient: Patient) -> Iterator[Finding]:
+    """What is sealed, and the key."""
+    paths, where = patient.settings.paths, patient.settings.where
+    try:
+        Vault(paths.vault).check()
+    except VaultError as problem:
+        yield Finding("secrets", PROBLEM, str(problem), "jobs and connections that need their secrets wait for that")
+        return
+    there = not isinstance(where, Path) or where.exists()
+    if not there or patient.database.read(version) != VERSIONS[-1]:
+        return
+    lost = patient.database.read(lambda connection: list(sealed.lost(connection, paths)))
+    if lost:
+        yield Finding("secrets", PROBLEM, f"{_named(lost)}: sealed with a key that is not in {paths.vault}",
+                      "put the key back from a copy of that file, or give these secrets again")
+    else:
+        yield Finding("secrets", OK, "all that is sealed can be opened")
 
 
 def _rows(patient: Patient) -> Iterator[Finding]:

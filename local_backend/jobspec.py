@@ -4,6 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dlicmd.contract.data_sources import MOUNT
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data that a job is to find, checked: a place on this machine, or what is fetched before the job starts."""
+
+    #: As the submission calls it, or after what it is; part of file names.
+    name: str
+    type: str
+    #: mount, download or stream.
+    access: str
+    #: Of a mount: where it is, absolute; empty for all others.
+    path: str = ""
+    #: Of all others: the kind of connection; the one that is meant, or its values that are no secrets; what is asked of
+    #: it; and whose disk it comes to: `local`, `shared`, or the directory of a volume.
+    kind: str = ""
+    connection: dict[str, str] = field(default_factory=dict)
+    location: dict[str, Any] = field(default_factory=dict)
+    target: str = "local"
+
+    @property
+    def fetched(self) -> bool:
+        """Whether it has to come from elsewhere."""
+        return self.access != MOUNT
+
 
 #: A MIG slice of whatever profile.
 ANY_SLICE = "slice"
@@ -29,10 +57,13 @@ class JobSpec:
     user_cmd: tuple[str, ...] | None = None
     #: The program's own arguments.
     program_args: tuple[str, ...] = ()
-    #: --msd-env, in order of the command line.
+    #: --msd-env, in order of the command line: the values are sealed (vault.py), for a spec lies on disks.
     env: dict[str, str] = field(default_factory=dict)
-    #: DATA_DIR of the job, resolved and checked, absolute; empty when no data directory is configured.
+    #: DATA_DIR of a job whose first data lie on this machine, resolved and checked, absolute; empty when they do not,
+    #: and when no data directory is configured.
     data_dir: str = ""
+    #: All data that --data-source names, in order; none for jobs without it.
+    sources: tuple[Source, ...] = ()
     #: Raw text of --cs-datastore-meta, exported as DLI_CS_DATASTORE_META.
     datastore_meta: str = ""
     #: "cpu" or "gpu" as asked for; None when not said.
@@ -79,6 +110,11 @@ class JobSpec:
         return self.num_worker * self.device_num
 
     @property
+    def fetches(self) -> bool:
+        """Whether data has to come before it can start."""
+        return any(source.fetched for source in self.sources)
+
+    @property
     def counts_for(self) -> str:
         """The user in whose name slots are shared out to it."""
         return self.submit_user or self.user
@@ -94,4 +130,5 @@ class JobSpec:
         for name in ("user_cmd", "program_args"):
             if data[name] is not None:
                 data[name] = tuple(data[name])
+        data["sources"] = tuple(Source(**source) for source in data.get("sources", ()))
         return cls(**data)

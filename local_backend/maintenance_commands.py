@@ -1,4 +1,4 @@
-"""`local-backend backup`, `restore`, `doctor`, `prune` and `config`."""
+"""`local-backend backup`, `restore`, `doctor`, `prune`, `config` and `renew-key`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class _Size(click.ParamType):
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_OUTPUT
 def backup(file: Path, results: bool, force: bool, output: str) -> None:
-    """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. FILE
-    holds the environments of jobs, secrets included; tokens and keys are not in it."""
+    """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. Tokens
+    and keys are not in it: keep a copy of vault/secrets.key, without which nobody can open the secrets in it."""
     from local_backend.backup import BackupError
     from local_backend.backup import backup as make
 
@@ -164,4 +164,22 @@ def config(output: str) -> None:
         click.echo(f"{row['setting']:24} {row['value']}{source}")
 
 
-COMMANDS = (backup, restore, doctor, prune, config)
+@click.command("renew-key")
+def renew_key() -> None:
+    """Seal all secrets with a new key, and forget the old one. The server must be stopped."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from local_backend.sealed import renew_key as renew
+    from local_backend.server import ServerError
+    from local_backend.store.errors import DatabaseError
+    from local_backend.vault import VaultError
+
+    settings = settings_of()
+    try:
+        renew(settings)
+    except (ServerError, DatabaseError, VaultError, SQLAlchemyError, OSError) as problem:
+        fail(str(getattr(problem, "orig", None) or problem))
+    click.echo(f"secrets are sealed with a new key, in {settings.paths.vault}; keep a copy of that file")
+
+
+COMMANDS = (backup, restore, doctor, prune, config, renew_key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +20,9 @@ from local_backend.files import read_json
 from local_backend.runtime.paths import HomePaths
 from local_backend.setting_source import Given
 from local_backend.settings import Settings
+
+if TYPE_CHECKING:
+    from local_backend.store.database import Database
 
 
 def running() -> dict[str, Any] | None:
@@ -92,6 +96,38 @@ def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | N
     with opener.open(request, timeout=60) as answer:
         said = answer.read()
     return json.loads(said) if said else None
+
+
+@contextlib.contextmanager
+def answering(found: dict[str, Any]) -> Iterator[None]:
+    """Say what the server has against it, and end the program."""
+    try:
+        yield
+    except urllib.error.HTTPError as problem:
+        fail(said(problem), Exit.NO_SUCH_ID if problem.code == 404 else Exit.FAILED)
+    except OSError as problem:
+        fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[tuple[Settings, Database]]:
+    """The database of a server that does not run, and cannot be started meanwhile. What is in the way ends the
+    program."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from local_backend.home_database import opened
+    from local_backend.server import ServerError, locked, make_home
+    from local_backend.store.errors import DatabaseError
+
+    settings = settings_here()
+    try:
+        make_home(settings)
+        with locked(settings), contextlib.closing(opened(settings)) as database:
+            yield settings, database
+    except (ServerError, DatabaseError) as problem:
+        fail(str(problem))
+    except SQLAlchemyError as problem:
+        fail(f"cannot use {settings.paths.database}: {getattr(problem, 'orig', None) or type(problem).__name__}")
 
 
 def said(problem: urllib.error.HTTPError) -> str:

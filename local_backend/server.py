@@ -21,13 +21,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import home as home_contract
 from local_backend import collector, logs, served
 from local_backend.connections import raise_file_limit
+from local_backend.data.errors import DataError
 from local_backend.errors import ServerError
 from local_backend.files import write_json
+from local_backend.home_database import opened
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
 from local_backend.submit.accept import sweep
 from local_backend.tracing import traced
+from local_backend.vault import VaultError
 from local_backend.web_server import make_server
 
 if TYPE_CHECKING:
@@ -175,15 +178,13 @@ def open_database(settings: Settings) -> Database:
     if paths.restoring.exists():
         raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
     try:
-        database = Database(settings.where)
+        database = opened(settings)
     except DatabaseError as problem:
         raise ServerError(str(problem)) from None
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
     try:
-        database.open()
         known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
-    except DatabaseError as problem:
-        database.close()
-        raise ServerError(str(problem)) from None
     except SQLAlchemyError as problem:
         database.close()
         raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
@@ -252,8 +253,11 @@ def _run(
     token = secrets.token_urlsafe(32)
     # Taken out of the environment, so that no job inherits a secret, as the others are.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
-    supervisor = Supervisor(settings, database)
-    guard = create_app(settings, database, supervisor, token, password)
+    try:
+        supervisor = Supervisor(settings, database)
+        guard = create_app(settings, database, supervisor, token, password)
+    except (DataError, VaultError) as problem:
+        raise ServerError(str(problem)) from None
     server = make_server(guard, settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
     housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)

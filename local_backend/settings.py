@@ -118,6 +118,16 @@ class Settings:
     ready_free_bytes: int = 256 * 2**20
     #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
     database: str | None = field(default=None, repr=False)
+    #: File with connections, beside those that the database has.
+    connections: Path | None = None
+    #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
+    #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
+    cache_dir: Path | None = None
+    cache_bytes: int = 100 * 2**30
+    data_patience: float = 600.0
+    #: What a table may have that is fetched for a job; None for no limit.
+    table_rows: int | None = None
+    table_seconds: float | None = None
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -178,6 +188,12 @@ class Settings:
             "open_metrics": found.switch("DLI_OPEN_METRICS"),
             "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
             "database": found.text("DLI_DATABASE"),
+            "connections": found.path("DLI_CONNECTIONS"),
+            "cache_dir": found.path("DLI_CACHE_DIR"),
+            "cache_bytes": found.size("DLI_CACHE_BYTES"),
+            "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
+            "table_rows": found.number("DLI_TABLE_ROWS", 1, 10**15),
+            "table_seconds": found.number("DLI_TABLE_SECONDS", 1, 10**9),
             "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**_known({
                 name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)

@@ -3,20 +3,17 @@ is made in its database, which stays locked meanwhile."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlicmd.contract import home as home_contract
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.running import call, fail, running, said, settings_here
+from local_backend.running import answering, call, fail, offline, running, settings_here
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -56,7 +53,7 @@ def add(name: str, role: str, password_stdin: bool) -> None:
     click.echo(f"added {name} ({role})")
     found = running()
     if found is not None:
-        with _answering(found):
+        with answering(found):
             if call(found, "GET", wire.STATUS)[wire.EMBEDDED]:
                 click.echo("local-backend: the server that runs lets in its own user only; for others, start it with "
                            "--host or --tls-self-signed", err=True)
@@ -117,7 +114,7 @@ def _listed() -> list[dict[str, str]]:
     found = running()
     if found is None:
         return list(_offline(_everybody))
-    with _answering(found):
+    with answering(found):
         return list(call(found, "GET", wire.USERS))
 
 
@@ -134,45 +131,21 @@ def _change(method: str, path: str, body: dict[str, Any] | None, offline: Callab
     if found is None:
         _offline(offline)
         return
-    with _answering(found):
+    with answering(found):
         call(found, method, path, body)
-
-
-@contextlib.contextmanager
-def _answering(found: dict[str, Any]) -> Iterator[None]:
-    """Say what the server has against it."""
-    try:
-        yield
-    except urllib.error.HTTPError as problem:
-        fail(said(problem), Exit.NO_SUCH_ID if problem.code == 404 else Exit.FAILED)
-    except OSError as problem:
-        fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
 
 
 def _offline(work: Callable[[Connection], Any]) -> Any:
     """What `work` answers on the database of a server that does not run."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from local_backend.server import ServerError, locked, make_home
-    from local_backend.store.database import Database, DatabaseError
     from local_backend.store.users import NoSuchUser, UserError
 
-    settings = settings_here()
-    try:
-        make_home(settings)
-        with locked(settings):
-            database = Database(settings.where)
-            try:
-                database.open()
-                return database.write(work)
-            finally:
-                database.close()
-    except NoSuchUser as problem:
-        fail(str(problem), Exit.NO_SUCH_ID)
-    except (ServerError, DatabaseError, UserError) as problem:
-        fail(str(problem))
-    except SQLAlchemyError as problem:
-        fail(f"cannot use {settings.paths.database}: {getattr(problem, 'orig', None) or type(problem).__name__}")
+    with offline() as (_, database):
+        try:
+            return database.write(work)
+        except NoSuchUser as problem:
+            fail(str(problem), Exit.NO_SUCH_ID)
+        except UserError as problem:
+            fail(str(problem))
 
 
 def _everybody(connection: Connection) -> list[dict[str, str]]:

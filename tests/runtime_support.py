@@ -26,6 +26,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.vault import Vault
 
 USER = "ada"
 HOST = Path(__file__).parent / "runtime_host.py"
@@ -57,7 +58,9 @@ class Bench:
             "num_worker": 1, "model_dir": "model-dir", "main": None if "user_cmd" in spec else main,
             "data_dir": str(self.settings.data_fs),
         }
-        job = JobSpec(**values | spec)
+        vault = Vault(self.settings.paths.vault)
+        sealed = {name: vault.seal_text(value) for name, value in spec.get("env", {}).items()}
+        job = JobSpec(**values | spec | {"env": sealed})
         paths = self.paths(job.exec_id)
         for folder in (paths.state, paths.code(job), paths.logs, paths.model, paths.checkpoint):
             folder.mkdir(parents=True)

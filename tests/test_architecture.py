@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CLIENT_LIBRARIES = {"click", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
+CLIENT_LIBRARIES = {"click", "jsonschema", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
 #: Room → rooms of ours that it may import, besides itself.
 MAY_IMPORT = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from dlicmd.contract.argv import join_args, split_args
@@ -14,6 +16,13 @@ _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _VARIABLE = "--msd-env"
 #: Options whose value says where metrics go, a URL or `name=value,name=value`: a password may be part of it.
 _PLACES = ("--cs-url-meta", "--cs-rmq-meta")
+_SOURCES = "--data-source"
+#: Values of a connection that is written into a data source which are no secrets; all others may be.
+_PUBLIC = frozenset({
+    "id", "name", "href", "type", "host", "hostname", "server", "port", "database", "dbname", "database_name", "schema",
+    "user", "username", "user_name", "bucket", "region", "region_name", "url", "endpoint", "endpoint_url", "account",
+    "account_name", "container", "share", "project", "warehouse", "folder",
+})
 #: A password in a URL goes up to the last @, whatever is in it: better too much is masked than too little.
 _USER = re.compile(r"(://[^/?#@:]*):.*@", re.DOTALL)
 #: `password=...`, up to the next `,name=` or, in a URL, the next `&`.
@@ -26,7 +35,14 @@ _SECRET_PAIR = re.compile(
 def masked_words(words: Sequence[str]) -> list[str]:
     """The words with the values of secret-looking variables and options masked. After `--` all is the program's."""
     own = words.index("--") if "--" in words else len(words)
-    return [_masked(words[at - 1] if at else "", word) for at, word in enumerate(words[:own])] + list(words[own:])
+    masked = [_masked(words[at - 1] if at else "", word) for at, word in enumerate(words[:own])]
+    # A data source that has lost its quotes on the way has become many words.
+    torn = False
+    for at in range(1, own):
+        torn = (torn or (words[at - 1] == _SOURCES and masked[at] == MASK)) and not words[at].startswith("--")
+        if torn:
+            masked[at] = MASK
+    return masked + list(words[own:])
 
 
 def masked_text(text: str, words: Sequence[str]) -> str:
@@ -45,6 +61,19 @@ def masked_text(text: str, words: Sequence[str]) -> str:
     return text if split_args(text) == masked else join_args(masked)
 
 
+def masked_sources(sources: Any) -> Any:
+    """Data sources, as JSON, with the credentials in them masked."""
+    if isinstance(sources, list):
+        return [masked_sources(source) for source in sources]
+    if not isinstance(sources, dict):
+        return masked_place(sources) if isinstance(sources, str) and "://" in sources else sources
+    return {
+        key: {name: masked_sources(item) if name in _PUBLIC else MASK for name, item in value.items()}
+        if key == "connection" and isinstance(value, dict) else masked_sources(value)
+        for key, value in sources.items()
+    }
+
+
 def masked_place(text: str) -> str:
     """A URL, or `name=value,name=value`, with the passwords in it masked."""
     return _SECRET_PAIR.sub(rf"\1{MASK}", _USER.sub(rf"\1:{MASK}@", text))
@@ -59,16 +88,32 @@ def without_secrets(url: str) -> str:
 def _masked(before: str, word: str) -> str:
     """A word, given the one before it; an empty secret stays empty."""
     name, equals, value = word.partition("=")
-    if before in _OPTIONS:
-        return MASK if word else word
-    if name in _OPTIONS and value:
-        return f"{name}={MASK}"
-    if before in _PLACES:
-        return masked_place(word)
-    if name in _PLACES and equals:
-        return f"{name}={masked_place(value)}"
-    kept = f"{_VARIABLE}=" if name == _VARIABLE and equals else ""
-    if not kept and before != _VARIABLE:
-        return word
-    variable, _, value = word.removeprefix(kept).partition("=")
-    return f"{kept}{variable}={MASK}" if value and _NAME.search(variable) else word
+    if equals and name in _MASKERS and before not in _OPTIONS:
+        return f"{name}={_MASKERS[name](value)}"
+    return _MASKERS[before](word) if before in _MASKERS else word
+
+
+def _masked_whole(value: str) -> str:
+    return MASK if value else value
+
+
+def _masked_variable(pair: str) -> str:
+    name, _, value = pair.partition("=")
+    return f"{name}={MASK}" if value and _NAME.search(name) else pair
+
+
+def _masked_source_text(text: str) -> str:
+    """The value of --data-source as it was given, if there are no credentials in it; what is no JSON may hold some."""
+    try:
+        found = json.loads(text)
+        masked = masked_sources(found)
+    except (ValueError, RecursionError):
+        return MASK
+    return text if masked == found else json.dumps(masked)
+
+
+#: Option → its value as it may be shown.
+_MASKERS = {
+    **dict.fromkeys(_OPTIONS, _masked_whole), **dict.fromkeys(_PLACES, masked_place), _VARIABLE: _masked_variable,
+    _SOURCES: _masked_source_text,
+}

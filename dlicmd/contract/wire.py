@@ -25,6 +25,8 @@ HOLDINGS = BASE + "/scheduler/holdings"
 SEARCHES = BASE + "/hypersearch"
 ALGORITHMS = SEARCHES + "/algorithm"
 USERS = BASE + "/users"
+DATA_PREVIEW = BASE + "/data/preview"
+CONNECTIONS = BASE + "/connections"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
@@ -67,6 +69,11 @@ def user_path(name: str, action: str = "") -> str:
     return f"{USERS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
+def connection_path(name: str, action: str = "") -> str:
+    """Path of one connection by its name or id, or of its `test`."""
+    return f"{CONNECTIONS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
+
+
 # Keys of GET /conf
 MSD_ENABLED = "MSD_ENABLED"
 #: Comma-separated names of what a server offers beyond the recorded contract; absent from other servers.
@@ -88,6 +95,10 @@ EXT_HOLDINGS = "holdings"
 EXT_LOCAL_PATHS = "local-paths"
 #: A POST /execs with a key that came before is answered by the exec that was made then.
 EXT_IDEMPOTENCY = "idempotency-key"
+#: /connections: servers that have data, which data sources name.
+EXT_CONNECTIONS = "connections"
+#: POST /data/preview looks at data sources before anything is submitted.
+EXT_DATA_PREVIEW = "data-preview"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
@@ -104,6 +115,22 @@ ROLE = "role"  # user or admin
 CREATED = "created"  # ISO-8601, Z
 PASSWORD = "password"
 OLD_PASSWORD = "oldPassword"
+
+# Keys of a connection, beside `id`, `name` and `created`, and of the body that makes one; `values` of secrets are never
+# shown, `secrets` says where each is: "sealed", "env:NAME" or "keyring:SERVICE/USER"
+TYPE = "type"
+OWNER = "owner"
+VALUES = "values"
+SECRETS = "secrets"
+SHARED_WITH = "sharedWith"  # list of users, or "everybody"
+REPLACE = "replace"  # bool: in the place of the one of that name
+FROM_FILE = "fromFile"  # bool: of --connections, which only who starts the server changes
+TEST = "test"
+OK = "ok"  # bool, of a test; `message` says why not
+EVERYBODY = "everybody"
+
+# Of the answer to POST /execs alone: what the submitter should know
+WARNING = "warning"
 
 # Multipart parts, keys and a header of POST /execs
 KEY_HEADER = "Idempotency-Key"
@@ -162,6 +189,7 @@ NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 PENDING_TIMEOUT = "PENDING_TIMEOUT"
 LOST = "LOST"
+DATA = "DATA"  # also of what waits: its data is being fetched
 PROGRAM_FAILED = "PROGRAM_FAILED"
 BAD_SUBMISSION = "BAD_SUBMISSION"
 STOPPED = "STOPPED"

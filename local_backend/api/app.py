@@ -12,6 +12,7 @@ from dlicmd import __version__
 from local_backend.api import (
     auth,
     conf,
+    connections,
     description,
     errors,
     execs,
@@ -19,6 +20,7 @@ from local_backend.api import (
     health,
     holdings,
     logs,
+    previews,
     resplans,
     results,
     scheduler,
@@ -34,7 +36,8 @@ from local_backend.store.database import Database
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    slots_view.router, holdings.router, resplans.router, users.router, health.router,
+    slots_view.router, holdings.router, resplans.router, users.router, connections.router, health.router,
+    previews.router,
 )
 
 

@@ -19,6 +19,7 @@ from local_backend.api.readiness import Readiness
 from local_backend.api.showing import Endings
 from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.audit import AuditLog
+from local_backend.data_connections import Connections
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
@@ -32,6 +33,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.vault import Vault
 
 if TYPE_CHECKING:
     from local_backend.signing import SigningKeys
@@ -81,6 +83,8 @@ class Backend:
     utilisation: Utilisation = field(default_factory=Utilisation)
     #: What the execs take on the disk.
     sizes: Sizes = field(default_factory=Sizes)
+    vault: Vault = field(init=False)
+    connections: Connections = field(init=False)
     plans: Plans = field(init=False)
     #: Started and closed by who runs the server.
     forwarding: Forwarding = field(init=False)
@@ -89,6 +93,8 @@ class Backend:
     submission_keys: SubmissionKeys = field(init=False)
 
     def __post_init__(self, password: str | None) -> None:
+        self.vault = Vault(self.settings.paths.vault)
+        self.connections = Connections(self.settings, self.database)
         self.readiness = Readiness(self.settings, self.database, self.supervisor.comes_round)
         self.forwarding = Forwarding(self.settings.paths, self.database, loopback=self.settings.embedded)
         self.submission_keys = SubmissionKeys(self.database)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from local_backend.submit.errors import BadSubmission, OverQuota, StorageFailed, SubmitError, TooLarge
+from local_backend.vault import VaultError
 
 _log = logging.getLogger(__name__)
 _STATUS: dict[type[SubmitError], int] = {
@@ -70,6 +71,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(SubmitError, _submit)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(SQLAlchemyError, _database)
+    app.add_exception_handler(VaultError, _vault)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -99,6 +101,11 @@ def database_failed(problem: Exception) -> Response:
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
     return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")
+
+
+def _vault(_request: Request, problem: Exception) -> Response:
+    _log.error("%s", problem)
+    return error_response(507, f"The server cannot use its keys ({problem}); nothing was changed")
 
 
 def _unexpected(_request: Request, _problem: Exception) -> Response:

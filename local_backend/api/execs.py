@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import states, wire
+from dlicmd.contract.secret import MASK
 from local_backend import logs
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
@@ -33,6 +34,7 @@ from local_backend.store.submission_keys import Keyed
 from local_backend.submit import forwarding, words
 from local_backend.submit.accept import accept
 from local_backend.submit.check import check
+from local_backend.submit.data import data_of
 from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
 from local_backend.submit.quota import check_room, check_user
 from local_backend.submit.receive import Upload, receive
@@ -46,6 +48,10 @@ _SORTABLE = {
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
+#: To whoever submits credentials.
+_WRITTEN_OUT = ("credentials were written into a data source: here they are sealed until the exec is over, but not in "
+                "shell histories and scripts; have the server keep a connection (local-backend connection add), and "
+                "name that")
 #: How the description of the API shows the body of a submission, which is read as it arrives.
 _FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -119,7 +125,8 @@ async def submit(
     logs.about(exec=row.id)
     about(request.scope, row.id)
     backend.supervisor.wake()
-    return JSONResponse(show(backend, row, str(request.base_url)))
+    shown = show(backend, row, str(request.base_url))
+    return JSONResponse(shown | ({wire.WARNING: _WRITTEN_OUT} if MASK in (row.data_source or "") else {}))
 
 
 @router.delete(wire.EXECS, status_code=204)
@@ -243,7 +250,9 @@ def _accept(  # noqa: PLR0917
 ) -> ExecRow:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
-    spec = check(asked, user.name, DataRoots(settings.data_fs, paths.volumes, settings.embedded))
+    roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
+    data = data_of(asked, roots, lambda meant: backend.connections.find(meant, user.name, user.admin))
+    spec = check(asked, user.name, data, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
     targets = forwarding.targets(asked.line)
@@ -257,7 +266,8 @@ def _accept(  # noqa: PLR0917
         replace(spec, sig_name=sig_name or None),
         upload,
         shown_args=asked.shown,
-        data_source=asked.data_source,
+        data_source=data.shown or None,
+        sealed=backend.connections.sealed(data.secrets),
         targets=targets,
         home=paths,
         database=backend.database,

@@ -117,11 +117,15 @@ _STREAMS = ("stdout", "stderr")
 
 def _sizes(row: ExecRow, paths: ExecPaths) -> list[int]:
     """Changes when there may be news in the files."""
+    said = [_changed(path) for path in (paths.progress, paths.fetch_progress)]
+    return said + [size(path) for _, _, path in streams(row, paths)]
+
+
+def _changed(path: Path) -> int:
     try:
-        progress = paths.progress.stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except OSError:
-        progress = 0
-    return [progress, *(size(path) for _, _, path in streams(row, paths))]
+        return 0
 
 
 def new_lines(

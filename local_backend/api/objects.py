@@ -83,8 +83,11 @@ def is_parked(row: ExecRow) -> bool:
 
 def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
     """What is shown of why an exec waits, or is parked: one sentence with everything, and its parts."""
-    text = f"{'parked, ' * parked}{reason.sentence}; place {reason.position} in the queue"
-    shown: dict[str, Any] = {wire.REASON: reason.code, wire.QUEUE_POSITION: reason.position}
+    text = f"{'parked, ' * parked}{reason.sentence}"
+    shown: dict[str, Any] = {wire.REASON: reason.code}
+    if reason.position:
+        shown[wire.QUEUE_POSITION] = reason.position
+        text += f"; place {reason.position} in the queue"
     if reason.estimate is not None:
         shown[wire.EXPECTED_START] = iso(reason.estimate)
         text += f", not before {shown[wire.EXPECTED_START]}"

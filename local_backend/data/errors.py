@@ -9,3 +9,7 @@ class DataError(ValueError):
 
 class DataUnavailable(DataError):
     """The data cannot be had at this moment: the server that has it is down, or the connection broke. It may pass."""
+
+
+class DataChanged(DataUnavailable):
+    """A file is another by now than when it was listed; nothing that was read of it before is of use."""

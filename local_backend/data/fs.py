@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 
 _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
@@ -34,62 +35,48 @@ def from_meta(meta: str, roots: DataRoots) -> str:
         if not equals:
             raise DataError(f"--cs-datastore-meta: '{item}' is not KEY=VALUE; write type=fs,data_path=PATH")
         values[key.strip()] = value.strip()
-    kind = values.pop("type", "fs")
-    if kind != "fs":
-        raise DataError(_other_kind(kind))
+    kind = values.pop("type", wire.FS)
+    if kind != wire.FS:
+        raise DataError(f"--cs-datastore-meta: the type is fs alone, not '{kind[:80]}'; other data is named with "
+                        "--data-source")
     path = values.pop("data_path", "")
     if values:
         raise DataError(f"--cs-datastore-meta: unknown key '{next(iter(values))}'; known are type and data_path")
     return _directory(path, roots)
 
 
-def from_sources(sources: Sequence[Any], roots: DataRoots) -> str:
-    """DATA_DIR for the entries of a `dataSource` list: the first path of the first entry. All are checked.
+def places(location: Mapping[str, Any], roots: DataRoots) -> list[str]:
+    """What a location of type fs names, in its order, as absolute paths that exist; DLI_DATA_FS or the volume itself
+    when it names none. Raises DataError."""
+    paths = paths_of(location)
+    if wire.VOLUME in location:
+        return [_below(volume(location[wire.VOLUME], roots), path, f"volume {location[wire.VOLUME]}")
+                for path in paths or [""]]
+    return [_directory(path, roots) for path in paths or [""]]
 
-    Raises DataError.
-    """
-    found = [path for number, source in enumerate(sources, 1) for path in _one(source, number, roots)]
-    return found[0] if found else _directory("", roots)
+
+def paths_of(location: Mapping[str, Any]) -> list[str]:
+    """`paths`, `path` or `file_name`: one path, several separated by commas, or a list of paths."""
+    value: Any = next((location[key] for key in (wire.PATHS, wire.PATH, wire.FILE_NAME) if key in location), [])
+    words = value.split(",") if isinstance(value, str) else value
+    return [word.strip() for word in words if word.strip()]
 
 
 def volume_directory(name: str) -> str:
-    """The directory name at which a volume is mounted: `cpd::demo-project-pvc` → `demo_project_pvc`."""
-    return name.rpartition("::")[2].replace("-", "_")
-
-
-def _one(source: Any, number: int, roots: DataRoots) -> list[str]:
-    if not isinstance(source, dict):
-        raise DataError(f"data source {number} is not a JSON object")
-    kind = source.get("type")
-    if kind != "fs":
-        raise DataError(_other_kind(str(kind)[:80] if kind is not None else "") + f" (data source {number})")
-    location = source.get("location", {})
-    if not isinstance(location, dict):
-        raise DataError(f"data source {number}: 'location' is not a JSON object")
-    if "volume" in location:
-        base = _volume(location["volume"], number, roots)
-        paths = _paths(location, number)
-        return [_below(base, path, f"volume {location['volume']}") for path in paths or [""]]
-    return [_directory(path, roots) for path in _paths(location, number) or [""]]
-
-
-def _paths(location: dict[str, Any], number: int) -> list[str]:
-    """`paths` or `path`: one path, several separated by commas, or a list of paths."""
-    value = location.get("paths", location.get("path", []))
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-        raise DataError(f"data source {number}: 'paths' is neither a text nor a list of texts")
-    return [path.strip() for path in value if path.strip()]
-
-
-def _volume(name: Any, number: int, roots: DataRoots) -> Path:
-    directory = volume_directory(name) if isinstance(name, str) else ""
+    """The directory name at which a volume is mounted: `cpd::demo-project-pvc` → `demo_project_pvc`. Raises
+    DataError."""
+    directory = name.rpartition("::")[2].replace("-", "_")
     if not _VOLUME.fullmatch(directory):
-        raise DataError(f"data source {number}: '{str(name)[:80]}' is not the name of a storage volume")
-    path = roots.volumes / directory
+        raise DataError(f"'{name[:80]}' is not the name of a storage volume")
+    return directory
+
+
+def volume(name: str, roots: DataRoots) -> Path:
+    """Where a volume is mounted: a path that stays the same wherever its data lies. Raises DataError."""
+    path = roots.volumes / volume_directory(name)
     if not path.is_dir():
-        raise DataError(f"there is no storage volume '{name}': {path} is not a directory (make it, or a link to one)")
+        raise DataError(f"there is no storage volume '{name}': {path} is not a directory (local-backend volume add "
+                        f"{path.name} DIR)")
     return path
 
 
@@ -100,19 +87,25 @@ def _directory(path: str, roots: DataRoots) -> str:
     if not path and not roots.data_fs.exists():
         return ""
     if not os.path.isabs(path):
-        return _below(roots.data_fs, path, "DLI_DATA_FS")
+        return _real(roots.data_fs, path, "DLI_DATA_FS")
     real = os.path.realpath(path)
     if _inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
         return _existing(real, path)
     # WMLA joined the path to DLI_DATA_FS, whether it began with a slash or not.
     if os.path.exists(roots.data_fs / path.lstrip("/")):
-        return _below(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS")
+        return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS")
     if roots.anywhere:
         return _existing(real, path)
     raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give it relative to that")
 
 
 def _below(base: Path, path: str, what: str) -> str:
+    """A path below the stable name `base`, which may be a link: the name is kept, what it leads to is checked."""
+    _real(base, path, what)
+    return str(base / path)
+
+
+def _real(base: Path, path: str, what: str) -> str:
     _check_characters(path)
     root = os.path.realpath(base)
     real = os.path.realpath(os.path.join(root, path))
@@ -135,9 +128,3 @@ def _existing(real: str, path: str) -> str:
 def _check_characters(path: str) -> None:
     if any(ord(character) < 32 for character in path) or len(path) > 4000:
         raise DataError("a data path is too long or contains control characters")
-
-
-def _other_kind(kind: str) -> str:
-    if not kind:
-        return "a data source needs a 'type'; the local backend knows 'fs'"
-    return f"data of type '{kind}' is not supported by the local backend yet; it knows 'fs'"

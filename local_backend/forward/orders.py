@@ -1,8 +1,10 @@
 """Which execs have metrics to forward, on disk: one file each, from before the submission is acknowledged until all is
-sent. They hold tokens and passwords, so that the database and the files of the job need not."""
+sent. They hold tokens and passwords, sealed."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,6 +12,7 @@ from local_backend.files import read_json, write_json
 from local_backend.forward.target import Targets
 from local_backend.runtime.paths import HomePaths
 from local_backend.store import execs
+from local_backend.vault import Vault, VaultError
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,20 @@ class Order:
 
 
 def place(home: HomePaths, order: Order) -> None:
-    """Write an order down, durably. Raises OSError."""
-    value = {"user": order.user, "targets": order.targets.to_json()}
-    write_json(home.order(order.exec_id), value)
+    """Write an order down, durably. Raises OSError and VaultError."""
+    sealed = Vault(home.vault).seal_text(json.dumps(order.targets.to_json()))
+    write_json(home.order(order.exec_id), {"user": order.user, "targets": sealed})
+
+
+def reseal(home: HomePaths, anew: Callable[[str], str]) -> None:
+    """Have `anew` seal anew what is sealed. What an earlier version has written down in clear is as its text. Raises
+    OSError and what `anew` raises."""
+    for exec_id in open_orders(home):
+        value = read_json(home.order(exec_id))
+        targets = value.get("targets") if isinstance(value, dict) else None
+        if targets is not None:
+            text = targets if isinstance(targets, str) else json.dumps(targets)
+            write_json(home.order(exec_id), {**value, "targets": anew(text)})
 
 
 def remove(home: HomePaths, exec_id: str) -> None:
@@ -38,8 +52,11 @@ def find(home: HomePaths, exec_id: str) -> Order | None:
     """The order of an exec, None when there is none that can be read."""
     try:
         value = read_json(home.order(exec_id))
-        return Order(exec_id, str(value["user"]), Targets.from_json(value["targets"])) if value else None
-    except (OSError, KeyError, TypeError):
+        if not value:
+            return None
+        targets = json.loads(Vault(home.vault).open_text(value["targets"]))
+        return Order(exec_id, str(value["user"]), Targets.from_json(targets))
+    except (OSError, KeyError, TypeError, AttributeError, VaultError):
         return None
 
 

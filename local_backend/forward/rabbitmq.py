@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any
 
-from local_backend.forward import network
+from local_backend import network
 from local_backend.forward.channel import CONNECT, Refused, Trouble
 from local_backend.forward.source import Line
 from local_backend.forward.target import Rabbit

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dlicmd import __version__
 from dlicmd.contract.secret import without_secrets
-from local_backend.forward import network
+from local_backend import network
 from local_backend.forward.channel import CONNECT, WHOLE, Refused, Trouble
 from local_backend.forward.source import Line
 from local_backend.forward.target import Rest

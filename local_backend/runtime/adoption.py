@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import RECOVERING
+from local_backend.boot import boot_id
 from local_backend.runtime import launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, Report, read_allocation, read_report
@@ -27,7 +28,6 @@ from local_backend.runtime.launch import (
     write_attempt,
 )
 from local_backend.runtime.paths import ExecPaths
-from local_backend.runtime.processes import boot_id
 from local_backend.runtime.records import Records
 from local_backend.scheduler.model import WHOLE, Slot
 from local_backend.store.execs import ExecRow

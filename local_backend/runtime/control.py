@@ -6,8 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,13 +16,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
+from local_backend.data_connections import Connections
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.adoption import Adopter
 from local_backend.runtime.allocation import Allocation, write_allocation
+from local_backend.runtime.data_list import write_data_list
 from local_backend.runtime.demand import Demand
-from local_backend.runtime.health import Health
+from local_backend.runtime.fetching import Fetching
+from local_backend.runtime.health import Health, in_service
 from local_backend.runtime.launch import Launch, read_identity, read_outcome, requeues, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
@@ -37,6 +39,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.vault import VaultError
 
 #: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
 _RUNNER_GRACE = 5.0
@@ -70,6 +73,7 @@ class Control:
         )
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
+        self._fetching = Fetching(settings, self._records, Connections(settings, database).of_sources)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()
@@ -90,15 +94,16 @@ class Control:
     def queued(self) -> int:
         return len(self._decision.waiting)
 
-    @property
-    def reasons(self) -> Mapping[str, Reason]:
-        """Why execs wait, or are parked, as decided last."""
-        return ChainMap(self._decision.waiting, self._decision.parked)
+    def reason(self, exec_id: str) -> Reason | None:
+        """Why an exec waits, or is parked, as decided last; None when it does not. From any thread."""
+        last = self._decision
+        return last.waiting.get(exec_id) or last.parked.get(exec_id) or self._fetching.reason(exec_id)
 
     @property
     def descriptors(self) -> list[int]:
-        """Readable when something has happened to a runner."""
-        return [fd for active in self._active.values() for fd in (active.ready, active.watch) if fd is not None]
+        """Readable when something has happened to a runner or a fetcher."""
+        runners = [fd for active in self._active.values() for fd in (active.ready, active.watch) if fd is not None]
+        return runners + self._fetching.descriptors
 
     @property
     def timers(self) -> list[float]:
@@ -107,12 +112,13 @@ class Control:
         again = [at for at in (self._decision.again, self._retry_at) if at is not None]
         # Everything that frees a slot wakes the supervisor; should anything ever not, nobody waits for long.
         safety = [time.monotonic() + _SAFETY] if self._decision.waiting else []
-        return [*self._demand.timers, *again, *kills, *safety]
+        return [*self._demand.timers, *self._fetching.timers, *again, *kills, *safety]
 
     def close(self) -> None:
         """Let go of all runners."""
         for active in self._active.values():
             active.close()
+        self._fetching.close()
         self._remover.close()
 
     # --- a turn
@@ -124,6 +130,7 @@ class Control:
             with self._apart(active.exec_id):
                 self._watch_over(active)
         rows = self._database.read(execs.unfinished)
+        self._fetching.turn(rows, self._paths)
         for row in rows:
             with self._apart(row.id):
                 self._attend(row)
@@ -156,12 +163,10 @@ class Control:
             self._kill(active)
 
     def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:
-        """The execs that have slots, or wait for some."""
-        return [
-            row for row in rows
-            if row.id in self._active
-            or (row.state in (SUBMITTED, PENDING) and not (row.stop_requested or row.deleted))
-        ]
+        """The execs that have slots, or wait for some and for nothing else."""
+        waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
+        compete = {row.id for row in waiting if not (row.stop_requested or row.deleted)} | self._active.keys()
+        return [row for row in rows if row.id in compete]
 
     def on_ready(self, ready: set[int]) -> None:
         """Take note of runners that have begun or ended; `ready` are readable descriptors."""
@@ -180,17 +185,21 @@ class Control:
         elif row.terminal:
             self._remover.remove(paths)
         elif row.stop_requested or row.deleted:
+            if not self._fetching.stop(row):
+                return
             self._records.killed(paths)
             if row.deleted:
                 self._remover.remove(paths)
-        elif row.state == SUBMITTED:
-            self._records.pending(paths)
+        else:
+            if row.state == SUBMITTED:
+                self._records.pending(paths)
+            self._fetching.attend(row)
 
     def _schedule(self, unfinished: list[ExecRow]) -> None:
         """Decide who gets which slots, and do it: slots are taken before others are given."""
         rows = {row.id: row for row in unfinished}
         tree = self._plans.tree
-        self._drain(self._health.drained)
+        self.machine = in_service(self.machine, self._health.drained, self._active.values())
         jobs = self._demand.jobs(unfinished, self._active, tree)
         with DECISION_SECONDS.time():
             decision = self._decision = decide(self.machine, tree, jobs, time.monotonic())
@@ -211,16 +220,6 @@ class Control:
             with self._apart(exec_id):
                 self._start(rows[exec_id], slots)
 
-    def _drain(self, drained: Mapping[str, str]) -> None:
-        """Take note of slots that must not be used any more; their jobs are told why they are moved, or should be."""
-        if drained == self.machine.drained:
-            return
-        for slot, why in drained.items() - self.machine.drained.items():
-            for active in self._active.values():
-                if slot in {held.id for held in active.slots}:
-                    launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
-        self.machine = replace(self.machine, drained=drained)
-
     # --- the beginning of an attempt
 
     def _start(self, row: ExecRow, slots: tuple[Slot, ...]) -> None:
@@ -237,7 +236,7 @@ class Control:
                 os.close(lock)
             tries = self._failed_starts.get(row.id, 0)
             ready = self._starter.start(launch, warm=tries == 0)
-        except OSError as problem:
+        except (OSError, VaultError) as problem:
             self._later(paths, f"cannot be started now, trying again: {problem}")
             return
         allocation = Allocation(launch.attempt, 0, slots)
@@ -259,6 +258,7 @@ class Control:
             requeues=requeues(paths) + again,
         )
         launch.write()
+        write_data_list(spec, paths, self._fetching.delivered(paths))
         if spec.elastic:
             write_allocation(paths, Allocation(attempt, 0, slots))
         write_attempt(paths, attempt)
@@ -387,7 +387,9 @@ class Control:
     def adopt(self) -> None:
         """Find out what became of every exec that was handed to a runner. Raises what database and disk raise."""
         adopter = Adopter(self._records, self._demand, self.total)
-        for row in self._database.read(execs.unfinished):
+        rows = self._database.read(execs.unfinished)
+        self._fetching.turn(rows, self._paths)
+        for row in rows:
             if not row.terminal and row.attempt > 0:
                 active = adopter.adopt(row, self._paths(row))
                 if active is not None:

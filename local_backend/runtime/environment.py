@@ -111,9 +111,10 @@ def threads(launch: Launch, task: TaskId, cores: int) -> int:
 def _job(launch: Launch) -> dict[str, str]:
     """What all processes of a job share (contract, sections 5.2 and 10)."""
     spec, paths = launch.spec, launch.paths
-    code, job = str(paths.code(spec)), spec.exec_id
+    code, job, folders = str(paths.code(spec)), spec.exec_id, paths.data_folders(spec)
     env = {
-        "DATA_DIR": spec.data_dir, "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
+        "DATA_DIR": folders[0], "DLI_DATA_DIRS": os.pathsep.join(folders), "RESULT_DIR": str(paths.root),
+        "SAVED_MODEL_DIR": str(paths.model),
         "CHECKPOINT_DIR": str(paths.checkpoint), "DLI_DATA_FS": str(launch.home.data_fs),
         "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
         "MODEL_FILE_LOCATION": str(paths.submitted),
@@ -127,6 +128,8 @@ def _job(launch: Launch) -> dict[str, str]:
         "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
     }
     env["JOB_UUID"] = env["MSD_MK_ID"] = str(uuid.uuid5(uuid.NAMESPACE_URL, str(paths.root)))
+    if spec.sources:
+        env["DLI_DATA_SOURCES_FILE"] = str(paths.data_sources)
     if spec.elastic:
         env |= {"FABRIC_BACKEND": "pytorch", "RESUME_WEIGHT_PATH": "null"}
     if spec.conda_env:

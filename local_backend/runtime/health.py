@@ -15,10 +15,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from local_backend.scheduler.model import Slot
+from local_backend.runtime import launcher_log
+from local_backend.runtime.active import Active
+from local_backend.scheduler.model import Machine, Slot
 from local_backend.scheduler.slots import opened, text
 
 _log = logging.getLogger(__name__)
@@ -161,3 +164,15 @@ def _broken_rows(nvml: ModuleType, device: Any) -> str | None:
     if failed:
         return "its memory has errors that cannot be mended"
     return "its memory has errors, and it waits for a reset" if pending else None
+
+
+def in_service(machine: Machine, drained: Mapping[str, str], everyone: Iterable[Active]) -> Machine:
+    """The machine without slots that must not be used any more; their jobs are told why they are moved, or should
+    be."""
+    if drained == machine.drained:
+        return machine
+    for slot, why in drained.items() - machine.drained.items():
+        for active in everyone:
+            if slot in {held.id for held in active.slots}:
+                launcher_log.note(active.paths.launcher_log, "supervisor", f"{slot} is out of service: {why}")
+    return replace(machine, drained=drained)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dlicmd.contract.states import TERMINAL
@@ -16,6 +16,7 @@ from local_backend.files import read_json, write_atomic, write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.scheduler.model import Slot
+from local_backend.vault import Vault
 
 #: Above all numbers of processes and exit codes.
 _HIGHEST = 2**31
@@ -32,7 +33,7 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that a runner needs to know; job.json (0600: it holds the environment, secrets included)."""
+    """Everything that a runner needs to know; job.json, where the values of variables are sealed."""
 
     spec: JobSpec
     attempt: int
@@ -40,7 +41,7 @@ class Launch:
     slots: tuple[Slot, ...]
     #: Number of slots of the machine of the kind of `slots`, for a fair share of the cores.
     machine_slots: int
-    #: Environment that the job inherits, without the server's secrets.
+    #: Environment that the job inherits, without the server's secrets; what others have put there may be secret, too.
     environment: dict[str, str]
     stop_grace: float
     #: Seconds that a worker may take to leave a slot that was taken from its job.
@@ -58,20 +59,44 @@ class Launch:
         return self.home.job(self.spec.exec_id, self.spec.user)
 
     def write(self) -> None:
-        """Write job.json, durably. Raises OSError."""
-        value = asdict(self) | {"spec": self.spec.to_json(), "home": [str(path) for path in asdict(self.home).values()]}
+        """Write job.json, durably. Raises OSError, and VaultError when something cannot be sealed, or its runner could
+        not open what is."""
+        vault = Vault(self.home.vault)
+        _opened(self.spec, vault)
+        value = asdict(self) | {
+            "spec": self.spec.to_json(), "home": [str(path) for path in asdict(self.home).values()],
+            "environment": vault.seal_text(json.dumps(self.environment)),
+        }
         write_json(self.paths.spec, value)
 
     @classmethod
     def read(cls, path: Path) -> Launch:
-        """Read job.json. Raises OSError, ValueError, KeyError or TypeError when there is no usable one."""
+        """Read job.json; nothing is sealed in what this answers, which is for no disk. Raises OSError, ValueError,
+        KeyError, TypeError or VaultError when there is no usable one."""
         value = json.loads(path.read_bytes())
+        home = HomePaths(*map(Path, value["home"]))
+        vault = Vault(home.vault)
         return cls(**value | {
-            "spec": JobSpec.from_json(value["spec"]),
-            "home": HomePaths(*map(Path, value["home"])),
+            "spec": _opened(JobSpec.from_json(value["spec"]), vault),
+            "home": home,
+            "environment": json.loads(vault.open_text(value["environment"])),
             "slots": tuple(Slot(**slot) for slot in value["slots"]),
             "die_with": ProcessId(**value["die_with"]) if value["die_with"] else None,
         })
+
+
+def _opened(spec: JobSpec, vault: Vault) -> JobSpec:
+    return replace(spec, env={name: vault.open_text(value) for name, value in spec.env.items()})
+
+
+def forget_variables(paths: ExecPaths) -> None:
+    """Leave of a job.json that an earlier version has written, with variables in clear, what is still asked of it.
+    Raises OSError."""
+    value = _read(paths.spec)
+    if isinstance(value, dict):
+        spec = value.get("spec")
+        found = json.loads(spec) if isinstance(spec, str) else value
+        write_json(paths.spec, {"user": found.get("user"), "requeues": requeues(paths)})
 
 
 def requeues(paths: ExecPaths) -> int:

@@ -20,6 +20,7 @@ from local_backend.runtime import runner
 from local_backend.runtime.processes import return_memory, set_name
 from local_backend.runtime.program import Become, follow
 from local_backend.runtime.tasks import close_all_but, reset_signals
+from local_backend.vault import LIBRARY as OPENS_SECRETS
 
 #: What the nursery says to the server, a byte each: it is ready for requests; the oldest request has been done.
 READY, FORKED = b"r", b"f"
@@ -73,7 +74,7 @@ def _preload() -> None:
     """Import what workers need, then make the heap as small and as shareable as it gets."""
     gc.disable()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    for module in PRELOAD:
+    for module in (*PRELOAD, OPENS_SECRETS):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

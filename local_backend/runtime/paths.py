@@ -84,6 +84,11 @@ class HomePaths:
         return self.home / "keys"
 
     @property
+    def vault(self) -> Path:
+        """The keys that seal secrets."""
+        return self.home / "vault" / "secrets.key"
+
+    @property
     def tls(self) -> Path:
         """Keys and certificates of `--tls-self-signed`."""
         return self.home / "tls"
@@ -104,7 +109,7 @@ class HomePaths:
 
     @property
     def forwarding(self) -> Path:
-        """Which execs have metrics to forward, and where to (0600: with tokens and passwords)."""
+        """Which execs have metrics to forward, and where to (0600; tokens and passwords are sealed)."""
         return self.home / "forwarding"
 
     def order(self, exec_id: str) -> Path:
@@ -119,6 +124,15 @@ class HomePaths:
     def volumes(self) -> Path:
         """Named storage volumes: a directory, or a link to one, per volume."""
         return self.home / "volumes"
+
+    @property
+    def cache(self) -> Path:
+        """Data that was fetched for jobs, unless the settings say another place."""
+        return self.home / "cache"
+
+    def cache_on(self, storage: Path) -> Path:
+        """The same for jobs that want it on shared storage or on a volume."""
+        return storage / ".dlicmd-cache"
 
     @property
     def fabric_home(self) -> Path:
@@ -141,7 +155,7 @@ class ExecPaths:
     # --- the backend's own files, below DLICMD_HOME/jobs/<id>
     @property
     def spec(self) -> Path:
-        """Launch description (0600: it holds the environment, secrets included)."""
+        """Launch description (0600)."""
         return self.state / "job.json"
 
     @property
@@ -179,6 +193,43 @@ class ExecPaths:
         return self.state / "progress.json"
 
     @property
+    def data(self) -> Path:
+        """What was fetched for the job: a folder for each data source, and the list of all."""
+        return self.state / "data"
+
+    def data_folder(self, number: int, name: str) -> Path:
+        """Where the program finds data source `number` (from 1), when it is not mounted."""
+        return self.data / f"{number}-{name}"
+
+    @property
+    def data_sources(self) -> Path:
+        """The list of the data sources, for the program."""
+        return self.data / "sources.json"
+
+    @property
+    def fetching(self) -> Path:
+        """What is to be fetched for the job, and how far that is: files of the fetcher."""
+        return self.state / "fetch"
+
+    @property
+    def fetch_order(self) -> Path:
+        return self.fetching / "order.json"
+
+    @property
+    def fetch_lock(self) -> Path:
+        """Held with flock by the fetcher for as long as it lives."""
+        return self.fetching / "lock"
+
+    @property
+    def fetch_progress(self) -> Path:
+        return self.fetching / "progress.json"
+
+    @property
+    def fetch_outcome(self) -> Path:
+        """How it came out, or what is done so far."""
+        return self.fetching / "outcome.json"
+
+    @property
     def launcher_log(self) -> Path:
         return self.state / "launcher.log"
 
@@ -212,6 +263,13 @@ class ExecPaths:
     def log_dir(self, task: str) -> Path:
         """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
         return self.logs / f"app.{pod_name(self.exec_id, task)}"
+
+    def data_folders(self, spec: JobSpec) -> list[str]:
+        """Where the program finds its data, in the order of the submission; the first one is DATA_DIR."""
+        if not spec.sources:
+            return [spec.data_dir]
+        return [str(self.data_folder(number, source.name)) if source.fetched else source.path
+                for number, source in enumerate(spec.sources, 1)]
 
     def capture(self, task: str, stream: str, elastic: bool) -> Path:
         """Where `stream` (stdout, stderr) of a process goes.

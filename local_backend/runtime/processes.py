@@ -38,14 +38,6 @@ def worker_mark(number: int) -> str:
     return f"{number:0{WORKER_MARK_LENGTH}d}"
 
 
-def boot_id() -> str:
-    """Changes with every boot of the machine."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return str(int(psutil.boot_time()))
-
-
 def start_time(pid: int) -> float | None:
     """When the process began, on a clock that no one sets; None when there is no such process or only its zombie."""
     if not LINUX:

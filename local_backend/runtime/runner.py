@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from local_backend.boot import boot_id
 from local_backend.runtime import launcher_log, processes
 from local_backend.runtime.allocation import first_report, write_report
 from local_backend.runtime.job import Job
@@ -33,6 +34,7 @@ from local_backend.runtime.launch import (
 from local_backend.runtime.program import follow
 from local_backend.runtime.tasks import Planner, close_all_but
 from local_backend.scheduler.slots import usable_cores
+from local_backend.vault import VaultError
 
 _LOCK_PATIENCE = 10.0
 _RETRY_WRITING = 1.0
@@ -59,7 +61,7 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
     try:
         launch = Launch.read(spec_path)
         lock = _enter(launch, attempt)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
         _tell(ready, {"error": f"the runner could not begin: {problem}"})
         return
     if lock is None:
@@ -92,7 +94,7 @@ def _enter(launch: Launch, attempt: int) -> int | None:
     me = processes.identify(os.getpid())
     if launch.spec.elastic:
         write_report(paths, first_report(launch))
-    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, processes.boot_id(), attempt))
+    write_record(paths.runner, RunnerIdentity(me.pid, me.start_time, boot_id(), attempt))
     paths.progress.unlink(missing_ok=True)
     return lock
 

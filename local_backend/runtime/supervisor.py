@@ -124,7 +124,7 @@ class Supervisor:
 
     def reason(self, exec_id: str) -> Reason | None:
         """Why an exec waits, with the estimate in epoch seconds; None when it does not, or nothing is decided yet."""
-        found = self._control.reasons.get(exec_id)
+        found = self._control.reason(exec_id)
         if found is None or found.estimate is None:
             return found
         return replace(found, estimate=time.time() + found.estimate - time.monotonic())

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import psutil
 
+from local_backend.boot import boot_id
 from local_backend.runtime.launch import RunnerIdentity
-from local_backend.runtime.processes import LINUX, MARK, WORKER_MARK, boot_id, start_time, worker_mark
+from local_backend.runtime.processes import LINUX, MARK, WORKER_MARK, start_time, worker_mark
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -159,7 +159,7 @@ class Reason:
     #: One of `reasons.CODES`.
     code: str
     sentence: str
-    #: Its place among those that wait for the same kind of slot, from 1.
+    #: Its place among those that wait for the same kind of slot, from 1; 0 for one that does not wait for slots yet.
     position: int
     #: The earliest moment at which it may start, None when nothing is known that would tell.
     estimate: float | None = None

@@ -39,13 +39,14 @@ class Database:
         self._write_engine = self._kind.engine(read_only=False)
         self._read_engine = self._kind.engine(read_only=True)
 
-    def open(self) -> None:
-        """Create or migrate the tables and start the writer.
+    def open(self, seal: Callable[[str], str] | None = None) -> None:
+        """Create or migrate the tables and start the writer. `seal` is for databases of earlier versions, see
+        migrations/upgrade.py.
 
         Raises:
             DatabaseError: the database is damaged, unreadable, used by another server, or written by a newer version.
         """
-        from local_backend.store.migrations.upgrade import NewerDatabase, upgrade
+        from local_backend.store.migrations.upgrade import IN_CLEAR, NewerDatabase, upgrade
 
         try:
             self._kind.prepare()
@@ -53,7 +54,9 @@ class Database:
                 found = self._kind.damage(connection)
             if found is not None:
                 raise DatabaseError(f"{self.name} is damaged ({found}); restore a backup of it or move it away")
-            upgrade(self._write_engine)
+            before = upgrade(self._write_engine, seal)
+            if before is not None and before <= IN_CLEAR:
+                self._kind.overwrite(self._write_engine)
         except DatabaseError:
             raise
         except (NewerDatabase, Occupied) as problem:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
-from local_backend.store import holdings
+from local_backend.store import exec_secrets, holdings
 from local_backend.store.holdings import Part
 from local_backend.store.schema import events, execs, sequences
 from local_backend.store.states import MOVES, sources
@@ -274,6 +274,8 @@ def transition(
         return False
     if to == PENDING or to in TERMINAL:
         release(connection, exec_id, min(now, values.get("end_time") or now))
+    if to in TERMINAL:
+        exec_secrets.forget(connection, exec_id)
     connection.execute(insert(events).values(exec_id=exec_id, time=now, state=to, message=values.get("message")))
     return True
 
@@ -319,6 +321,7 @@ def remove(connection: Connection, exec_id: str) -> None:
     release(connection, exec_id)
     connection.execute(delete(execs).where(execs.c.id == exec_id))
     connection.execute(delete(events).where(events.c.exec_id == exec_id))
+    exec_secrets.forget(connection, exec_id)
 
 
 def history(connection: Connection, exec_id: str) -> list[str]:

@@ -61,6 +61,10 @@ class Postgres:
         """What is damaged: PostgreSQL looks after that itself."""
         return None
 
+    @staticmethod
+    def overwrite(_engine: Engine) -> None:
+        """Nothing: the server uses the room of deleted rows again by itself."""
+
     def engine(self, read_only: bool) -> Engine:
         """Connections for reading, or the one for writing."""
         options: dict[str, Any] = {"pool_size": 5, "max_overflow": _READERS} if read_only else {

@@ -103,6 +103,29 @@ holdings = Table(
     Index("holdings_by_until", "until"),
 )
 
+#: Servers that have data, and how to get in; see connections.py.
+connections = Table(
+    "connections",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("owner", String(200), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("public", Text, nullable=False),  # JSON object: values that are no secrets, and where secrets are taken from
+    Column("sealed", Text),  # JSON object of the secret values, sealed; NULL for none
+    Column("shared", Text, nullable=False),  # JSON list of users, or `true` for everybody
+    Column("created", Float, nullable=False),  # epoch seconds
+    Index("connections_by_owner", "owner", "name", unique=True),
+)
+
+#: What execs need and nobody may see, sealed; gone when the exec is over. See exec_secrets.py.
+exec_secrets = Table(
+    "exec_secrets",
+    metadata,
+    Column("exec_id", String(40), primary_key=True),
+    Column("sealed", Text, nullable=False),
+)
+
 #: Keys of submissions, each stored with its exec; see submission_keys.py.
 submission_keys = Table(
     "submission_keys",

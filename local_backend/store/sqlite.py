@@ -6,6 +6,7 @@ later 3.50s and 3.44.6 and later 3.44s). There the rollback journal is used with
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 #: Connections for reading that are kept: as many as can read at once on a small machine. Each has a cache of 2 MB.
 _READERS = 4
+
+_log = logging.getLogger(__name__)
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
@@ -48,6 +51,18 @@ class Sqlite:
                 raise  # it is locked, or its disk fails
             found = problem.orig
         return None if found == "ok" else " ".join(str(found).split())
+
+    @staticmethod
+    def overwrite(engine: Engine) -> None:
+        """Leave nothing in the file of what has been changed or deleted; as far as there is room for a copy of it."""
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            try:
+                driver.execute("VACUUM")
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.OperationalError as problem:
+                _log.warning("what was deleted may still lie in free parts of the database: %s", problem)
 
     def engine(self, read_only: bool) -> Engine:
         """Connections for reading, or the one for writing."""

@@ -50,6 +50,11 @@ class UserRow:
     created: float
 
 
+def is_name(name: object) -> bool:
+    """Whether this can be the name of a user."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def checked_name(name: str) -> str:
     """`name`, when it can be that of a user: it is also the name of a folder. Raises UserError."""
     if not _NAME.fullmatch(name):

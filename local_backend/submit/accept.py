@@ -19,13 +19,14 @@ from local_backend.forward.target import Targets
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.settings import Limits
-from local_backend.store import execs, submission_keys
+from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit.errors import StorageFailed
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
+from local_backend.vault import VaultError
 
 #: Field of the launch description that is there from the beginning.
 _USER = "user"
@@ -37,6 +38,7 @@ def accept(
     *,
     shown_args: str,
     data_source: list[Any] | None,
+    sealed: str | None,
     targets: Targets | None,
     home: HomePaths,
     database: Database,
@@ -45,8 +47,8 @@ def accept(
     keyed: Keyed | None = None,
 ) -> ExecRow:
     """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED,
-    with its key if any. `allow` raises when the user may have no further one; it is asked in the transaction that makes
-    the row, so that no two slip through.
+    with its key if any, and what is `sealed` for it. `allow` raises when the user may have no further one; it is asked
+    in the transaction that makes the row, so that no two slip through.
 
     Raises:
         BadSubmission: the upload is not what the command line says.
@@ -69,6 +71,8 @@ def accept(
             allow(connection)
             if keyed is not None:
                 submission_keys.keep(connection, keyed, spec.exec_id)
+            if sealed is not None:
+                exec_secrets.keep(connection, spec.exec_id, sealed)
             return execs.create(connection, number, spec, shown_args + " ", data_source, str(paths.code(spec)))
 
         return database.write(create)
@@ -82,6 +86,8 @@ def accept(
         orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
+        if isinstance(problem, VaultError):
+            raise StorageFailed(f"{problem}; nothing was kept") from None
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise

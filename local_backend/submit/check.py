@@ -1,13 +1,13 @@
-"""Turns what was asked for into a JobSpec, or says what is wrong with it. Looks at the disk for data and conda only."""
+"""Turns what was asked for into a JobSpec, or says what is wrong with it. Looks at the disk for conda only."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from dlicmd.contract.argv import CommandLine
-from local_backend.data import fs
-from local_backend.data.errors import DataError
+from local_backend.data.asked import Asked as AskedData
 from local_backend.jobspec import JobSpec
 from local_backend.submit import catalogue, conda
 from local_backend.submit.errors import BadSubmission
@@ -18,11 +18,11 @@ from local_backend.submit.words import Asked
 _MAX_NAME = 200
 
 
-def check(asked: Asked, user: str, roots: fs.DataRoots) -> JobSpec:
+def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) -> JobSpec:
     """The job that was asked for. `exec_id` is still empty, and `main` and `model_dir` are as typed: what the upload
-    really holds decides (see place.py).
+    really holds decides (see place.py). `seal` makes of a secret what may lie on a disk.
 
-    Raises BadSubmission.
+    Raises BadSubmission, and what `seal` raises.
     """
     line = asked.line
     framework = _framework(line)
@@ -37,8 +37,9 @@ def check(asked: Asked, user: str, roots: fs.DataRoots) -> JobSpec:
         main=None if user_cmd else line.text("--model-main"),
         user_cmd=user_cmd,
         program_args=() if user_cmd else tuple(line.program),
-        env=dict(pairs("--msd-env", line.many("--msd-env"))),
-        data_dir=_data_dir(asked, roots),
+        env={name: seal(value) for name, value in pairs("--msd-env", line.many("--msd-env"))},
+        data_dir=data.data_dir,
+        sources=data.sources,
         datastore_meta=line.text("--cs-datastore-meta") or "",
         conda_env=conda.find(line.text("--conda-env-name"), line.text("--conda-home")),
         pending_timeout=line.number("--msd-pending-timeout"),
@@ -92,13 +93,3 @@ def _submit_user(line: CommandLine) -> str:
     if name and not re.fullmatch(r"[\w.@-]{1,100}", name):
         raise BadSubmission(f"--submit-user: '{name[:80]}' is not the name of a user")
     return name
-
-
-def _data_dir(asked: Asked, roots: fs.DataRoots) -> str:
-    """DATA_DIR: --data-source wins over --cs-datastore-meta, which is not even looked at then."""
-    try:
-        if asked.data_source:
-            return fs.from_sources(asked.data_source, roots)
-        return fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots)
-    except DataError as problem:
-        raise BadSubmission(str(problem)) from None

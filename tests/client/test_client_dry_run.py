@@ -44,9 +44,9 @@ def test_it_is_the_request_that_is_sent(desk: Desk, fake: FakeServer, remote: li
 def test_the_data_part(desk: Desk, local: FakeServer) -> None:
     (desk.folder / "train.py").write_text("print(1)\n")
     main = ["--model-main", "train.py"]
-    found = request(desk, "PyTorch", *main, "--data-source", '[{"type": "x"}]', "--msd-env", "A=1", "--lr=1")
+    found = request(desk, "PyTorch", *main, "--data-source", '[{"type": "fs"}]', "--msd-env", "A=1", "--lr=1")
     argv = ["--exec-start", "PyTorch", *main, "--msd-env", "A=1", "--lr=1"]
-    assert found["data"] == {"dataSource": [{"type": "x"}], "argv": argv}
+    assert found["data"] == {"dataSource": [{"type": "fs"}], "argv": argv}
     local.conf["DLICMD_EXTENSIONS"] = "follow"
     assert request(desk, "PyTorch", *main, "--lr=1")["data"] is None
 
@@ -74,7 +74,9 @@ def test_a_backend_that_is_gone_is_not_started(desk: Desk) -> None:
 
 def test_secrets_are_masked(desk: Desk, local: FakeServer) -> None:
     words = ["PyTorch", "--user-cmd", "--msd-env", "HF_TOKEN=s3cret", "--msd-env=API_KEY=s3cret",
-             "--cs-url-bearer", "s3cret", "--msd-env", "A=1", "--dry-run", "--", "x"]
+             "--cs-url-bearer", "s3cret", "--data-source",
+             '[{"type": "s3", "connection": {"secret_access_key": "s3cret"}, "location": {"bucket": "b"}}]',
+             "--msd-env", "A=1", "--dry-run", "--", "x"]
     for form in ([], ["-o", "json"], ["-o", "yaml"]):
         done = desk.run("--exec-start", *words[:-3], *form, *words[-3:])
         assert done.code == 0, done

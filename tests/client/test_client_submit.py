@@ -133,7 +133,7 @@ def test_data_sources_that_are_none(desk: Desk, local: FakeServer, text: str) ->
 
 def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
     (desk.folder / "data").mkdir()
-    source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]}},{"x":1}]'
+    source = '[{"type":"fs","location":{"paths":"./data"}},{"type":"fs","location":{"path":["mnist","~"]},"x":1}]'
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data",
                     "--data-source", source, "--", "x", "--cs-datastore-meta", "data_path=./data")
     assert done.code == 0, done
@@ -143,7 +143,7 @@ def test_paths_of_this_machine(desk: Desk, local: FakeServer) -> None:
     assert data["argv"][-1] == "data_path=./data", "the words of the program are the program's"
     assert data["dataSource"] == [
         {"type": "fs", "location": {"paths": absolute}},
-        {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}}, {"x": 1},
+        {"type": "fs", "location": {"path": ["mnist", str(desk.home)]}, "x": 1},
     ]
 
 
@@ -217,6 +217,13 @@ def test_an_answer_without_ids(desk: Desk, local: FakeServer, body: bytes) -> No
     local.replies["POST", f"{BASE}/execs/"] = Reply(200, body)
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
     assert done.code == 1 and len(done.err.splitlines()) == 1 and "Traceback" not in done.err
+
+
+def test_what_the_server_warns_of_is_said(desk: Desk, local: FakeServer) -> None:
+    answer = {"id": "w-1", "appId": "w-1", "warning": "credentials were \x1bwritten"}
+    local.replies["POST", f"{BASE}/execs/"] = Reply(200, json.dumps(answer).encode())
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--", "x")
+    assert done.code == 0 and "dlicmd: credentials were" in done.err and "\x1b" not in done.err and "w-1" in done.out
 
 
 def test_a_refusal_in_the_servers_words(desk: Desk, local: FakeServer) -> None:

@@ -1,4 +1,4 @@
-"""Twelve secrets are used as users use them; afterwards none is anywhere but where it must be."""
+"""Sixteen secrets are used as users use them; afterwards none is anywhere but where it must be."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from pathlib import Path
 import psutil
 import pytest
 from support import eventually
+from toy_kind import installed_in
 from user import User
 
 BASE = "/platform/rest/deeplearning/v1"
-#: Files that hold secrets, for nobody but their user: the way in for the user's own commands, and what a job is given.
-MAY_HOLD = {"backend.json": {"token"}, "job.json": {"job"}, "backend.db": {"job"}}
+#: Files that hold secrets, for nobody but their user: the way in for the user's own commands.
+MAY_HOLD = {"backend.json": {"token"}}
 
 
 @pytest.fixture
 def serving(user: User) -> Iterator[User]:
-    user.environment |= {"DLI_PASSWORD": "planted-password-of-logon", "DLICMD_TOKEN": "planted-token-of-elsewhere"}
+    user.environment |= {"DLI_PASSWORD": "planted-password-of-logon", "DLICMD_TOKEN": "planted-token-of-elsewhere",
+                         "THEIR_API_KEY": "planted-key-of-the-shell",
+                         "PYTHONPATH": installed_in(user.home.parent / "plugins")}
     process = user.start("serve", "--port", "0", program="local_backend.cli")
     eventually((user.home / "backend.json").exists, "the server serves")
     yield user
@@ -43,6 +46,12 @@ def ask(user: User, method: str, target: str, body: bytes = b"", **headers: str)
 
 def basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def source(folder: Path, **connection: str) -> list[dict[str, object]]:
+    """A list of one data source: of the toy server of a folder, or of a connection that is named."""
+    known = connection if "name" in connection else {"type": "toy", "folder": str(folder), **connection}
+    return [{"type": "connection", "connection": known, "location": {"path": "x"}}]
 
 
 def found_in(folder: Path, secrets: dict[str, str]) -> set[tuple[str, str]]:
@@ -69,7 +78,13 @@ def test_none_is_left_anywhere(serving: User) -> None:
         "job": "planted-variable-of-a-job", "job 2": "planted-key-of-s3", "bearer": "planted-bearer-of-metrics",
         "slipped token": "planted-slipped-jwt", "slipped password": "planted-slipped-password",
         "guess": "planted-wrong-guess", "query": "planted-token-in-a-query", "dsn": "planted-password-of-a-database",
+        "shell": serving.environment["THEIR_API_KEY"], "inline": "planted-password-in-a-data-source",
+        "connection": "planted-password-of-a-connection", "metrics": "planted-bearer-of-a-url",
     }
+    away, closed = serving.folder / "away", serving.folder / "closed"
+    for folder in (away, closed):
+        folder.mkdir()
+    (away / "down").touch()
     replies = [
         ask(serving, "GET", "/auth/v1/logon", Authorization=basic(name, secrets["guess"])),
         ask(serving, "GET", f"{BASE}/conf", Authorization=f"Bearer {secrets['guess']}"),
@@ -77,19 +92,33 @@ def test_none_is_left_anywhere(serving: User) -> None:
         ask(serving, "GET", f"{BASE}/execs?token={secrets['query']}", X_Auth_Token=issued),
         ask(serving, "POST", f"{BASE}/execs?args=--exec-start%20PyTorch%20--password={secrets['slipped password']}"
             f"%20--jwt-token={secrets['slipped token']}%20--user-cmd%20--%20true", Authorization=f"Bearer {token}"),
+        ask(serving, "POST", f"{BASE}/connections", json.dumps({
+            "name": "lake", "type": "toy",
+            "values": {"folder": str(away), "password": secrets["connection"]}}).encode(),
+            Authorization=f"Bearer {token}", Content_Type="application/json"),
+        ask(serving, "POST", f"{BASE}/connections/lake/test", Authorization=f"Bearer {token}"),
         ask(serving, "POST", f"{BASE}/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20true", json.dumps({
             "dataSource": [{"type": "database", "connection": {"dsn": f"sql://u:{secrets['dsn']}@h/d"}}]}).encode(),
             Authorization=f"Bearer {token}", Content_Type="application/json"),
     ]
+    start = ["--exec-start", "PyTorch", "--user-cmd", "--debug-level", "debug"]
     commands = [
-        serving.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--debug-level", "debug", "--msd-env",
-                    f"MY_TOKEN={secrets['job']}", "--msd-env", f"AWS_SECRET_ACCESS_KEY={secrets['job 2']}",
-                    "--cs-url-bearer", secrets["bearer"], "--", "sh", "-c", "test -n \"$MY_TOKEN\""),
+        serving.run(*start, "--wait", "--msd-env", f"MY_TOKEN={secrets['job']}", "--msd-env",
+                    f"AWS_SECRET_ACCESS_KEY={secrets['job 2']}",
+                    "--cs-url-bearer", secrets["bearer"], "--", "sh", "-c",
+                    f"test ${{#MY_TOKEN}} = {len(secrets['job'])} && test -n \"$THEIR_API_KEY\""),
+        serving.run(*start, "--wait", "--data-source", json.dumps(source(closed, password=secrets["inline"])),
+                    "--", "x"),
+        *(serving.run(*start, "--data-source", json.dumps(sources), "--", "x")
+          for sources in (source(away, password=secrets["inline"]), source(away, name="lake"))),
+        serving.run(*start, "--cs-url-meta", "https://127.0.0.1:1/in", "--cs-url-bearer", secrets["metrics"],
+                    "--", "true"),
         *(serving.run(*words, "--debug-level", "debug") for words in (
             ["--exec-get-all", "-o", "json"], ["--exec-get", "last"], ["--exec-launcherlogs", "last"],
             ["--exec-outlogs", "last"], ["--app-history-get-all", "-o", "json"], ["--status"], ["--config-show"])),
     ]
-    assert commands[0].code == 0, commands[0]
+    assert [done.code for done in commands[:5]] == [0, 3, 0, 0, 0], commands[:5]
+    assert "credentials were written into a data source" in commands[1].err and "***" in commands[1].err, commands[1]
     replies += [ask(serving, "GET", f"{BASE}{path}", Authorization=f"Bearer {token}") for path in (
         "/execs", "/scheduler/applications", "/scheduler/engine/applications", "/scheduler/kubernetesobjects?type=pod",
         "/scheduler/kubernetesobjects?type=paralleljob", "/scheduler/slots", "/status", "/conf", "/nothing")]
@@ -100,6 +129,5 @@ def test_none_is_left_anywhere(serving: User) -> None:
     shown = " ".join(word for process in (server, *server.children(recursive=True)) for word in process.cmdline())
     assert not [secret for secret, text in secrets.items() if text in shown]
     files = found_in(serving.home, secrets)
-    allowed = {(file, secret) for file, held in MAY_HOLD.items() for secret in held | {f"{one} 2" for one in held}}
-    assert files <= allowed, files - allowed
-    assert {("backend.json", "token"), ("job.json", "job")} <= files, "the search finds what is there"
+    allowed = {(file, secret) for file, held in MAY_HOLD.items() for secret in held}
+    assert files == allowed, "nothing else is there, and the search finds what is"

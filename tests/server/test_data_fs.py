@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots, from_meta, from_sources
+from local_backend.data.fs import DataRoots, from_meta, places
 
 
 @pytest.fixture(params=[True, False], ids=["own machine", "served to others"])
@@ -45,18 +45,20 @@ def test_no_way_out(path: str, roots: DataRoots) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", [{"paths": "mnist"}, {"path": "mnist"}, {"paths": ["mnist", "."]}, {"paths": "mnist, ."}]
+    "location", [{"paths": "mnist, ."}, {"path": "mnist,."}, {"paths": ["mnist", "."]}, {"file_name": ["mnist", "."]}]
 )
 def test_spellings_of_a_source(location: dict, roots: DataRoots) -> None:
-    assert from_sources([{"type": "fs", "location": location}], roots) == str(roots.data_fs / "mnist")
+    assert places(location, roots) == [str(roots.data_fs / "mnist"), str(roots.data_fs)]
 
 
 def test_a_volume_by_its_recorded_name(roots: DataRoots) -> None:
-    found = from_sources([{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}], roots)
-    assert found == str(roots.volumes / "demo_project_pvc")
+    assert places({"volume": "cpd::demo-project-pvc"}, roots) == [str(roots.volumes / "demo_project_pvc")]
 
 
-@pytest.mark.parametrize("kind", ["connection", "connection_asset", "data_asset", "s3"])
-def test_other_kinds_are_refused_by_name(kind: str, roots: DataRoots) -> None:
-    with pytest.raises(DataError, match=kind):
-        from_sources([{"type": kind, "location": {}}], roots)
+def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "x").mkdir()
+    (roots.volumes / "linked").symlink_to(tmp_path / "elsewhere")
+    assert places({"volume": "linked", "paths": "x"}, roots) == [str(roots.volumes / "linked" / "x")]
+    for path in ("../demo_project_pvc", "/etc", "x/../../mnist"):
+        with pytest.raises(DataError, match="leads out of"):
+            places({"volume": "linked", "paths": path}, roots)

@@ -10,6 +10,7 @@ from live_server import TOKEN, Live, multipart, quoted, tar
 from support import eventually
 
 from dlicmd.contract import wire
+from local_backend.vault import Vault
 
 SINGLE = "--exec-start PyTorch --model-main main.py"
 USER_CMD = "--exec-start PyTorch --user-cmd -- bash -c ls"
@@ -287,7 +288,9 @@ def test_secrets_are_used_but_not_shown(live: Live) -> None:
     )
     exec_id = live.submitted(args)
     row = live.row(exec_id)
-    assert row.job.env == {"USER_ACCESS_TOKEN": "abc.def", "DB_PASSWORD": "a b", "PLAIN": "abc.def", "API_KEY": "k=1"}
+    env = {name: Vault(live.settings.paths.vault).open_text(value) for name, value in row.job.env.items()}
+    assert env == {"USER_ACCESS_TOKEN": "abc.def", "DB_PASSWORD": "a b", "PLAIN": "abc.def", "API_KEY": "k=1"}
+    assert "abc.def" not in row.spec + live.paths(exec_id).spec.read_text()
     for secret in ("a b", "k=1", "s3cr3t", "tok ", "pw"):
         assert secret not in row.args, row.args
     assert "USER_ACCESS_TOKEN=***" in row.args and "PLAIN=abc.def" in row.args and "--key visible" in row.args
@@ -336,7 +339,7 @@ def test_data_places(live: Live, tmp_path) -> None:
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc" / "x")
     assert "leads out of" in data_dir("type=fs,data_path=out")
     assert str(data / "none") in data_dir("type=fs,data_path=none")
-    assert "'connection_asset'" in data_dir(sources=[{"type": "connection_asset"}])
+    assert "needs a 'connection'" in data_dir(sources=[{"type": "connection_asset"}])
 
 
 def test_without_a_data_folder_a_job_has_no_data(live: Live) -> None:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from local_backend.forward import network
+from local_backend import network
 from local_backend.forward.channel import Trouble
 from local_backend.forward.rest import RestChannel
 from local_backend.forward.source import Line
@@ -38,5 +38,5 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with pytest.raises(Trouble, match="sends no metrics to the address"):
+    with pytest.raises(Trouble, match="connects to no such address as"):
         RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])

@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
 from local_backend.elastic.emetrics import EMetrics
+from local_backend.forward import orders
 from local_backend.forward import rest as rest_module
 from local_backend.forward.channel import Trouble
 from local_backend.forward.forwarder import Pace
 from local_backend.forward.rest import RestChannel
 from local_backend.forward.service import Forwarding
 from local_backend.forward.source import LONGEST, Line, read
-from local_backend.forward.target import Rest
+from local_backend.forward.target import Rest, Targets
 
 FAST = Pace(look=0.02, first=0.02, longest=0.05, drain=3600.0)
 START = "--exec-start PyTorch --model-main main.py "
@@ -142,8 +144,10 @@ def test_a_receiver_that_comes_later(live: Live) -> None:
     with receiving() as late:
         # The port of the first one may be somebody else's by now: the order is rewritten to the second one's.
         live.guard.backend.forwarding.close()
-        order = live.settings.paths.order(exec_id)
-        order.write_text(order.read_text().replace(f":{port}/", f":{late.server.server_port}/"))
+        paths = live.settings.paths
+        order = orders.find(paths, exec_id)
+        assert order is not None
+        orders.place(paths, replace(order, targets=Targets(Rest(late.url))))
         served(live, FAST)
         all_sent(live, exec_id)
         assert numbers(late) == [1]
@@ -232,7 +236,7 @@ def test_no_secret_is_shown_or_left(live: Live, receiver: Receiver, stub_pika: l
     write(live, exec_id, lines(1))
     eventually(lambda: "metrics wait" in launcher_log(live, exec_id), "it has been tried")
     order = live.settings.paths.order(exec_id)
-    assert "s3cret-token" in order.read_text() and stat.S_IMODE(order.stat().st_mode) == 0o600
+    assert "s3cret-token" not in order.read_text() and stat.S_IMODE(order.stat().st_mode) == 0o600
     shown = live.call("GET", f"/execs/{exec_id}").text + live.call("GET", "/execs").text
     assert "--cs-url-bearer ***" in shown and "password=***,exchange=runs" in shown
     stored = [path.read_bytes() for path in live.settings.home.rglob("*") if path.is_file() and path != order]

@@ -13,7 +13,7 @@ from local_backend.api.guard import OPEN_PATHS
 from local_backend.runtime.occupancy import Holder, Place
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
-from local_backend.store import execs
+from local_backend.store import connections, execs
 
 UNKNOWN = "local-987"
 NAME = "the-secret-name-of-bobs-job"
@@ -29,13 +29,17 @@ CHANGES = {
     ("POST", wire.USERS): 403,
     ("DELETE", wire.USERS + "/{name}"): 403,
     ("PUT", wire.USERS + "/{name}/password"): 403,
+    ("POST", wire.CONNECTIONS): 400,  # without a body
+    ("POST", wire.DATA_PREVIEW): 400,  # without a source
+    ("DELETE", wire.CONNECTIONS + "/{name}"): 404,
+    ("POST", wire.CONNECTIONS + "/{name}/test"): 404,
 }
 #: Those that show something to administrators only.
 PRIVATE = {("GET", wire.USERS)}
 
 
 class Team:
-    """A server with a user who has a running and a waiting exec, and one who has none."""
+    """A server with a user who has a running and a waiting exec and a connection, and one who has none."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
@@ -43,6 +47,7 @@ class Team:
         self.admin = live.add_user("root", "admin")
         self.running = live.submitted(ARGS, token=self.bob)
         self.waiting = live.submitted(ARGS, token=self.bob)
+        live.database.write(lambda c: connections.add(c, "bob", "bob", "s3", {"endpoint_url": NAME}, None, []))
         live.run_on(self.running, "cpu-0")
         live.supervisor.machine = [Place(cpu_slots(1)[0], (Holder(self.running, share=0.5),))]
         live.supervisor.reasons[self.waiting] = Reason("SLOTS", "waiting", 1, None, "wait", "when some come free")

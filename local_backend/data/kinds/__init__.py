@@ -1,4 +1,5 @@
-"""All kinds of connections. Each module of this folder has some, in `KINDS`: one file more is one family more."""
+"""All kinds of connections. Each module of this folder has some, in `KINDS`: one file more is one family more. So has
+each module of another package that an entry point of the group `dlicmd.data_kinds` names."""
 
 from __future__ import annotations
 
@@ -6,15 +7,20 @@ import difflib
 import importlib
 import pkgutil
 from functools import lru_cache
+from importlib.metadata import entry_points
 
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Kind
+
+#: Group of the entry points of other packages.
+GROUP = "dlicmd.data_kinds"
 
 
 @lru_cache(maxsize=1)
 def every() -> dict[str, Kind]:
     """Name → kind, sorted by name."""
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    modules += [found.load() for found in entry_points(group=GROUP)]
     kinds = [kind for module in modules for kind in getattr(module, "KINDS", ())]
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local_backend.data.errors import DataError
+from local_backend import network
+from local_backend.data.errors import DataError, DataUnavailable
 
 if TYPE_CHECKING:
     import pyarrow
+
+#: Characters of what a library says that are shown.
+LONGEST_TEXT = 400
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,24 @@ class Kind:
 
     def require(self) -> None:
         """Raises DataError when its libraries are not installed, and says how they are."""
-        if any(importlib.util.find_spec(name) is None for name in self.modules):
+        if not all(_is_there(name) for name in self.modules):
             raise DataError(f"{self.title} needs libraries that are not installed on the server: "
                             f"pip install 'dlicmd[{self.extra}]'")
 
-    def open(self, values: Mapping[str, str]) -> Family:
-        """A family that talks to the server of a connection with these values. Nothing is connected to yet.
+    def open(self, values: Mapping[str, str], loopback: bool = False) -> Family:
+        """A family that talks to the server of a connection with these values. Nothing is connected to yet; `loopback`
+        says whether it may be this machine: its user is the submitter.
 
         Raises DataError: a library or a value is missing, or there is a value that it does not know.
         """
+        family = self.family(self, self.check(values))
+        family.loopback = loopback
+        return family
+
+    def check(self, values: Mapping[str, str]) -> dict[str, str]:
+        """The values by the names of the fields, with nothing opened or imported. Raises DataError as `open` does."""
         self.require()
-        return self.family(self, self._complete(values))
+        return self._complete(values)
 
     def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
         known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
@@ -72,8 +83,19 @@ class Kind:
         return found
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        # There is no package that it could be in.
+        return False
+
+
 class Family(ABC):
     """Talks to the servers of some kinds. Its methods raise DataError, and DataUnavailable for what may pass."""
+
+    #: Whether it may connect to this machine.
+    loopback = False
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         self.kind, self.values = kind, values
@@ -84,6 +106,25 @@ class Family(ABC):
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of the server."""
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Addresses of a host that may be connected to. Raises DataError, and DataUnavailable when the name cannot be
+        looked up."""
+        try:
+            return network.permitted_addresses(host, port, self.loopback)
+        except network.AddressRefused as problem:
+            raise DataError(f"{self.kind.title}: {problem}") from None
+        except OSError as problem:
+            raise DataUnavailable(f"{self.kind.title}: the name '{host}' cannot be looked up: {problem}") from None
+
+    def without_secrets(self, text: object) -> str:
+        """A text of a library or server on one line, cut to a bearable length, without what nobody may see."""
+        line = " ".join(str(text).split())
+        for item in self.kind.fields:
+            value = self.values.get(item.name)
+            if item.secret and value:
+                line = line.replace(value, "…")
+        return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
 
 
 @dataclass(frozen=True)
@@ -98,6 +139,8 @@ class Entry:
     size: int | None
     #: Its ETag or time of change, empty when the server says nothing of the kind.
     version: str = ""
+    #: Whether the server gives parts of it; else it is read from its beginning to its end.
+    ranges: bool = True
 
 
 class FileFamily(Family):
@@ -108,13 +151,37 @@ class FileFamily(Family):
         """The files that a location names; a folder means everything below. At least one."""
 
     @abstractmethod
-    def read(self, entry: Entry, start: int, end: int | None) -> Iterator[bytes]:
-        """The bytes from `start` up to `end`, in pieces; raises DataError when the file is another than `entry` by
-        now. May be called from several threads at once."""
+    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+        """The bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
+
+        Raises DataChanged when the file is another than `entry` by now.
+        """
 
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
-        """The fsspec protocol and storage options with which a program can read the same by itself."""
+        """The fsspec protocol and storage options with which a program can read the same by itself. Raises DataError
+        where it cannot."""
+
+    def url(self, entry: Entry) -> str:
+        """The address of a file for `fsspec.open`, beside the storage options. Raises DataError."""
+        return f"{self.storage()[0]}://{entry.key}"
+
+    def reach(self, url: str) -> None:
+        """See that the server of a URL may be connected to; behind a proxy that is the proxy's to say.
+
+        Raises DataError, and DataUnavailable when its name cannot be looked up.
+        """
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies, proxy_bypass
+
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise DataError(f"{self.kind.title}: the port in the address of the server is no number") from None
+        host = parts.hostname or ""
+        if parts.scheme not in getproxies() or proxy_bypass(host):
+            self.addresses(host, port)
 
 
 @dataclass(frozen=True)
@@ -137,3 +204,7 @@ class TableFamily(Family):
     @abstractmethod
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         """Its rows, all of one schema, in memory that does not grow with the table; each batch some 8 MiB at most."""
+
+    def cancel(self) -> None:
+        """Break off what another thread is waiting for in one of the methods above."""
+

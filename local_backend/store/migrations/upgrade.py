@@ -5,6 +5,7 @@ Alembic is imported only when there are earlier versions to leave: a new server 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect
@@ -12,7 +13,10 @@ from sqlalchemy import Connection, Engine, inspect
 from local_backend.store.schema import metadata
 
 #: Every version, oldest first; the last one is what `schema.py` describes (a test compares what both make).
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+
+#: Up to this one, secrets of jobs lay in the database and in the files of the jobs in clear.
+IN_CLEAR = "0006"
 
 
 class NewerDatabase(RuntimeError):
@@ -22,8 +26,10 @@ class NewerDatabase(RuntimeError):
         super().__init__(self.__doc__)
 
 
-def upgrade(engine: Engine) -> None:
-    """Create the tables, or apply the versions that the database lacks, all in one transaction.
+def upgrade(engine: Engine, seal: Callable[[str], str] | None = None) -> str | None:
+    """Create the tables, or apply the versions that the database lacks, all in one transaction. The version before.
+
+    `seal` makes of a secret what may lie on a disk: earlier versions kept some in clear.
 
     Raises:
         NewerDatabase: its version is not one of `VERSIONS`. Nothing is changed.
@@ -31,13 +37,14 @@ def upgrade(engine: Engine) -> None:
     with engine.begin() as connection:
         found = version(connection)
         if found == VERSIONS[-1]:
-            return
+            return found
         if found is not None and found not in VERSIONS:
             raise NewerDatabase
         if found is None:
             _create(connection)
         else:
-            _apply(connection)
+            _apply(connection, seal)
+    return found
 
 
 def version(connection: Connection) -> str | None:
@@ -58,7 +65,7 @@ def _create(connection: Connection) -> None:
     connection.exec_driver_sql(f"INSERT INTO alembic_version (version_num) VALUES ('{VERSIONS[-1]}')")
 
 
-def _apply(connection: Connection) -> None:
+def _apply(connection: Connection, seal: Callable[[str], str] | None) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -66,4 +73,5 @@ def _apply(connection: Connection) -> None:
     # Alembic reads a % as the start of an interpolation.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
+    config.attributes["seal"] = seal
     command.upgrade(config, "head")

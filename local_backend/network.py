@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import sys
+from typing import Any
 
 #: Of the addresses of one name that many are tried.
 _MOST = 4
@@ -43,7 +45,7 @@ def permitted_addresses(host: str, port: int, loopback: bool) -> list[str]:
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     permitted = [address for address in addresses if is_permitted(address, loopback)]
     if not permitted:
-        raise AddressRefused(f"the server sends no metrics to the address {addresses[0]}")
+        raise AddressRefused(f"the server connects to no such address as {addresses[0]}")
     return permitted[:_MOST]
 
 
@@ -56,3 +58,25 @@ def connect(host: str, port: int, timeout: float, loopback: bool) -> socket.sock
         except OSError:
             continue
     return socket.create_connection((addresses[-1], port), timeout)
+
+
+def guard(loopback: bool) -> None:
+    """From now on, and for good, no Python code of this process connects to an address that is not permitted.
+
+    For a process that leaves connecting to libraries: names that they look up again, servers that they are sent on to.
+    """
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            _check(arguments[0].family, arguments[1], loopback)
+
+    sys.addaudithook(hook)
+
+
+def _check(family: int, address: Any, loopback: bool) -> None:
+    if family == socket.AF_UNIX:
+        if not loopback:
+            raise AddressRefused("the server connects to no socket of its own machine")
+    elif family in (socket.AF_INET, socket.AF_INET6):
+        for found in socket.getaddrinfo(address[0], address[1], family, socket.SOCK_STREAM):
+            if not is_permitted(str(found[4][0]), loopback):
+                raise AddressRefused(f"the server connects to no such address as {found[4][0]}")

@@ -1,0 +1,229 @@
+"""Data sources of a submission: their names on the wire, their JSON Schema, and what is wrong with one in a sentence.
+
+Client and server check the same schema. A `description` in it says what a value must be; `$comment` is a whole sentence
+about what is missing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+# Keys of a data source
+TYPE = "type"
+NAME = "name"
+CONNECTION = "connection"
+ASSET = "asset"
+LOCATION = "location"
+ACCESS = "access"
+TARGET = "target"
+
+# Values of `type`
+FS = "fs"
+CONNECTED = "connection"
+CONNECTION_ASSET = "connection_asset"
+DATA_ASSET = "data_asset"
+CONTAINER = "container"
+S3 = "s3"
+TYPES = (FS, CONNECTED, CONNECTION_ASSET, DATA_ASSET, CONTAINER, S3)
+
+# Values of `access`
+MOUNT = "mount"
+DOWNLOAD = "download"
+STREAM = "stream"
+
+# Values of `target`; the third form is {"volume": NAME}
+LOCAL = "local"
+SHARED = "shared"
+VOLUME = "volume"
+
+# Keys of `connection` that say which one is meant; beside them stand the values of one that is written out
+ID = "id"
+HREF = "href"
+ASSET_ID = "asset_id"
+
+# Keys of `location`
+PATHS = "paths"
+PATH = "path"
+FILE_NAME = "file_name"
+BUCKET = "bucket"
+
+#: Most data sources of a submission.
+MOST = 100
+#: Longest text in one, in characters: a query may be long.
+_LONGEST = 20_000
+_NEAR = 0.8
+
+
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": _LONGEST, "description": description}
+
+
+def _paths(description: str) -> dict[str, Any]:
+    text = {"type": "string", "maxLength": _LONGEST, "description": "a path"}
+    return {"type": ["string", "array"], "maxLength": _LONGEST, "items": text, "description": description}
+
+
+def _for(types: Sequence[str], then: dict[str, Any]) -> dict[str, Any]:
+    """A rule for sources of these types alone."""
+    return {"if": {"properties": {TYPE: {"enum": list(types)}}, "required": [TYPE]}, "then": then}
+
+
+_VALUE = {"type": ["string", "number", "boolean"], "description": "a text, a number, true or false"}
+
+_LOCATION: dict[str, Any] = {
+    "type": "object",
+    "description": 'a JSON object, such as {"paths": "mnist"}',
+    "properties": {
+        PATHS: _paths("a path, several separated by commas, or a list of paths"),
+        PATH: _paths("a path, several separated by commas, or a list of paths"),
+        FILE_NAME: _paths("the name of a file, several separated by commas, or a list of names"),
+        VOLUME: _text("the name of a storage volume"),
+        BUCKET: _text("the name of a bucket"),
+        "container": _text("the name of a container"),
+        "share": _text("the name of a file share"),
+        "url": _text("a URL"),
+        "schema_name": _text("the name of a database schema"),
+        "table_name": _text("the name of a table"),
+        "catalog_name": _text("the name of a catalog"),
+        "database_name": _text("the name of a database"),
+        "keyspace": _text("the name of a keyspace"),
+        "collection": _text("the name of a collection"),
+        "query": _text("a query that reads"),
+        HREF: _text("the address of an asset"),
+        ID: _text("the id of an asset"),
+    },
+}
+
+_SOURCE: dict[str, Any] = {
+    "type": "object",
+    "description": 'a JSON object, such as {"type": "fs", "location": {"paths": "mnist"}}',
+    "required": [TYPE],
+    "properties": {
+        TYPE: {"enum": list(TYPES), "description": f"one of {', '.join(TYPES)}"},
+        NAME: {"type": "string", "minLength": 1, "maxLength": 100, "description": "a name of at most 100 characters"},
+        CONNECTION: {
+            "type": "object",
+            "description": 'a JSON object: {"name": NAME} or {"id": ID} of one that the server knows, or '
+                           '{"type": KIND, ...} with its values',
+            "properties": {
+                ID: _text("the id of a connection"), NAME: _text("the name of a connection"),
+                HREF: _text("the address of a connection"), TYPE: _text("a kind of connection"),
+            },
+            "additionalProperties": _VALUE,
+        },
+        ASSET: {
+            "type": "object",
+            "description": 'a JSON object: {"asset_id": ID}',
+            "required": [ASSET_ID],
+            "properties": {ASSET_ID: _text("the id of a connection"), "project_id": _text("the id of a project")},
+        },
+        LOCATION: _LOCATION,
+        ACCESS: {"enum": [MOUNT, DOWNLOAD, STREAM], "description": "one of mount, download, stream"},
+        TARGET: {
+            "description": 'local, shared or {"volume": NAME}',
+            "anyOf": [
+                {"enum": [LOCAL, SHARED]},
+                {"type": "object", "required": [VOLUME], "properties": {VOLUME: _text("the name of a storage volume")},
+                 "additionalProperties": False},
+            ],
+        },
+    },
+    "allOf": [
+        _for([FS, DATA_ASSET], {"properties": {
+            ACCESS: {"enum": [MOUNT], "description": "mount: data of this type lies on the server already"},
+            TARGET: {"not": {}, "description": "left out: data of this type lies on the server already"},
+        }}),
+        _for([CONNECTED, CONNECTION_ASSET], {
+            "anyOf": [{"required": [CONNECTION]}, {"required": [ASSET]}], "required": [LOCATION],
+            "$comment": "needs a 'connection' (or an 'asset'), which says who has the data",
+        }),
+        _for([S3], {"required": [CONNECTION, LOCATION], "properties": {LOCATION: {"required": [BUCKET]}}}),
+        _for([CONNECTED, CONNECTION_ASSET, S3, CONTAINER], {"properties": {
+            ACCESS: {"enum": [DOWNLOAD, STREAM], "description": "download or stream: only type fs can be mounted"},
+        }}),
+    ],
+}
+
+#: JSON Schema of the list that --data-source takes and that the submission carries as `dataSource`.
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "dataSource",
+    "type": "array",
+    "maxItems": MOST,
+    "description": f"a list of at most {MOST} data sources",
+    "items": _SOURCE,
+}
+
+#: What other products have beside our keys; it is taken and not looked at.
+_FOREIGN = ("id", "schema", "href", "description", "format", "metadata")
+
+
+class Fault(Protocol):
+    """An error of a JSON Schema validator, as far as it is looked at here."""
+
+    validator: Any
+    validator_value: Any
+    instance: Any
+    schema: Any
+
+    @property
+    def absolute_path(self) -> Iterable[str | int]:
+        """Keys and positions that lead to `instance`."""
+
+
+def mistyped(sources: Any) -> str | None:
+    """What is wrong with keys that look like another one; None when there are none."""
+    for number, source in enumerate(sources if isinstance(sources, list) else (), 1):
+        if not isinstance(source, dict):
+            continue
+        parts = [("", source, _SOURCE), (LOCATION + ".", source.get(LOCATION), _LOCATION)]
+        for before, part, schema in parts:
+            known = [*schema["properties"], *_FOREIGN]
+            for key in part if isinstance(part, dict) else ():
+                near = difflib.get_close_matches(key, schema["properties"], 1, _NEAR) if key not in known else []
+                if near:
+                    return (f"data source {number}: there is no '{before}{_short(key)}'; "
+                            f"did you mean '{before}{near[0]}'?")
+    return None
+
+
+def explained(fault: Fault) -> str:
+    """A sentence about one error: which source, which key, what is expected. Values of connections are not shown."""
+    path = list(fault.absolute_path)
+    where = f"data source {int(path[0]) + 1}" if path else "the data sources"
+    key = ".".join(_short(str(step)) for step in path[1:])
+    if fault.validator == "required":
+        missing = next(name for name in fault.validator_value if name not in fault.instance)
+        expected = _description(fault.schema, missing, path)
+        name = f"{key}.{missing}" if key else missing
+        return f"{where}: '{name}' is missing" + (f"; it is {expected}" if expected else "")
+    if "$comment" in fault.schema:
+        return f"{where} {fault.schema['$comment']}"
+    expected = fault.schema.get("description", "something else")
+    near = difflib.get_close_matches(str(fault.instance), fault.validator_value, 1, 0.6) \
+        if fault.validator == "enum" else []
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    shown = "" if CONNECTION in path else f", not {_shown(fault.instance)}"
+    return f"{where}{f': {key!r}' if key else ''} must be {expected}{shown}{hint}"
+
+
+def _description(schema: Mapping[str, Any], name: str, path: Sequence[str | int]) -> str:
+    """What a key that is missing would be, by the schema of the place where it is missed."""
+    whole = _LOCATION if path[-1:] == [LOCATION] else _SOURCE if len(path) == 1 else schema
+    found = whole.get("properties", {}).get(name, {})
+    return str(found.get("description", ""))
+
+
+def _shown(value: Any) -> str:
+    """A wrong value, in a few characters."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    return _short(json.dumps(value))
+
+
+def _short(text: str) -> str:
+    clean = "".join(character if character.isprintable() else "?" for character in text)
+    return clean if len(clean) <= 80 else clean[:79] + "…"

@@ -1,0 +1,54 @@
+"""The value of `--data-source`: read and checked, before anything is packed or sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dlicmd.console import info
+from dlicmd.contract.argv import CommandLine
+from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
+from dlicmd.errors import UsageProblem
+
+OPTION, META = "--data-source", "--cs-datastore-meta"
+_EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
+
+
+def data_sources(line: CommandLine) -> list[Any]:
+    """The data sources of all `--data-source` options, in order. Says when another option has no effect beside them.
+    Raises UsageProblem."""
+    sources: list[Any] = []
+    for text in line.many(OPTION):
+        found = _json(text, OPTION)
+        if not isinstance(found, list):
+            raise UsageProblem(f"{OPTION}: give a list: {_EXAMPLE}")
+        sources += found
+    if sources:
+        _check(sources, OPTION)
+        if line.text(META) is not None:
+            info(f"{META} has no effect beside {OPTION}, which says where the data is")
+    return sources
+
+
+def one_or_more(text: str, option: str) -> list[Any]:
+    """The data sources in the JSON text of an option that also takes a single one. Raises UsageProblem."""
+    found = _json(text, option)
+    sources = found if isinstance(found, list) else [found]
+    _check(sources, option)
+    return sources
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise UsageProblem(f"{option}: not JSON: {problem}") from None
+
+
+def _check(sources: list[Any], option: str) -> None:
+    # Half a second of imports on a slow machine, for those alone who name data in this way.
+    from jsonschema import Draft202012Validator
+
+    problem = mistyped(sources) or next(map(explained, Draft202012Validator(SCHEMA).iter_errors(sources)), None)
+    if problem is not None:
+        raise UsageProblem(f"{option}: {problem}")

@@ -1,0 +1,79 @@
+"""`--data-preview`: what a data source has, and whether a job could read it, before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dlicmd.console import inert
+from dlicmd.contract import wire
+from dlicmd.contract.data_sources import CONNECTED, CONNECTION, FS, LOCATION, NAME, PATH, TYPE
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.sizes import show_size
+from dlicmd.data_paths import change_source, local_path
+from dlicmd.data_sources import one_or_more
+from dlicmd.errors import DlicmdError, UsageProblem
+from dlicmd.render import emit, emit_value, table
+from dlicmd.session import Session
+
+OPTION = "--data-preview"
+
+
+def preview(session: Session) -> int:
+    """Print what the sources have. The exit code: failed, when one cannot be read."""
+    sources = _sources(session.operand)
+    extensions = session.client.extensions()
+    if wire.EXT_DATA_PREVIEW not in extensions:
+        raise DlicmdError(f"this server does not look at data (it lacks the extension '{wire.EXT_DATA_PREVIEW}')")
+    if wire.EXT_LOCAL_PATHS in extensions:
+        sources = [change_source(source, local_path) for source in sources]
+    found = session.client.preview(sources)
+    if session.output.is_data:
+        emit_value(found, session.output)
+    else:
+        emit("\n\n".join(_text(one) for one in found))
+    return Exit.DONE if all(one.get(wire.OK) for one in found) else Exit.FAILED
+
+
+def _sources(text: str) -> list[Any]:
+    """The sources of a JSON text; `NAME:PATH` of a connection, or a path, for those who type. Raises UsageProblem."""
+    if text.lstrip()[:1] in ("[", "{"):
+        return one_or_more(text, OPTION)
+    name, colon, path = text.partition(":")
+    if colon and path.startswith("//"):
+        raise UsageProblem(f"{OPTION}: for an address give JSON: a connection of its kind, and what of it (location)")
+    if colon and name and path:
+        return [{TYPE: CONNECTED, CONNECTION: {NAME: name}, LOCATION: {PATH: path}}]
+    return [{TYPE: FS, LOCATION: {PATH: [text]}}]
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    lines = [" ".join(filter(None, (str(found.get(NAME)), f"({found.get('kind') or found.get(TYPE)})")))]
+    if not found.get(wire.OK):
+        lines.append(f"cannot be read: {found.get(wire.MESSAGE)}")
+    if (files := found.get("files")) is not None:
+        more = "more than " if found.get("more") else ""
+        lines.append(f"{more}{files:,} file{'' if files == 1 else 's'}, {show_size(found.get('bytes') or 0)}")
+        lines += [f"  {one.get('path')}  {'' if one.get('bytes') is None else show_size(one['bytes'])}".rstrip()
+                  for one in found.get("names") or ()]
+    if found.get("sample"):
+        lines.append(f"{found['sample']}: {found.get('format')}")
+    if (rows := found.get("rowCount")) is not None:
+        lines.append(f"{rows:,} row{'' if rows == 1 else 's'}")
+    if schema := found.get("schema"):
+        lines.append("columns: " + ", ".join(f"{column.get('name')} {column.get('type')}" for column in schema))
+    return inert("\n".join(lines)) + _rows(found)
+
+
+def _rows(found: Mapping[str, Any]) -> str:
+    """The first rows, in columns where they have names."""
+    rows, names = found.get("rows") or [], [str(column.get("name")) for column in found.get("schema") or ()]
+    if not rows:
+        return ""
+    if len(names) != len(rows[0]) or len(set(names)) != len(names):
+        return "\n" + inert("\n".join("  " + "  ".join(map(_cell, row)) for row in rows))
+    return "\n" + table([dict(zip(names, map(_cell, row), strict=False)) for row in rows], names)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)

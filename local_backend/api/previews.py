@@ -1,0 +1,92 @@
+"""A look at data before it is submitted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body
+
+from dlicmd.contract import wire
+from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.caller import Caller
+from local_backend.api.errors import ApiError
+from local_backend.data.asked import understand
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots
+from local_backend.data.gauge import shown
+from local_backend.data.previewer import Wish
+from local_backend.data.tester import hidden
+from local_backend.jobspec import Source
+
+router = APIRouter(tags=["data"])
+
+Written = Annotated[Any, Body()]
+#: Seconds that a look at one source may take.
+PATIENCE = 60.0
+_MOST = 10
+#: Each is a process.
+_looks = threading.BoundedSemaphore(4)
+
+
+@router.post(wire.DATA_PREVIEW)
+def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[dict[str, Any]]:
+    """What the data sources of {"dataSource": [...]} have, each: `ok`, or why not in `message`; `files` and `bytes`,
+    `schema`, `rowCount` and the first `rows` of a table or file. Nothing is kept."""
+    sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
+    if not isinstance(sources, list) or not 0 < len(sources) <= _MOST:
+        raise ApiError(400, f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of 1 to {_MOST} data sources')
+    settings = backend.settings
+    roots = DataRoots(settings.data_fs, settings.paths.volumes, settings.embedded)
+    if not _looks.acquire(blocking=False):
+        raise ApiError(429, "Others look at data at this moment; try again in a while")
+    try:
+        asked = understand(sources, roots, lambda meant: backend.connections.find(meant, user.name, user.admin))
+        return [_look(backend, user, source, asked.secrets.get(number, {}))
+                for number, source in enumerate(asked.sources, 1)]
+    except DataError as problem:
+        raise ApiError(400, str(problem)) from None
+    finally:
+        _looks.release()
+
+
+def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
+    told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
+    if not source.fetched:
+        return told | {"path": source.path} | _asked_for(Wish(source.path))
+    connection = backend.connections.of_source(source, secrets, user.name, user.admin)
+    found = _asked_for(Wish("", source.kind, source.location, dict(connection.values), backend.settings.embedded))
+    if wire.MESSAGE in found:
+        found[wire.MESSAGE] = hidden(found[wire.MESSAGE], connection)
+    return told | {"kind": source.kind} | found | _room(backend, source, found)
+
+
+def _room(backend: Backend, source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether it could be put down here: a job with data that cannot would end ERROR."""
+    size, settings = found.get("bytes") or 0, backend.settings
+    free = shutil.disk_usage(settings.home).free
+    most = min(settings.cache_bytes, free)
+    if not found[wire.OK] or source.access == "stream" or size <= most:
+        return {}
+    what = "the disk has room for" if most == free else "the cache may hold"
+    return {wire.OK: False, wire.MESSAGE: f"it has {shown(size)}, and {what} {shown(most)}"}
+
+
+def _asked_for(wish: Wish) -> dict[str, Any]:
+    """What the previewer finds, in a process of its own."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "local_backend.data.previewer"], input=wish.to_json().encode(), capture_output=True,
+            timeout=PATIENCE, check=False, start_new_session=True, cwd="/",
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {wire.OK: False, wire.MESSAGE: f"its server does not answer within {PATIENCE:.0f} seconds"}
+    except ValueError:
+        return {wire.OK: False, wire.MESSAGE: f"the look at it ended without a word (exit code {done.returncode})"}
+    return found

@@ -1,0 +1,72 @@
+"""Brings one data source to where the program finds it, by whatever family knows how to talk to its server."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dlicmd.contract.data_sources import STREAM
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import FileFamily, TableFamily
+from local_backend.data.model import Meter
+from local_backend.data.order import Item, Order
+from local_backend.files import read_json, write_json
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: Beside the folder of a stream: what its storage wants to know of who reads it.
+OPTIONS = ".options.json"
+
+
+def deliver(item: Item, values: Mapping[str, str], order: Order, meter: Meter) -> dict[str, Any]:
+    """Deliver; what the program is told of it: `files`, `bytes`, `version`, and of a table `schema`, of a stream `url`
+    and `storageOptionsFile`.
+
+    Done before, or in part, it goes on from there. Raises DataError, DataUnavailable and Cancelled.
+    """
+    family = kinds.find(item.kind).open(values, order.loopback)
+    folder = Path(item.folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if item.access == STREAM:
+            return _stream(family, item, folder)
+        if isinstance(family, TableFamily):
+            return _table(family, item, folder, order, meter)
+        assert isinstance(family, FileFamily)
+        return _files(family, item, folder, order.cache_bytes, meter)
+    except OSError as problem:
+        if problem.errno in _FULL:
+            full = problem.filename or item.folder
+            raise DataError(f"the disk of {full} is full; make room and submit again") from None
+        raise
+    finally:
+        family.close()
+
+
+def _files(family: FileFamily, item: Item, folder: Path, cache_bytes: int, meter: Meter) -> dict[str, Any]:
+    from local_backend.data.cache import Cache
+    from local_backend.data.download import download
+
+    found = download(family, item.location, folder, Cache(Path(item.cache), cache_bytes), meter)
+    return {"files": found.files, "bytes": found.size, "version": found.version}
+
+
+def _table(family: TableFamily, item: Item, folder: Path, order: Order, meter: Meter) -> dict[str, Any]:
+    from local_backend.data.shards import SCHEMA_FILE, TableLimits, export
+
+    found = export(family, item.location, folder, meter, TableLimits(order.table_rows, order.table_seconds))
+    schema = read_json(folder / SCHEMA_FILE)
+    return {"files": found.files, "bytes": found.size, "version": found.version, "schema": schema}
+
+
+def _stream(family: Any, item: Item, folder: Path) -> dict[str, Any]:
+    """Nothing is fetched; the program is told how to."""
+    if not isinstance(family, FileFamily):
+        raise DataError("a table cannot be streamed; leave 'access' out, and it comes as Parquet files")
+    _, options = family.storage()
+    file = folder.with_name(folder.name + OPTIONS)
+    write_json(file, options)
+    keys = [family.url(entry) for entry in family.entries(item.location)]
+    return {"url": keys[0], "urls": keys, "storageOptionsFile": str(file)}

@@ -1,0 +1,176 @@
+"""Files of a server as a folder of a job: fetched into the cache, unless they are there, and linked from it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from local_backend.boot import boot_id
+from local_backend.data.cache import Cache, CacheEntry, Manifest, full_disk, is_full
+from local_backend.data.errors import DataChanged, DataError
+from local_backend.data.fetch import Fetch
+from local_backend.data.kinds.base import Entry, FileFamily
+from local_backend.data.listing import checked
+from local_backend.data.model import Cancelled, Delivered, Meter
+from local_backend.data.parts import Arriving, Journal, Whole
+
+#: A place whose files change so often while they are read is being written to.
+_TIMES = 3
+_READ = 1 << 20
+
+
+def download(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
+    """The files that a location names, in `folder`: links to files of the cache that are not to be written to, beside
+    which the job may put others.
+
+    Who calls again after a failure, or after this process was killed, goes on where it stopped. A file that changes
+    while it is read is fetched anew, never mixed. Raises DataError, DataUnavailable (call again later), Cancelled (then
+    nothing is left of it).
+    """
+    folder = Path(os.path.abspath(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for left in range(_TIMES - 1, -1, -1):
+            try:
+                return _once(family, location, folder, cache, meter)
+            except DataChanged:
+                if not left:
+                    raise
+                meter.say("a file changed while it was read; starting anew")
+    except OSError as problem:
+        raise DataError(full_disk(cache.folder) if is_full(problem) else
+                        f"cannot write {problem.filename or cache.folder}: {problem.strerror}") from None
+    except Cancelled:
+        release(folder, cache)
+        raise
+    raise AssertionError("unreachable")
+
+
+def release(folder: Path, cache: Cache) -> None:
+    """The job that has `folder` is over: remove it, and what nobody needs any more of the cache."""
+    shutil.rmtree(folder, ignore_errors=True)
+    cache.sweep()
+
+
+def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
+    meter.say("listing")
+    found = checked(_watched(family.entries(location), meter))
+    sizes = [entry.size for entry in found if entry.size is not None]
+    meter.expect(sum(sizes) if len(sizes) == len(found) else None, len(found))
+    entry = cache.entry(family.kind.name, family.values, found, alone=str(folder))
+    entry.use(folder)
+    with cache.locked(entry, meter):
+        entry.use(folder)
+        try:
+            manifest = _present(entry, meter) or _fetched(family, found, cache, entry, meter)
+        except DataChanged:
+            entry.discard()
+            raise
+        except OSError as problem:
+            # Parts that fill a disk are in the way of everybody else's.
+            if is_full(problem):
+                entry.discard()
+            raise
+        entry.touch()
+        _link(entry, manifest, folder)
+    return Delivered(folder, len(found), manifest.size, _version(found))
+
+
+def _watched(entries: Any, meter: Meter) -> Any:
+    for entry in entries:
+        meter.check()
+        yield entry
+
+
+def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
+    """What the entry has, when that is all and unaltered.
+
+    What was written before the machine went down may not have reached the disk: its checksums are compared once.
+    """
+    manifest = entry.manifest()
+    if manifest is None or entry.altered(manifest):
+        return None
+    if manifest.boot != boot_id():
+        meter.say("comparing checksums")
+        for file in manifest.files:
+            if _sha256(entry.files / file.path, meter) != file.sha256:
+                return None
+        manifest = Manifest(boot_id(), manifest.files)
+        entry.complete(manifest)
+    meter.advance(manifest.size, len(manifest.files))
+    return manifest
+
+
+def _fetched(
+    family: FileFamily, found: Sequence[Entry], cache: Cache, entry: CacheEntry, meter: Meter
+) -> Manifest:
+    cache.make_room(sum(one.size or 0 for one in found), entry)
+    meter.say("fetching")
+    old = entry.manifest()
+    entry.arriving.mkdir(parents=True, exist_ok=True)
+    files = [Arriving(number, one, entry.arriving / str(number), entry.files / one.path)
+             for number, one in enumerate(found)]
+    journal = Journal(entry.journal, {"boot": boot_id(), "entry": entry.folder.name})
+    whole = _already(entry, files, journal, old)
+    journal.start()
+    meter.advance(sum(one.size for one in whole.values()) + sum(file.arrived for file in files), len(whole))
+    with contextlib.closing(journal):
+        fetch = Fetch(family, [file for file in files if file.number not in whole], journal, meter)
+        fetch.run()
+    whole |= fetch.whole
+    manifest = Manifest(boot_id(), tuple(whole[number] for number in range(len(found))))
+    if any(one.size is None for one in found):
+        cache.make_room(manifest.size, entry)
+    entry.complete(manifest)
+    return manifest
+
+
+def _already(
+    entry: CacheEntry, files: Sequence[Arriving], journal: Journal, old: Manifest | None
+) -> dict[int, Whole]:
+    """Files that need not be fetched: those of an earlier attempt, and those of the entry that nobody altered."""
+    whole = journal.read(files)
+    if old is not None and old.boot == boot_id():
+        whole = dict(enumerate(old.files)) | whole
+    altered = set(entry.altered(Manifest("", tuple(whole.values()))))
+    return {number: one for number, one in whole.items() if one not in altered}
+
+
+def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
+    """Make the links, and remove those to what the place had when the job last began."""
+    links = {str(folder / file.path): str(entry.files / file.path) for file in manifest.files}
+    for top, _, names in os.walk(folder):
+        for path in (os.path.join(top, name) for name in names):
+            into_cache = os.path.islink(path) and Path(os.readlink(path)).is_relative_to(entry.folder.parent)
+            if into_cache and path not in links:
+                os.unlink(path)
+    for path, target in links.items():
+        # A job that runs again may have put something in the place of its link.
+        if not os.path.islink(path) or os.readlink(path) != target:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            Path(path).unlink(missing_ok=True)
+            os.symlink(target, path)
+
+
+def _version(found: Sequence[Entry]) -> str:
+    """Of one file its own, of several one of all; empty when the server tells none."""
+    if not all(entry.version for entry in found):
+        return ""
+    if len(found) == 1:
+        return found[0].version
+    text = "\n".join(f"{entry.path}\t{entry.size}\t{entry.version}" for entry in found)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _sha256(path: Path, meter: Meter) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_READ):
+            found.update(piece)
+            meter.check()
+    return found.hexdigest()

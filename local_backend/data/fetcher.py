@@ -1,0 +1,143 @@
+"""The fetcher: a process for each exec that needs data from elsewhere. It is a session of its own and outlives the
+server, so that neither a slow download nor a library of whatever quality is the server's problem.
+
+`python -m local_backend.data.fetcher ORDER`; on standard input the values of the connections, secrets included, as
+JSON: number of the source → values. SIGTERM calls it off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from dlicmd.contract.secret import MASK
+from local_backend import network
+from local_backend.data import kinds
+from local_backend.data.deliver import deliver
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.gauge import Gauge
+from local_backend.data.model import Cancelled
+from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
+from local_backend.files import write_json
+
+#: Seconds before another attempt: the first pause, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+#: Shorter values of connections than this are no secrets that could be found in a text.
+_SHORTEST = 4
+Values = Mapping[int, Mapping[str, str]]
+
+
+def main() -> int:
+    """Fetch what is ordered. 0 when it is written down how it came out, and when another fetcher is at it."""
+    order = Order.read(Path(sys.argv[1]))
+    values = {int(number): given for number, given in json.load(sys.stdin).items()}
+    lock = os.open(order.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    network.guard(order.loopback)
+    gauge = Gauge(lambda text: _note(Path(order.progress), text))
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        gauge.cancel()
+
+    signal.signal(signal.SIGTERM, stop)
+    gauge.start()
+    try:
+        _insist_on_writing(fetch(order, values, gauge), Path(order.outcome), gauge)
+    except Cancelled:
+        return 0
+    finally:
+        gauge.close()
+    return 0
+
+
+def _note(path: Path, text: str) -> None:
+    try:
+        write_json(path, text, durable=False)
+    except OSError:
+        return  # the disk is full: what is told is lost, the delivery need not be
+
+
+def _insist_on_writing(outcome: Outcome, path: Path, gauge: Gauge) -> None:
+    """Write down how it came out, as soon as there is room. Raises Cancelled."""
+    while True:
+        try:
+            return outcome.write(path)
+        except OSError:
+            gauge.sleep(_FIRST_PAUSE)
+
+
+def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
+    """Fetch all items of an order, those that are there already left out; how it came out. Raises Cancelled."""
+    so_far = read_outcome(Path(order.outcome)) or Outcome("")
+    for item in order.items:
+        if item.number in so_far.delivered:
+            continue
+        gauge.begin(item.label)
+        given = values.get(item.number, {})
+        secrets = secrets_of(item, given)
+        try:
+            found = _insist(item, given, order, gauge)
+            so_far = replace(so_far, delivered={**so_far.delivered, item.number: found})
+            so_far.write(Path(order.outcome))
+        except DataError as problem:
+            return replace(so_far, state=FAILED, message=f"{item.label}: {without(problem, secrets)}")
+        except Cancelled:
+            raise
+        except Exception as problem:
+            return replace(
+                so_far, state=FAILED, trace=without(traceback.format_exc(), secrets),
+                message=f"{item.label} could not be fetched: {type(problem).__name__}: {without(problem, secrets)}",
+            )
+    return replace(so_far, state=DELIVERED)
+
+
+def _insist(item: Item, values: Mapping[str, str], order: Order, gauge: Gauge) -> dict[str, object]:
+    """Deliver, and try again what may pass, until no byte has come for as long as the order says."""
+    pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
+    while True:
+        try:
+            return deliver(item, values, order, gauge)
+        except DataUnavailable as problem:
+            if gauge.arrived != arrived:
+                pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
+            waited = time.monotonic() - since
+            if waited + pause > order.patience:
+                text = f"{problem}; gave up after {tries} tries in {waited:.0f} s (DLI_DATA_PATIENCE)"
+                raise DataError(text) from None
+            tries += 1
+            gauge.say(f"{without(problem, secrets_of(item, values))}; try {tries} comes in {pause:.0f} s")
+            gauge.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def secrets_of(item: Item, values: Mapping[str, str]) -> list[str]:
+    """The values of a connection that are secret, the longest first."""
+    secret = {name for one in kinds.find(item.kind).fields if one.secret for name in (one.name, *one.aliases)}
+    return sorted((value for name, value in values.items() if name in secret), key=len, reverse=True)
+
+
+def without(text: object, secrets: Sequence[str]) -> str:
+    """A text without secrets that libraries may have put into it."""
+    found = str(text)
+    for secret in secrets:
+        if len(secret) >= _SHORTEST:
+            found = found.replace(secret, MASK)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

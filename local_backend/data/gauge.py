@@ -1,0 +1,124 @@
+"""How far a delivery is: counts bytes, and says it in a sentence again and again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from local_backend.data.model import Cancelled
+
+#: Seconds between two sentences, and over which the speed is measured.
+_EVERY = 0.5
+_WINDOW = 5.0
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class Gauge:
+    """The Meter of a fetcher; see model.py. `tell` gets a sentence whenever it has changed, from any thread."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._cancelled = threading.Event()
+        self._title = self._said = self._told = ""
+        self._size: int | None = None
+        self._done = 0
+        #: Bytes that have come since the beginning, whatever of them had to be fetched again.
+        self.arrived = 0
+        self._seen = [(time.monotonic(), 0)]
+        self._thread = threading.Thread(target=self._run, name="gauge", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._ending.set()
+        self._thread.join()
+
+    def begin(self, title: str) -> None:
+        """Another delivery: `s3://bucket/x`."""
+        with self._lock:
+            self._title, self._said, self._size, self._done = title, "", None, 0
+        self.tell()
+
+    def cancel(self) -> None:
+        """Nobody wants the data any more."""
+        self._cancelled.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait. Raises Cancelled."""
+        end = time.monotonic() + seconds
+        # In slices: a signal that comes just before a wait does not cut it short.
+        while (left := end - time.monotonic()) > 0 and not self._cancelled.wait(min(left, _EVERY)):
+            pass
+        self.check()
+
+    def expect(self, size: int | None, files: int | None = None) -> None:
+        """See Meter."""
+        with self._lock:
+            self._size = size
+
+    def advance(self, size: int, files: int = 0) -> None:
+        """See Meter."""
+        with self._lock:
+            self._done += size
+            self._said = ""
+            self.arrived += max(0, size)
+
+    def say(self, text: str) -> None:
+        """See Meter."""
+        with self._lock:
+            self._said = text
+        self.tell()
+
+    def check(self) -> None:
+        """See Meter."""
+        if self._cancelled.is_set():
+            raise Cancelled
+
+    def tell(self) -> None:
+        """Tell now, if it has changed."""
+        text = self.sentence
+        if text != self._told:
+            self._told = text
+            self._tell(text)
+
+    @property
+    def sentence(self) -> str:
+        """`fetching s3://bucket/x: 41 % of 1.2 GB, 85 MB/s`."""
+        with self._lock:
+            if self._said not in ("", "fetching"):
+                return f"fetching {self._title}: {self._said}"
+            speed = self._speed()
+            parts = []
+            if self._size:
+                parts.append(f"{min(100, 100 * self._done // self._size)} % of {shown(self._size)}")
+            elif self._done:
+                parts.append(shown(self._done))
+            if speed is not None:
+                parts.append(f"{shown(speed)}/s")
+        return f"fetching {self._title}" + (f": {', '.join(parts)}" if parts else "")
+
+    def _speed(self) -> float | None:
+        now = time.monotonic()
+        self._seen.append((now, self.arrived))
+        while len(self._seen) > 2 and self._seen[1][0] < now - _WINDOW:
+            self._seen.pop(0)
+        passed, came = now - self._seen[0][0], self.arrived - self._seen[0][1]
+        return came / passed if came > 0 and passed > 0 else None
+
+    def _run(self) -> None:
+        while not self._ending.wait(_EVERY):
+            self.tell()
+
+
+def shown(size: float) -> str:
+    """Bytes as people read them: `1.2 GB`."""
+    unit = 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"

@@ -1,0 +1,53 @@
+"""Azure Blob Storage and Data Lake, through adlfs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.filesystem import FileSystem
+
+ACCOUNT = Field("account_name", "name of the storage account", aliases=("account", "storage_account", "username"))
+KEY = Field("account_key", "access key of the account", secret=True, aliases=("access_key", "password", "key"))
+STRING = Field("connection_string", "connection string of the account, in the place of name and key", secret=True)
+SAS = Field("sas_token", "shared access signature", secret=True, aliases=("sas",))
+
+
+class Blob(FileSystem):
+    """Containers of a storage account."""
+
+    protocol = "abfs"
+
+    def storage_options(self) -> dict[str, Any]:
+        names = ("account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret",
+                 "tenant_id", "account_host")
+        found: dict[str, Any] = {name: self.values[name] for name in names if self.values.get(name)}
+        if not found.keys() & {"account_name", "connection_string"}:
+            raise DataError(f"{self.kind.title} needs 'account_name' or 'connection_string'")
+        # Without this word the library looks for credentials of whoever runs the server.
+        return found | {"anon": not found.keys() & {"account_key", "connection_string", "sas_token", "client_secret"}}
+
+    def top(self, location: Mapping[str, Any]) -> str:
+        container = next((str(location[name]) for name in ("container", "bucket", "file_system") if location.get(name)),
+                         self.values.get("container", ""))
+        if not container and location:
+            raise DataError("the location needs a 'container'")
+        return container.strip("/")
+
+
+_FIELDS = (
+    ACCOUNT, KEY, STRING, SAS,
+    Field("client_id", "id of an application that may read"),
+    Field("client_secret", "secret of that application", secret=True),
+    Field("tenant_id", "tenant of that application", aliases=("tenant",)),
+    Field("account_host", "host of the account, unless it is Azure's own", aliases=("url", "host")),
+    Field("container", "container that is read when a location names none"),
+)
+_NEEDS: dict[str, Any] = {"family": Blob, "fields": _FIELDS, "extra": "azure", "modules": ("adlfs",)}
+
+KINDS = (
+    Kind("azure-blob", "Azure Blob Storage", aliases=("azureblobstorage", "azure"), tested="Azurite", **_NEEDS),
+    Kind("azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"), **_NEEDS),
+)

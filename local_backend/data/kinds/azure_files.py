@@ -1,0 +1,128 @@
+"""Azure Files, through Azure's own library: there is no file system of fsspec for it that is kept up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.kinds.azure import ACCOUNT, KEY, SAS, STRING
+from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
+from local_backend.data.listing import paths_of, place
+
+
+class Share(FileFamily):
+    """File shares of a storage account."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        super().__init__(kind, values)
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    def test(self) -> None:
+        with self._told("its shares"):
+            if self.values.get("share"):
+                self._service().get_share_client(self.values["share"]).get_share_properties()
+            else:
+                next(iter(self._service().list_shares()), None)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+        share = location.get("share") or location.get("bucket") or self.values.get("share")
+        if not share:
+            raise DataError("the location needs a 'share'")
+        asked = paths_of(location)
+        for path in (one.strip("/") for one in asked or [""]):
+            found = False
+            with self._told(path or str(share)):
+                for name, info in self._below(self._service().get_share_client(str(share)), path):
+                    found = True
+                    yield Entry(place(path, len(asked) > 1, name), f"{share}/{name}", info.size, str(info.etag))
+            if not found:
+                raise DataError(f"there is no file in '{path or share}'")
+
+    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+        share, _, path = entry.key.partition("/")
+        file = self._service().get_share_client(share).get_file_client(path)
+        with self._told(entry.key):
+            length = (entry.size if end is None else end or 0) or 0
+            if length > start:
+                reading = file.download_file(offset=start, length=length - start)
+                if str(reading.properties.etag) != entry.version:
+                    raise DataChanged(f"{entry.key} changed before it was read")
+                # Azure's library pins the pieces of one download to the ETag of the first.
+                yield from reading.chunks()
+
+    def storage(self) -> tuple[str, dict[str, Any]]:
+        raise DataError("files of Azure Files cannot be streamed; have them downloaded ('access': 'download')")
+
+    def _below(self, share: Any, path: str) -> Iterator[tuple[str, Any]]:
+        """Path and properties of a file, or of all those below a folder."""
+        from azure.core.exceptions import ResourceNotFoundError
+
+        if path:
+            try:
+                yield path, share.get_file_client(path).get_file_properties()
+                return
+            except ResourceNotFoundError:
+                pass
+        folders = [path]
+        while folders:
+            folder = folders.pop()
+            for one in share.get_directory_client(folder).list_directories_and_files():
+                name = f"{folder}/{one.name}".lstrip("/")
+                if one.is_directory:
+                    folders.append(name)
+                else:
+                    yield name, share.get_file_client(name).get_file_properties()
+
+    def _service(self) -> Any:
+        from azure.storage.fileshare import ShareServiceClient
+
+        values = self.values
+        with self._lock:
+            if self._made is None and values.get("connection_string"):
+                self._made = ShareServiceClient.from_connection_string(values["connection_string"])
+            elif self._made is None:
+                if not values.get("account_name") or not (values.get("account_key") or values.get("sas_token")):
+                    raise DataError("Azure Files needs 'account_name' with 'account_key' or 'sas_token', or a "
+                                    "'connection_string'")
+                host = values.get("account_host") or f"{values['account_name']}.file.core.windows.net"
+                self._made = ShareServiceClient(host if "://" in host else f"https://{host}",
+                                                credential=values.get("account_key") or values["sas_token"])
+            return self._made
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        from azure.core.exceptions import AzureError, ClientAuthenticationError, ResourceNotFoundError
+
+        try:
+            yield
+        except ResourceNotFoundError:
+            raise DataError(f"Azure Files: there is no {what}") from None
+        except ClientAuthenticationError as problem:
+            raise DataError(f"Azure Files lets nobody in to {what} with these credentials: {_short(problem)}") from None
+        except ValueError as problem:
+            if isinstance(problem, DataError):
+                raise
+            raise DataError(f"Azure Files: {_short(problem)}") from None
+        except AzureError as problem:
+            raise DataUnavailable(f"Azure Files does not give {what}: {_short(problem)}") from None
+
+
+def _short(problem: BaseException) -> str:
+    return " ".join(str(problem).split())[:200] or type(problem).__name__
+
+
+KINDS = (
+    Kind("azure-files", "Azure Files", Share, extra="azure", modules=("azure.storage.fileshare",),
+         fields=(ACCOUNT, KEY, STRING, SAS, Field("account_host", "host of the account, unless it is Azure's own",
+                                                  aliases=("url", "host")),
+                 Field("share", "share that is read when a location names none", aliases=("file_share",))),
+         aliases=("azurefilestorage", "azure-file-storage", "azurefiles")),
+)

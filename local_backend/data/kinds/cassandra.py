@@ -1,0 +1,138 @@
+"""Apache Cassandra: a table, or what a query of CQL finds. Rows come page by page, in the order of their tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.columns import batches
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.kinds.sql import HOST, PASSWORD, USERNAME, port
+from local_backend.data.wanted import check_query, wanted
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_PATIENCE = 10
+_PAGE = 1000
+#: Types of CQL by the names that the driver gives them, as Arrow names them; every other becomes text.
+_TYPES = {
+    "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "counter": "int64",
+    "float": "float32", "double": "float64", "blob": "binary", "date": "date32", "ascii": "string", "text": "string",
+}
+
+
+class Cassandra(TableFamily):
+    """There is no state of a table that is read as a whole: of rows that change meanwhile either is read."""
+
+    def test(self) -> None:
+        with self._session() as session:
+            session.execute("SELECT release_version FROM system.local")
+
+    def table(self, location: Mapping[str, Any]) -> Table:
+        with self._session() as session:
+            return Table(_schema(session.execute(self._statement(location, 1))))
+
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        with self._session() as session:
+            result = session.execute(self._statement(location, _PAGE))
+            schema = _schema(result)
+            rows = iter(result)
+            left = [most_rows]
+
+            def some(wish: int) -> list[tuple[Any, ...]]:
+                count = wish if left[0] is None else min(wish, left[0])
+                found = [tuple(map(_plain, row)) for _, row in zip(range(count), rows, strict=False)]
+                left[0] = None if left[0] is None else left[0] - len(found)
+                return found
+
+            yield from batches(some, schema)
+
+    def _statement(self, location: Mapping[str, Any], page: int) -> Any:
+        from cassandra.query import SimpleStatement
+
+        what = wanted(location)
+        names = [name for name in (what.schema, what.table) if name]
+        text = check_query(what.query) if what.query else "SELECT * FROM " + ".".join(map(_quoted, names))
+        return SimpleStatement(text, fetch_size=page)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Any]:
+        from cassandra import DriverException, RequestExecutionException
+        from cassandra.auth import PlainTextAuthProvider
+        from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+        from cassandra.policies import WhiteListRoundRobinPolicy
+        from cassandra.query import tuple_factory
+
+        values, host = self.values, self.values["host"]
+        number = int(values.get("port") or self.kind.options["port"])
+        addresses = self.addresses(host, number)
+        # The cluster tells of more servers; only those are spoken to whose addresses were looked at.
+        profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(addresses),
+                                   row_factory=tuple_factory, request_timeout=60)
+        authority = values.get("ssl_certificate")
+        tls = ssl.create_default_context(cadata=authority or None) if authority or values.get("ssl") == "true" else None
+        cluster = Cluster(
+            addresses, number, connect_timeout=_PATIENCE, execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            ssl_context=tls, ssl_options={"server_hostname": host} if tls else None,
+            auth_provider=PlainTextAuthProvider(values["username"], values.get("password", ""))
+            if values.get("username") else None)
+        try:
+            session = cluster.connect(_quoted(values["database"]))
+            yield session
+        except (DriverException, RequestExecutionException, NoHostAvailable, OSError) as problem:
+            raise self._trouble(problem) from None
+        finally:
+            cluster.shutdown()
+
+    def _trouble(self, problem: Exception) -> DataError:
+        from cassandra import AuthenticationFailed, Timeout, Unavailable
+        from cassandra.cluster import NoHostAvailable
+
+        inner = list(problem.errors.values()) if isinstance(problem, NoHostAvailable) else [problem]
+        refused = any(isinstance(one, AuthenticationFailed) for one in inner)
+        passes = isinstance(problem, NoHostAvailable | OSError | Timeout | Unavailable)
+        return (DataUnavailable if passes and not refused else DataError)(
+            f"{self.kind.title}: {self.without_secrets(inner[0] if inner else problem)}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _schema(result: Any) -> pyarrow.Schema:
+    import pyarrow
+
+    known = {"timestamp": pyarrow.timestamp("us", "UTC"), "uuid": pyarrow.string(), "varint": pyarrow.string()}
+    fields = []
+    for name, kind in zip(result.column_names, result.column_types, strict=True):
+        cql = kind.typename
+        found = known.get(cql) or pyarrow.type_for_alias(_TYPES.get(cql, "string"))
+        fields.append((name, found))
+    return pyarrow.schema(fields)
+
+
+def _plain(value: Any) -> Any:
+    """The driver has days and containers of its own."""
+    if type(value).__name__ == "Date":
+        return value.date()
+    if type(value).__name__ in ("OrderedMapSerializedKey", "OrderedMap"):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if type(value).__name__ == "SortedSet":
+        return [_plain(part) for part in value]
+    return value
+
+
+KINDS = (
+    Kind(
+        "cassandra", "Apache Cassandra", Cassandra,
+        fields=(HOST, port(9042), Field("database", "name of the keyspace", required=True, aliases=("keyspace",)),
+                USERNAME, PASSWORD, Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
+                Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form")),
+        aliases=("apache-cassandra", "datastax"), extra="cassandra", modules=("cassandra", "pyarrow"),
+        options={"port": 9042},
+    ),
+)

@@ -1,0 +1,157 @@
+"""Cloudant, and CouchDB whose protocol it speaks: a database of documents, or what a selector finds in it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from local_backend.data.columns import batches
+from local_backend.data.documents import SAMPLE, Documents
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+
+if TYPE_CHECKING:
+    import pyarrow
+    import requests
+
+_PATIENCE = (10, 60)
+#: Documents of one answer, which is in memory as a whole.
+_PAGE = 200
+_IAM = "https://iam.cloud.ibm.com/identity/token"
+
+
+class Cloudant(TableFamily):
+    """Documents come page by page, in the order of their ids; of those that change meanwhile either is read."""
+
+    def test(self) -> None:
+        with self._session() as session:
+            self._ask(session, "GET", "")
+
+    def table(self, location: Mapping[str, Any]) -> Table:
+        with self._session() as session:
+            about = self._ask(session, "GET", "")
+            documents = Documents(itertools.islice(self._found(session, location), SAMPLE))
+        return Table(documents.schema, rows=None if location.get("query") else about.get("doc_count"),
+                     version=str(about.get("update_seq", "")))
+
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        with self._session() as session:
+            found = self._found(session, location)
+            sample = list(itertools.islice(found, SAMPLE))
+            documents = Documents(sample)
+            rows = itertools.islice(itertools.chain(sample, found), most_rows)
+            yield from batches(lambda wish: [documents.row(one) for one in itertools.islice(rows, wish)],
+                               documents.schema)
+
+    def _found(self, session: requests.Session, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        selector = _selector(location.get("query"))
+        pages = self._all(session) if selector is None else self._selected(session, selector)
+        for document in itertools.chain.from_iterable(pages):
+            if not str(document.get("_id", "")).startswith("_design/"):
+                yield document
+
+    def _all(self, session: requests.Session) -> Iterator[list[dict[str, Any]]]:
+        after: dict[str, Any] = {}
+        while True:
+            answer = self._ask(session, "GET", "/_all_docs", params={"include_docs": "true", "limit": _PAGE, **after})
+            rows = answer.get("rows", [])
+            if not rows:
+                return
+            yield [row["doc"] for row in rows if row.get("doc")]
+            after = {"start_key": json.dumps(rows[-1]["key"]), "skip": 1}
+
+    def _selected(self, session: requests.Session, selector: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+        on: dict[str, Any] = {}
+        read = 0
+        while True:
+            answer = self._ask(session, "POST", "/_find", json={"selector": selector, "limit": _PAGE} | on)
+            documents = answer.get("docs", [])
+            if not documents:
+                return
+            yield documents
+            read += len(documents)
+            # Not every server of this protocol has bookmarks.
+            on = {"bookmark": answer["bookmark"]} if answer.get("bookmark") else {"skip": read}
+
+    def _session(self) -> requests.Session:
+        import requests
+
+        session = requests.Session()
+        # Proxies and passwords that the server's own user has are not for this.
+        session.trust_env = False
+        if self.values.get("apikey"):
+            session.headers["Authorization"] = f"Bearer {self._token(session)}"
+        elif self.values.get("username"):
+            words = f"{self.values['username']}:{self.values.get('password', '')}".encode()
+            session.headers["Authorization"] = f"Basic {base64.b64encode(words).decode()}"
+        return session
+
+    def _token(self, session: requests.Session) -> str:
+        answer = self._send(session, "POST", _IAM, data={
+            "grant_type": "urn:ibm:params:oauth:grant-type:apikey", "apikey": self.values["apikey"]})
+        return str(answer.get("access_token"))
+
+    def _ask(self, session: requests.Session, method: str, path: str, **more: Any) -> dict[str, Any]:
+        url, database = self.values["url"].rstrip("/"), self.values["database"]
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise DataError(f"{self.kind.title}: 'url' is not the address of a server: https://HOST")
+        if parts.scheme == "http" and not self.loopback:
+            raise DataError(f"{self.kind.title}: 'url' must be https, else the password crosses the network in clear")
+        return self._send(session, method, f"{url}/{quote(database, safe='')}{path}", **more)
+
+    def _send(self, session: requests.Session, method: str, url: str, **more: Any) -> dict[str, Any]:
+        """Raises DataError: what another answer than a JSON object says."""
+        import requests
+
+        parts = urlsplit(url)
+        self.addresses(str(parts.hostname), parts.port or (443 if parts.scheme == "https" else 80))
+        try:
+            answer = session.request(method, url, timeout=_PATIENCE, allow_redirects=False, **more)
+            found = answer.json()
+        except requests.exceptions.SSLError as problem:
+            raise DataError(f"{self.kind.title}: {self.without_secrets(problem)}") from None
+        except requests.exceptions.JSONDecodeError:
+            found = None
+        except (requests.RequestException, OSError) as problem:
+            raise DataUnavailable(f"{self.kind.title}: {self.without_secrets(problem)}") from None
+        if answer.status_code == 200 and isinstance(found, dict):
+            return found
+        said = found.get("reason") or found.get("errorMessage") if isinstance(found, dict) else answer.reason
+        passes = answer.status_code >= 500 or answer.status_code in (408, 425, 429)
+        raise (DataUnavailable if passes else DataError)(
+            f"{self.kind.title}: {parts.hostname} answers {answer.status_code}: {self.without_secrets(said)}")
+
+
+def _selector(query: Any) -> dict[str, Any] | None:
+    """The selector, which may be the text of a JSON object; None for all documents. Raises DataError."""
+    if isinstance(query, str) and query.strip():
+        try:
+            query = json.loads(query)
+        except (ValueError, RecursionError):
+            query = 0
+    if query is None or query in ("", {}):
+        return None
+    if not isinstance(query, dict):
+        raise DataError("'query' is not a selector, such as {\"age\": {\"$gt\": 20}}")
+    return query
+
+
+KINDS = (
+    Kind(
+        "cloudant", "Cloudant", Cloudant,
+        fields=(
+            Field("url", "address of the server: https://HOST", required=True, aliases=("custom_url", "host")),
+            Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
+            Field("username", "who reads", aliases=("user",)),
+            Field("password", "the password", secret=True),
+            Field("apikey", "a key of IBM Cloud instead of user and password", secret=True, aliases=("api_key",)),
+        ),
+        aliases=("couchdb", "ibm-cloudant", "cloudantdb"), extra="data", modules=("pyarrow",),
+        tested="PouchDB Server 4 (CouchDB's protocol)",
+    ),
+)

@@ -1,0 +1,96 @@
+"""Databases that differ from others in their dialect alone: a driver, a port, words that no query may have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.engine import URL
+
+#: Statements that Transact-SQL takes in the middle of a line, with no semicolon before them.
+_TRANSACT = frozenset({
+    "shutdown", "waitfor", "backup", "restore", "dbcc", "kill", "use", "set", "declare", "begin", "if", "while",
+    "print", "deny", "openrowset", "opendatasource", "openquery", "bulk", "reconfigure", "writetext", "updatetext",
+    "commit", "rollback", "save", "goto", "return", "raiserror", "throw", "go", "disable", "enable",
+})
+
+
+class Snowflake(Sql):
+    """An account instead of a host: the address is made of it."""
+
+    def url(self, catalog: str) -> URL:
+        from sqlalchemy.engine import URL
+
+        values = self.values
+        account = values["account"].removesuffix(".snowflakecomputing.com")
+        if not all(character.isalnum() or character in "-_." for character in account):
+            raise DataError(f"{self.kind.title}: 'account' is no name of an account")
+        self.addresses(f"{account}.snowflakecomputing.com", 443)
+        schema = f"/{values['schema']}" if values.get("schema") else ""
+        return URL.create(
+            "snowflake", values["username"], values["password"], account,
+            database=(catalog or values.get("database", "")) + schema,
+            query={key: values[key] for key in ("warehouse", "role") if values.get(key)})
+
+
+class Oracle(Sql):
+    """A service instead of a database."""
+
+    def url(self, catalog: str) -> URL:
+        from sqlalchemy.engine import URL
+
+        found = super().url(catalog)
+        return URL.create(found.drivername, found.username, self.values.get("password"), found.host, found.port,
+                          query={"service_name": str(found.database)})
+
+
+class Hive(Sql):
+    """A password says that the server asks a directory for it."""
+
+    def engine(self, catalog: str) -> Engine:
+        import sqlalchemy
+
+        arguments = {"auth": "LDAP" if self.values.get("password") else "NONE"}
+        return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool, connect_args=arguments)
+
+
+_SERVER = (HOST, DATABASE, USERNAME, PASSWORD)
+
+KINDS = (
+    Kind("sqlserver", "Microsoft SQL Server", Sql, (*_SERVER, port(1433)), aliases=("mssql", "sql-server"),
+         extra="sqlserver", modules=("pymssql", "pyarrow"),
+         options={"dialect": "mssql+pymssql", "port": 1433, "words": _TRANSACT, "pinned": True,
+                  "arguments": {"login_timeout": 10}}),
+    Kind("oracle", "Oracle Database", Oracle,
+         (HOST, port(1521), Field("service_name", "name of the service", required=True, aliases=("database", "sid")),
+          USERNAME, PASSWORD),
+         aliases=("oracle-rds", "amazon-rds-oracle", "amazon-rds-for-oracle", "oracle-amazon"),
+         extra="oracle", modules=("oracledb", "pyarrow"),
+         options={"dialect": "oracle+oracledb", "port": 1521, "database_field": "service_name",
+                  "test": "SELECT 1 FROM dual", "begin": ("SET TRANSACTION READ ONLY",)}),
+    Kind("db2zos", "Db2 for z/OS", Sql, (*_SERVER, port(446)), aliases=("db2-for-z/os", "db2-z/os", "db2-zos"),
+         extra="db2", modules=("ibm_db_sa", "pyarrow"),
+         options={"dialect": "ibm_db_sa", "port": 446, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True}),
+    Kind("db2warehouse", "Db2 Warehouse", Sql, (*_SERVER, port(50000)),
+         aliases=("db2", "dashdb", "db2-warehouse-on-cloud"), extra="db2", modules=("ibm_db_sa", "pyarrow"),
+         options={"dialect": "ibm_db_sa", "port": 50000, "test": "SELECT 1 FROM sysibm.sysdummy1", "pinned": True}),
+    Kind("netezza", "Netezza Performance Server", Sql, (*_SERVER, port(5480)),
+         aliases=("puredata-for-analytics", "netezza-optimized"), extra="netezza",
+         modules=("nzalchemy", "nzpy", "pyarrow"), options={"dialect": "netezza+nzpy", "port": 5480}),
+    Kind("teradata", "Teradata", Sql, _SERVER, extra="teradata", modules=("teradatasqlalchemy", "pyarrow"),
+         options={"dialect": "teradatasql", "port": 1025, "pinned": True}),
+    Kind("hive", "Apache Hive", Hive,
+         (HOST, port(10000), DATABASE, USERNAME, PASSWORD), aliases=("apache-hive",), extra="hive",
+         modules=("pyhive", "thrift_sasl", "pyarrow"), options={"dialect": "hive", "port": 10000}),
+    Kind("snowflake", "Snowflake", Snowflake,
+         (Field("account", "name of the account", required=True, aliases=("account_name", "host")), USERNAME,
+          Field("password", "the password, or a programmatic access token", required=True, secret=True),
+          Field("database", "name of the database", required=True), Field("schema", "where tables are looked for"),
+          Field("warehouse", "what computes"), Field("role", "as whom")),
+         extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"}),
+)

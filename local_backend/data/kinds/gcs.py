@@ -1,0 +1,53 @@
+"""Google Cloud Storage, through gcsfs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.filesystem import FileSystem
+
+
+class Google(FileSystem):
+    """Buckets of a project."""
+
+    protocol = "gs"
+
+    def storage_options(self) -> dict[str, Any]:
+        # Without a token the library would look for one of whoever runs the server.
+        found: dict[str, Any] = {"token": self._token() or "anon"}
+        if self.values.get("project"):
+            found["project"] = self.values["project"]
+        if self.values.get("endpoint_url"):
+            found["endpoint_url"] = self.values["endpoint_url"]
+        return found
+
+    def top(self, location: Mapping[str, Any]) -> str:
+        bucket = str(location.get("bucket") or self.values.get("bucket", ""))
+        if not bucket and location:
+            raise DataError("the location needs a 'bucket'")
+        return bucket.strip("/")
+
+    def _token(self) -> dict[str, Any] | None:
+        text = self.values.get("credentials")
+        try:
+            found = json.loads(text) if text else None
+        except ValueError:
+            found = text
+        if found is not None and not isinstance(found, dict):
+            raise DataError("'credentials' is not the JSON text of a service account's key")
+        return found
+
+
+KINDS = (
+    Kind("gcs", "Google Cloud Storage", Google, extra="gcs", modules=("gcsfs",),
+         fields=(Field("credentials", "JSON text of the key of a service account; without it only public buckets can "
+                                      "be read", secret=True, aliases=("token", "service_account", "credentials_json")),
+                 Field("project", "project of the buckets", aliases=("project_id",)),
+                 Field("bucket", "bucket that is read when a location names none"),
+                 Field("endpoint_url", "URL of the server, unless it is Google's own", aliases=("url",))),
+         aliases=("gs", "googlecloudstorage", "google")),
+)

@@ -1,0 +1,53 @@
+"""HDFS over its REST interface (WebHDFS), through fsspec: no Java on this side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.filesystem import FileSystem
+
+
+class Hdfs(FileSystem):
+    """Folders of a Hadoop cluster."""
+
+    protocol = "webhdfs"
+
+    def storage_options(self) -> dict[str, Any]:
+        address = self.values["url"]
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        secure = parts.scheme in ("https", "swebhdfs")
+        try:
+            port = parts.port or (9871 if secure else 9870)
+        except ValueError:
+            raise DataError("the port in the 'url' is not a number") from None
+        if not parts.hostname:
+            raise DataError("the 'url' names no host; write http://NAMENODE:9870")
+        found: dict[str, Any] = {"host": parts.hostname, "port": port, "use_https": secure}
+        for ours, theirs in (("username", "user"), ("password", "password"), ("token", "token")):
+            if self.values.get(ours):
+                found[theirs] = self.values[ours]
+        return found
+
+    def options(self) -> dict[str, Any]:
+        found = self.storage_options()
+        self.reach(f"{'https' if found['use_https'] else 'http'}://{found['host']}:{found['port']}")
+        return found
+
+    def top(self, location: Mapping[str, Any]) -> str:
+        return "/" + self.values.get("folder", "").strip("/") if self.values.get("folder", "").strip("/") else ""
+
+
+KINDS = (
+    Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"),
+         fields=(Field("url", "address of the name node's web server, http://NAMENODE:9870", required=True,
+                       aliases=("host", "webhdfs_url")),
+                 Field("username", "user there", aliases=("user",)),
+                 Field("password", "password of the user, where a gateway wants one", secret=True),
+                 Field("token", "delegation token", secret=True),
+                 Field("folder", "folder below which the paths are", aliases=("root", "path"))),
+         aliases=("webhdfs", "hadoop", "apache-hdfs")),
+)

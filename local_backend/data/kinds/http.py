@@ -1,0 +1,174 @@
+"""HTTP and HTTPS, through requests: a range that is not of the file that was asked about first is noticed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
+from local_backend.data.listing import paths_of
+
+#: What arrives of a piece before a connection breaks is lost.
+_PIECE = 1 << 18
+_PATIENCE_S = (10, 30)
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_PASSING = {408, 425, 429, 500, 502, 503, 504}
+
+
+class Web(FileFamily):
+    """Files that a web server has. It does not say which there are: each is named."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        super().__init__(kind, values)
+        self._threads = threading.local()
+
+    def test(self) -> None:
+        self.reach(self._base())
+        with self._answer(self._base(), {"Range": "bytes=0-0"}):
+            pass
+
+    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+        self.reach(self._base())
+        base = urljoin(self._base(), str(location.get("url", "")))
+        asked = paths_of(location)
+        for path in asked or [""]:
+            url = urljoin(base if base.endswith("/") else f"{base}/", quote(path)) if path else base
+            # Whoever may use a connection may not have its credentials sent to a server of his own.
+            if urlsplit(url)[:2] != urlsplit(self._base())[:2]:
+                raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(self._base())}")
+            yield self._entry(url, path if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2]))
+
+    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+        whole = start == 0 and end is None
+        wanted = {} if whole else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        with self._answer(entry.key, wanted) as answer, self._told(entry.key):
+            if _version(answer) != entry.version:
+                raise DataChanged(f"{_shown(entry.key)} changed while it was read")
+            if not whole:
+                given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+                if answer.status_code != 206 or given is None or int(given[1]) != start:
+                    raise DataUnavailable(f"{_shown(entry.key)} is not given in parts any more")
+            yield from answer.iter_content(_PIECE)
+
+    def storage(self) -> tuple[str, dict[str, Any]]:
+        found: dict[str, Any] = {}
+        if self.values.get("token"):
+            found["headers"] = {"Authorization": f"Bearer {self.values['token']}"}
+        elif self.values.get("username"):
+            import base64
+
+            pair = f"{self.values['username']}:{self.values.get('password', '')}".encode()
+            found["headers"] = {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return urlsplit(self._base()).scheme, found
+
+    def url(self, entry: Entry) -> str:
+        return entry.key
+
+    def _base(self) -> str:
+        url = self.values["url"]
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise DataError(f"{_shown(url)} is no address of a web server; write https://HOST/PATH")
+        return url
+
+    def _entry(self, url: str, path: str) -> Entry:
+        """One byte is asked for: the answer says how long the file is, and whether parts are given."""
+        if not path:
+            raise DataError(f"{_shown(url)} is a folder, and web servers do not say what is in one; name its files")
+        with self._answer(url, {"Range": "bytes=0-0"}) as answer:
+            given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+            if answer.status_code == 206 and given is not None and given[3] != "*":
+                return Entry(path, url, int(given[3]), _version(answer))
+            length = answer.headers.get("Content-Length", "")
+            known = answer.status_code == 200 and length.isdecimal() and "Content-Encoding" not in answer.headers
+            return Entry(path, url, int(length) if known else None, _version(answer), ranges=False)
+
+    @contextmanager
+    def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
+        """The answer to GET, whose body is still to come; closed afterwards."""
+        with self._told(url):
+            answer = self._session().get(url, headers=headers, stream=True, timeout=_PATIENCE_S)
+        try:
+            status = answer.status_code
+            # An empty file has no first byte: servers refuse the range, and give the whole.
+            if status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
+                answer.close()
+                with self._told(url):
+                    answer = self._session().get(url, stream=True, timeout=_PATIENCE_S)
+            elif status == 416:
+                raise DataChanged(f"{_shown(url)} is shorter than it was")
+            elif status in (401, 403):
+                raise DataError(f"{_shown(url)}: the server lets nobody in with these credentials ({status})")
+            elif status >= 300:
+                kind = DataUnavailable if status in _PASSING else DataError
+                raise kind(f"{_shown(url)}: the server answers {status} {answer.reason}")
+            yield answer
+        finally:
+            answer.close()
+
+    def _session(self) -> Any:
+        """One for each thread: they are not made for more."""
+        import requests
+
+        if not hasattr(self._threads, "session"):
+            session = requests.Session()
+            session.headers["Accept-Encoding"] = "identity"
+            token, user = self.values.get("token"), self.values.get("username")
+            if token:
+                session.auth = lambda request: _bearer(request, token)
+            elif user:
+                session.auth = (user, self.values.get("password", ""))
+            else:
+                # Not what ~/.netrc of whoever runs the server says.
+                session.auth = lambda request: request
+            self._threads.session = session
+        return self._threads.session
+
+    @contextmanager
+    def _told(self, url: str) -> Iterator[None]:
+        import requests
+
+        try:
+            yield
+        except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as problem:
+            raise DataError(f"{_shown(url)}: {_short(problem)}") from None
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.InvalidHeader,
+                requests.exceptions.MissingSchema) as problem:
+            raise DataError(f"{_shown(url)}: {_short(problem)}") from None
+        except requests.RequestException as problem:
+            raise DataUnavailable(f"{_shown(url)} does not answer: {_short(problem)}") from None
+
+
+def _bearer(request: Any, token: str) -> Any:
+    request.headers["Authorization"] = f"Bearer {token}"
+    return request
+
+
+def _version(answer: Any) -> str:
+    return str(answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "")
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it: password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
+
+
+def _short(problem: BaseException) -> str:
+    """What happened, without the address: that may have secrets in its query."""
+    reason = getattr(problem.args[0], "reason", None) if problem.args else None
+    return type(reason or problem).__name__
+
+
+KINDS = (
+    Kind("http", "HTTP", Web, tested="Python's http.server with ranges",
+         fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",)),
+                 Field("username", "user for basic authentication", aliases=("user",)),
+                 Field("password", "password of the user", secret=True),
+                 Field("token", "bearer token", secret=True, aliases=("api_key",))),
+         aliases=("https", "web")),
+)

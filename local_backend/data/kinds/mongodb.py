@@ -1,0 +1,157 @@
+"""MongoDB: a collection, or what a filter finds in it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.columns import batches
+from local_backend.data.documents import SAMPLE, Documents
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, port
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_PATIENCE = 10_000
+_NO_FILTER = "'query' is not a filter of MongoDB, such as {\"age\": {\"$gt\": 20}}"
+#: What runs programs at the server.
+_PROGRAMS = frozenset({"$where", "$function", "$accumulator"})
+#: Error codes of what passes: not reachable, shutting down, no primary, busy.
+_PASSING = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 50, 175, 237})
+
+
+class Mongodb(TableFamily):
+    """One server is read, not those that it would send on to. There is no state of a collection that is read as a
+    whole: of documents that change meanwhile either is read."""
+
+    def test(self) -> None:
+        with self._database() as database:
+            database.command("ping")
+            database.list_collection_names()
+
+    def table(self, location: Mapping[str, Any]) -> Table:
+        with self._database() as database:
+            return Table(Documents(itertools.islice(_found(database, location), SAMPLE)).schema)
+
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        with self._database() as database:
+            found = _found(database, location)
+            sample = list(itertools.islice(found, SAMPLE))
+            documents = Documents(sample)
+            rows = itertools.islice(itertools.chain(sample, found), most_rows)
+            yield from batches(lambda wish: [documents.row(one) for one in itertools.islice(rows, wish)],
+                               documents.schema)
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[Any]:
+        import pymongo
+        from bson import CodecOptions
+        from bson.binary import UuidRepresentation
+        from bson.codec_options import DatetimeConversion
+
+        with contextlib.ExitStack() as stack:
+            try:
+                client = stack.enter_context(pymongo.MongoClient(**self._arguments(stack)))
+                options: CodecOptions[Any] = CodecOptions(
+                    tz_aware=True, uuid_representation=UuidRepresentation.STANDARD,
+                    datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+                yield client.get_database(self.values["database"], codec_options=options)
+            except (pymongo.errors.PyMongoError, OSError) as problem:
+                raise self._trouble(problem) from None
+
+    def _arguments(self, stack: contextlib.ExitStack) -> dict[str, Any]:
+        values = self.values
+        host, number = values["host"], int(values.get("port") or self.kind.options["port"])
+        self.addresses(host, number)
+        arguments: dict[str, Any] = {
+            "host": host, "port": number, "directConnection": True, "serverSelectionTimeoutMS": _PATIENCE,
+            "connectTimeoutMS": _PATIENCE, "appname": "dlicmd", "tls": values.get("ssl", "").lower() == "true",
+        }
+        if values.get("username"):
+            arguments |= {"username": values["username"], "password": values.get("password", ""),
+                          "authSource": values.get("auth_database") or "admin"}
+        if values.get("ssl_certificate"):
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mongodb-"))) / "root.pem"
+            file.write_text(values["ssl_certificate"], encoding="utf-8")
+            arguments |= {"tls": True, "tlsCAFile": str(file)}
+        return arguments
+
+    def _trouble(self, problem: Exception) -> DataError:
+        from pymongo import errors
+
+        passes = isinstance(problem, errors.ConnectionFailure | OSError) or getattr(problem, "code", None) in _PASSING
+        # A server that asks for a certificate, or has none that is good, will do so again.
+        if "CERTIFICATE_VERIFY_FAILED" in str(problem):
+            passes = False
+        return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(problem)}")
+
+
+def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The documents that a location names. Raises DataError."""
+    name = location.get("collection", location.get("table_name"))
+    if not isinstance(name, str) or not name or len(name) > 255 or "\0" in name:
+        raise DataError("the location needs 'collection', the name of a collection")
+    wanted = _filter(location.get("query"))
+    if not database.list_collection_names(filter={"name": name}):
+        raise DataError(f"there is no collection '{name}' in the database '{database.name}'")
+    with database[name].find(wanted) as cursor:
+        for document in cursor:
+            yield {key: _plain(value) for key, value in document.items()}
+
+
+def _filter(query: Any) -> dict[str, Any]:
+    """The filter, which may be the text of a JSON object. Raises DataError."""
+    if isinstance(query, str) and query.strip():
+        try:
+            query = json.loads(query)
+        except (ValueError, RecursionError):
+            raise DataError(_NO_FILTER) from None
+    if not query:
+        return {}
+    if not isinstance(query, dict):
+        raise DataError(_NO_FILTER)
+    _check_reads(query)
+    return query
+
+
+def _check_reads(part: Any) -> None:
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+        if key in _PROGRAMS:
+            raise DataError(f"'query' has {key}, which runs a program at the server")
+        if isinstance(value, dict | list):
+            _check_reads(value)
+
+
+def _plain(value: Any) -> Any:
+    """A value of JSON, bytes or a datetime."""
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, bytes):
+        return bytes(value)
+    known = value is None or isinstance(value, bool | int | float | str | datetime)
+    return value if known else str(value)
+
+
+KINDS = (
+    Kind(
+        "mongodb", "MongoDB", Mongodb,
+        fields=(
+            HOST, port(27017), DATABASE, Field("username", "who reads", aliases=("user", "user_name")), PASSWORD,
+            Field("auth_database", "the database that knows the user (admin)", aliases=("authdatabase", "auth_source")),
+            Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
+            Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form"),
+        ),
+        aliases=("databases-for-mongodb", "ibm-cloud-databases-for-mongodb", "compose-mongodb"),
+        extra="mongodb", modules=("pymongo", "pyarrow"), options={"port": 27017},
+    ),
+)

@@ -1,0 +1,144 @@
+"""MySQL and what speaks its protocol: MariaDB, IBM Cloud Databases, Amazon RDS, SingleStore."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from local_backend import network
+from local_backend.data.columns import decimal
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Kind
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
+
+if TYPE_CHECKING:
+    import pyarrow
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.types import TypeEngine
+
+_CONNECT_SECONDS = 10
+#: Error numbers of what passes: no room for one more, shutting down, aborted or lost connections, killed, lock waits.
+_PASSING = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1317, 1927, 2003, 2006, 2013,
+                      2055})
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 32, "INTEGER": 32, "BIGINT": 64, "YEAR": 16}
+_BYTES = frozenset({"BIT", "GEOMETRY", "POINT", "LINESTRING", "POLYGON"})
+
+
+class Mysql(Sql):
+    """The connection is made here, to an address that was looked at; the certificate is that of the name."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        super().__init__(kind, values)
+        self._socket: socket.socket | None = None
+        self._driver: Any = None
+
+    def engine(self, catalog: str) -> Engine:
+        import sqlalchemy
+
+        return sqlalchemy.create_engine(f"{self.kind.options['dialect']}://", poolclass=sqlalchemy.NullPool,
+                                        creator=lambda: self._connect(catalog))
+
+    def leave(self, connection: Connection) -> None:
+        self.cancel()
+        # Else the driver reads all that the server still has to say, or tries to.
+        unread = getattr(self._driver, "_result", None)
+        if unread is not None:
+            unread.unbuffered_active = False
+        super().leave(connection)
+
+    def trouble(self, problem: Exception, connecting: bool = False) -> DataError:
+        original = getattr(problem, "orig", None) or problem
+        number = original.args[0] if original.args else None
+        # 0 is what the driver says of a connection that it has closed.
+        passes = isinstance(original, OSError) or number in _PASSING or number == 0
+        return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(original)}")
+
+    def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
+        import pyarrow
+
+        name, unsigned = kind.__visit_name__.upper(), bool(getattr(kind, "unsigned", False))
+        bits = _BITS.get(name)
+        if bits:
+            return getattr(pyarrow, f"{'u' if unsigned else ''}int{bits}")()
+        if name == "TIMESTAMP":
+            return pyarrow.timestamp("us", "UTC")
+        # It may be negative, and longer than a day.
+        return pyarrow.duration("us") if name == "TIME" else pyarrow.binary() if name in _BYTES \
+            else super().arrow_type(kind)
+
+    def cancel(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
+        import pyarrow
+        from pymysql.constants import FIELD_TYPE
+
+        # It does not tell whether an integer has a sign: a column of these is what its first rows say.
+        times = {FIELD_TYPE.DATE: pyarrow.date32(), FIELD_TYPE.DATETIME: pyarrow.timestamp("us"),
+                 FIELD_TYPE.TIMESTAMP: pyarrow.timestamp("us", "UTC"), FIELD_TYPE.TIME: pyarrow.duration("us"),
+                 FIELD_TYPE.FLOAT: pyarrow.float64(), FIELD_TYPE.DOUBLE: pyarrow.float64()}
+        # The length of a decimal has room for a sign and a point.
+        return [decimal(38 if column[4] <= 40 else 76, column[5]) if column[1] == FIELD_TYPE.NEWDECIMAL
+                else times.get(column[1]) for column in description]
+
+    def _connect(self, catalog: str) -> Any:
+        import pymysql
+
+        values, host = self.values, self.values["host"]
+        number = int(values.get("port") or self.kind.options["port"])
+        self.addresses(host, number)
+        connection = pymysql.connect(
+            host=host, port=number, user=values["username"], password=values.get("password", ""),
+            database=catalog or values["database"], charset="utf8mb4", defer_connect=True, autocommit=False,
+            local_infile=False, ssl=self._tls(),
+            # A TIMESTAMP is told in the zone of the session.
+            init_command="SET SESSION time_zone='+00:00'",
+        )
+        try:
+            self._socket = network.connect(host, number, _CONNECT_SECONDS, self.loopback)
+        except OSError as problem:
+            raise DataUnavailable(f"{self.kind.title}: no connection to {host}:{number}: {problem}") from None
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket.settimeout(None)
+        connection.connect(self._socket)
+        self._driver = connection
+        return connection
+
+    def _tls(self) -> ssl.SSLContext | None:
+        authority, wish = self.values.get("ssl_certificate"), self.values.get("ssl", "").lower()
+        if wish not in ("", "true", "false"):
+            raise DataError(f"{self.kind.title}: 'ssl' is '{wish[:40]}'; it is either true or false")
+        if wish == "false" or not (authority or wish):
+            return None
+        try:
+            return ssl.create_default_context(cadata=authority or None)
+        except ssl.SSLError as problem:
+            raise DataError(f"{self.kind.title}: 'ssl_certificate' is no certificate in PEM form: {problem}") from None
+
+
+_FIELDS = (
+    HOST, port(3306), DATABASE, USERNAME, PASSWORD,
+    Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
+    Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form"),
+)
+_MYSQL = {
+    "dialect": "mysql+pymysql", "port": 3306, "signs": frozenset("#"),
+    "begin": ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+              "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"),
+}
+#: It has neither of the two.
+_SINGLESTORE = _MYSQL | {"begin": ()}
+
+KINDS = (
+    Kind("mysql", "MySQL", Mysql, _FIELDS,
+         aliases=("mariadb", "databases-for-mysql", "ibm-cloud-databases-for-mysql", "amazon-rds-mysql",
+                  "amazon-rds-for-mysql", "mysql-amazon", "compose-mysql"),
+         extra="mysql", modules=("pymysql", "pyarrow"), options=_MYSQL, tested="MariaDB 10.11"),
+    Kind("singlestore", "SingleStoreDB", Mysql, _FIELDS, aliases=("singlestoredb", "memsql"),
+         extra="mysql", modules=("pymysql", "pyarrow"), options=_SINGLESTORE),
+)

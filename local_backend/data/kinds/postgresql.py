@@ -1,0 +1,245 @@
+"""PostgreSQL, through ADBC: rows come in COPY's binary form and become columns, no value a Python object."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.wanted import Wanted, check_query, wanted
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_BATCH_BYTES = 8 * 2**20
+_CONNECT_SECONDS = 10
+#: Types that arrive as they are; every other is asked for as text.
+_PLAIN = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea",
+                    "date", "timestamp", "timestamptz", "time"})
+#: SQLSTATEs, or how they begin, of what may pass: lost connections, no room for one more, a server that goes or comes,
+#: a standby that had to give up the state that was read.
+_PASSING = ("08", "53", "57P", "40001", "58030")
+#: The same in words: while it connects, the library tells no SQLSTATE.
+_PASSING_WORDS = re.compile(
+    r"starting up|shutting down|recovery|too many clients|connection slots|not yet accepting", re.IGNORECASE)
+_REFUSED_WORDS = re.compile(r"FATAL:|no password supplied|does not support SSL|certificate|invalid", re.IGNORECASE)
+_BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+#: The first day, and microsecond, that the server knows, from 1970 on. The driver adds to the two infinities, which are
+#: the first and the last number, until both are before that.
+_FIRST = {"date32": -2_440_588, "timestamp": -210_866_803_200_000_000}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column as it is asked for, and what becomes of it."""
+
+    sql: str
+    field: pyarrow.Field
+
+
+class Postgresql(TableFamily):
+    """Each call has a connection of its own, and reads one state of the database."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        super().__init__(kind, values)
+        self._cursor: Any = None
+
+    def test(self) -> None:
+        with self._reading() as cursor:
+            cursor.execute("SELECT 1")
+
+    def table(self, location: Mapping[str, Any]) -> Table:
+        import pyarrow
+
+        what = wanted(location)
+        with self._reading() as cursor:
+            return Table(pyarrow.schema([column.field for column in self._columns(cursor, what)]))
+
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        what = wanted(location)
+        with self._reading() as cursor:
+            columns = self._columns(cursor, what)
+            schema = pyarrow.schema([column.field for column in columns])
+            limit = "" if most_rows is None else f" LIMIT {most_rows:d}"
+            cursor.execute(f"SELECT {', '.join(column.sql for column in columns)} FROM {_source(what)}{limit}")
+            for batch in cursor.fetch_record_batch():
+                yield _cast(batch, schema)
+
+    def cancel(self) -> None:
+        cursor = self._cursor
+        if cursor is not None:
+            # Between two statements there is nothing to cancel.
+            with contextlib.suppress(Exception):
+                cursor.adbc_cancel()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Any]:
+        import pyarrow
+        from adbc_driver_postgresql import dbapi
+
+        with contextlib.ExitStack() as stack:
+            try:
+                connection = stack.enter_context(dbapi.connect(self._address(stack), autocommit=False))
+            except dbapi.Error as problem:
+                raise self._not_connected(problem) from None
+            try:
+                options = {"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
+                self._cursor = stack.enter_context(connection.cursor(adbc_stmt_kwargs=options))
+                self._cursor.execute(_BEGIN)
+                yield self._cursor
+            except dbapi.Error as problem:
+                raise self._trouble(problem) from None
+            except (OSError, pyarrow.ArrowException) as problem:
+                # What breaks while rows stream arrives through Arrow.
+                raise self._lost(problem) from None
+            finally:
+                self._cursor = None
+
+    def _address(self, stack: contextlib.ExitStack) -> str:
+        """What libpq connects to. It would fall back to files of the server's own user: it is told of none."""
+        host, port = self.values["host"], int(self.values.get("port") or self.kind.options["port"])
+        words = {
+            "host": host, "port": str(port), "dbname": self.values["database"], "user": self.values["username"],
+            "password": self.values.get("password", ""), "passfile": "/nonexistent/pgpass", "gssencmode": "disable",
+            "connect_timeout": str(_CONNECT_SECONDS), "client_encoding": "UTF8", "application_name": "dlicmd",
+            "sslmode": self.values.get("sslmode")
+            or ("verify-full" if self.values.get("ssl_certificate") else "prefer"),
+        }
+        if not host.startswith("/"):
+            # libpq checks certificates against `host` and goes to `hostaddr`: the one that was looked at.
+            addresses = self.addresses(host, port)
+            words |= {"host": ",".join([host] * len(addresses)), "hostaddr": ",".join(addresses)}
+        elif not self.loopback:
+            raise DataError(f"{self.kind.title}: the server connects to no socket of its own machine")
+        if self.values.get("ssl_certificate"):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
+            (folder / "root.pem").write_text(self.values["ssl_certificate"], encoding="utf-8")
+            words["sslrootcert"] = str(folder / "root.pem")
+        return " ".join(f"{key}='{_escaped(value)}'" for key, value in words.items() if value)
+
+    def _columns(self, cursor: Any, what: Wanted) -> list[_Column]:
+        schema = cursor.adbc_execute_schema(f"SELECT * FROM {_source(what)}")
+        twice = [name for name in schema.names if schema.names.count(name) > 1]
+        if twice or not schema.names:
+            raise DataError(f"{what.title} has two columns '{twice[0]}'; name them with AS" if twice
+                            else f"{what.title} has no columns")
+        return [_column(found) for found in schema]
+
+    def _not_connected(self, problem: Exception) -> DataError:
+        text = self.without_secrets(problem).removeprefix("IO: ")
+        refused = _REFUSED_WORDS.search(text) and not _PASSING_WORDS.search(text)
+        return (DataError if refused else DataUnavailable)(f"{self.kind.title}: {text}")
+
+    def _trouble(self, problem: Any) -> DataError:
+        state = str(getattr(problem, "sqlstate", "") or "")
+        if not state.strip("\0 "):
+            return self._lost(problem)
+        text = f"{self.kind.title}: {self._said(problem)}"
+        return (DataUnavailable if state.startswith(_PASSING) else DataError)(text)
+
+    def _lost(self, problem: Exception) -> DataError:
+        text = self._said(problem)
+        # A server that closes the connection says FATAL; one that says ERROR has no such rows, then as now.
+        told = "FATAL:" not in text and "ERROR:" in text and not _PASSING_WORDS.search(text)
+        return (DataError if told else DataUnavailable)(f"{self.kind.title}: {text}")
+
+    def _said(self, problem: Exception) -> str:
+        """The words of the server, without the statement that the driver repeats."""
+        return self.without_secrets(re.sub(r"\s*Query was:.*", "", str(problem), flags=re.DOTALL))
+
+
+def _source(what: Wanted) -> str:
+    """What stands after FROM. A query within parentheses cannot write, whatever it is."""
+    if what.query:
+        return f"({check_query(what.query)}) AS wanted"
+    return ".".join(_quoted(name) for name in (what.catalog, what.schema, what.table) if name)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _column(found: pyarrow.Field) -> _Column:
+    import pyarrow
+
+    metadata = found.metadata or {}
+    name, kind = _quoted(found.name), metadata.get(b"POSTGRESQL:type", b"").decode()
+    if kind == "numeric":
+        return _Column(name, pyarrow.field(found.name, _decimal(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))))
+    if kind in _PLAIN:
+        return _Column(name, pyarrow.field(found.name, found.type))
+    if kind.removeprefix("_") in _PLAIN and pyarrow.types.is_list(found.type):
+        item = pyarrow.field("item", found.type.value_type)
+        return _Column(name, pyarrow.field(found.name, pyarrow.list_(item)))
+    text = f"to_json({name})::text" if kind.startswith("_") or pyarrow.types.is_nested(found.type) else f"{name}::text"
+    return _Column(f"{text} AS {name}", pyarrow.field(found.name, pyarrow.string()))
+
+
+def _decimal(modifier: int) -> pyarrow.DataType:
+    """numeric(precision, scale) as a decimal; numeric alone, which may have any number of digits, as text."""
+    import pyarrow
+
+    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    if modifier < 0 or precision > 76 or scale > precision:
+        return pyarrow.string()
+    return pyarrow.decimal128(precision, scale) if precision <= 38 else pyarrow.decimal256(precision, scale)
+
+
+def _cast(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    arrays = []
+    for column, wanted_field in zip(batch.columns, schema, strict=True):
+        plain = column.storage if isinstance(column, pyarrow.ExtensionArray) else column
+        _check_finite(wanted_field, plain)
+        try:
+            arrays.append(plain if plain.type.equals(wanted_field.type) else plain.cast(wanted_field.type))
+        except pyarrow.ArrowException as problem:
+            raise DataError(f"column '{wanted_field.name}' has a value that is no {wanted_field.type}: {problem}; "
+                            "name a query that casts it") from None
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_finite(column: pyarrow.Field, values: pyarrow.Array) -> None:
+    """Raises DataError for a time that is none."""
+    import pyarrow
+    import pyarrow.compute
+
+    first = _FIRST.get(str(values.type).partition("[")[0])
+    if first is None or len(values) == values.null_count:
+        return
+    numbers = values.view(pyarrow.int32() if pyarrow.types.is_date32(values.type) else pyarrow.int64())
+    if pyarrow.compute.min(numbers).as_py() < first:
+        raise DataError(f"column '{column.name}' has an infinite time, which is none elsewhere; name a query that says "
+                        f"what it is: NULLIF({_quoted(column.name)}, 'infinity')")
+
+
+KINDS = (
+    Kind(
+        "postgresql", "PostgreSQL", Postgresql,
+        fields=(
+            Field("host", "name or address of the server", required=True, aliases=("hostname", "server")),
+            Field("port", "its port (5432)"),
+            Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
+            Field("username", "who reads", required=True, aliases=("user", "user_name")),
+            Field("password", "the password", secret=True),
+            Field("sslmode", "libpq's sslmode: disable, prefer, require, verify-ca, verify-full"),
+            Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form"),
+        ),
+        aliases=("postgres", "databases-for-postgresql", "amazon-rds-postgresql"),
+        extra="data-postgres", modules=("adbc_driver_postgresql", "pyarrow"), options={"port": 5432},
+        tested="PostgreSQL 18",
+    ),
+)

@@ -1,0 +1,183 @@
+"""S3 and what speaks its protocol, through boto3: its range reads are pinned to an ETag, which fsspec's are not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
+from local_backend.data.listing import paths_of, place
+
+#: What arrives of a piece before a connection breaks is lost.
+_PIECE = 1 << 18
+#: As many as the most threads that read at once.
+_CONNECTIONS = 32
+_WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "403", "AccessDenied"}
+_MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound"}
+_CHANGED = {"412", "PreconditionFailed"}
+_PASSING = {"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable", "Throttling", "500", "502", "503",
+            "504"}
+
+
+class S3(FileFamily):
+    """Buckets of S3, IBM Cloud Object Storage and others of their kind."""
+
+    def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
+        super().__init__(kind, values)
+        self._made: Any = None
+        self._lock = threading.Lock()
+
+    def test(self) -> None:
+        with self._told(self.values.get("bucket", "")):
+            if self.values.get("bucket"):
+                self._client().head_bucket(Bucket=self.values["bucket"])
+            else:
+                self._client().list_buckets()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
+        bucket = location.get("bucket") or self.values.get("bucket")
+        if not bucket:
+            raise DataError("the location needs a 'bucket'")
+        asked = paths_of(location)
+        for path in asked or [""]:
+            found = False
+            for key, size, version in self._below(str(bucket), path):
+                found = True
+                yield Entry(place(path, len(asked) > 1, key), f"{bucket}/{key}", size, version)
+            if not found:
+                raise DataError(f"there is no '{path}' in the bucket {bucket}" if path
+                                else f"the bucket {bucket} is empty")
+
+    def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
+        bucket, _, key = entry.key.partition("/")
+        wanted = {"Range": f"bytes={start}-{'' if end is None else end - 1}"} if entry.size else {}
+        with self._told(entry.key):
+            body = self._client().get_object(Bucket=bucket, Key=key, IfMatch=entry.version, **wanted)["Body"]
+            try:
+                while piece := body.read(_PIECE):
+                    yield piece
+            finally:
+                body.close()
+
+    def storage(self) -> tuple[str, dict[str, Any]]:
+        client = {"endpoint_url": self.values.get("endpoint_url"), "region_name": self.values.get("region")}
+        key = {"key": self.values.get("access_key_id"), "secret": self.values.get("secret_access_key"),
+               "token": self.values.get("session_token")}
+        options: dict[str, Any] = {name: value for name, value in key.items() if value} or {"anon": True}
+        return "s3", options | {"client_kwargs": {name: value for name, value in client.items() if value}}
+
+    def _below(self, bucket: str, path: str) -> Iterator[tuple[str, int, str]]:
+        """Key, size and ETag of the object `path`, or of all those below it."""
+        from botocore.exceptions import ClientError
+
+        with self._told(f"{bucket}/{path}".rstrip("/")):
+            if path and not path.endswith("/"):
+                try:
+                    head = self._client().head_object(Bucket=bucket, Key=path)
+                except ClientError as problem:
+                    if _code(problem) not in _MISSING:
+                        raise
+                else:
+                    yield path, head["ContentLength"], head["ETag"]
+                    return
+            prefix = f"{path.rstrip('/')}/" if path else ""
+            for page in self._client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for item in page.get("Contents", ()):
+                    # Consoles make an empty object with a slash at its end for a folder.
+                    if not item["Key"].endswith("/"):
+                        yield item["Key"], item["Size"], item["ETag"]
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                self._made = self._new_client()
+            return self._made
+
+    def _new_client(self) -> Any:
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        values, endpoint = self.values, self.values.get("endpoint_url")
+        if endpoint and "://" not in endpoint:
+            endpoint = f"https://{endpoint}"
+        if endpoint:
+            self.reach(endpoint)
+        known = bool(values.get("access_key_id"))
+        config = Config(
+            max_pool_connections=_CONNECTIONS, connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 2},
+            # Names of buckets are part of the host only at Amazon itself, for certain.
+            s3={"addressing_style": "path" if endpoint else "auto"},
+            **({} if known else {"signature_version": UNSIGNED}),
+        )
+        try:
+            return boto3.session.Session().client(
+                "s3", endpoint_url=endpoint, region_name=values.get("region") or "us-east-1", config=config,
+                aws_access_key_id=values.get("access_key_id"), aws_session_token=values.get("session_token"),
+                aws_secret_access_key=values.get("secret_access_key"),
+            )
+        except ValueError as problem:
+            raise DataError(f"{self.kind.title}: {problem}") from None
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Problems of the library as ours."""
+        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+        from urllib3.exceptions import HTTPError
+
+        where = self.values.get("endpoint_url") or "S3"
+        try:
+            yield
+        except ClientError as problem:
+            raise self._refused(problem, what, where) from None
+        except ParamValidationError as problem:
+            raise DataError(f"{where}: {' '.join(str(problem).split())}") from None
+        except (BotoCoreError, HTTPError, OSError) as problem:
+            # The last two are what reading a body raises when the connection breaks.
+            raise DataUnavailable(f"{where} does not answer: {_short(problem)}") from None
+
+    def _refused(self, problem: Any, what: str, where: str) -> DataError:
+        code = _code(problem)
+        if code in _CHANGED:
+            return DataChanged(f"{what} changed while it was read")
+        if code in _MISSING:
+            return DataError(f"there is no {what} at {where}")
+        if code in _WRONG_KEY:
+            return DataError(f"{where} lets nobody in to {what or 'it'} with this access key ({code})")
+        kind = DataUnavailable if code in _PASSING else DataError
+        return kind(f"{where} answers {code} for {what}: {problem.response.get('Error', {}).get('Message', '')[:200]}")
+
+
+def _code(problem: Any) -> str:
+    return str(problem.response.get("Error", {}).get("Code", ""))
+
+
+def _short(problem: BaseException) -> str:
+    return " ".join(str(problem).split())[:200] or type(problem).__name__
+
+
+_KEYS = (
+    Field("access_key_id", "access key; without one only public buckets can be read", aliases=("access_key", "key")),
+    Field("secret_access_key", "secret of the access key", secret=True, aliases=("secret_key", "secret")),
+    Field("session_token", "token of a temporary access key", secret=True, aliases=("token",)),
+    Field("region", "region of the buckets", aliases=("region_name",)),
+    Field("bucket", "bucket that is read when a location names none"),
+)
+_NEEDS: dict[str, Any] = {"family": S3, "extra": "s3", "modules": ("boto3",)}
+_URL = "URL of the server, such as https://s3.eu-de.cloud-object-storage.appdomain.cloud"
+
+KINDS = (
+    Kind("s3", "Amazon S3", fields=(Field("endpoint_url", "URL of the server, unless it is Amazon's own",
+                                          aliases=("url", "endpoint", "host")), *_KEYS),
+         aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **_NEEDS),
+    Kind("cos", "IBM Cloud Object Storage", fields=(Field("endpoint_url", _URL, required=True,
+                                                          aliases=("url", "endpoint", "host")), *_KEYS),
+         aliases=("bluemixcloudobjectstorage", "cloudobjectstorage", "ibm-cos"), tested="moto", **_NEEDS),
+)

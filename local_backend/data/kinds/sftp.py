@@ -1,0 +1,86 @@
+"""SFTP, through sshfs (asyncssh). The server must prove who it is: that library does not ask unless it is told to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Entry, Field, Kind
+from local_backend.data.kinds.filesystem import PIECE, FileSystem
+
+
+class Sftp(FileSystem):
+    """Folders of a machine with an SSH server."""
+
+    protocol = "sftp"
+    fresh: ClassVar[Mapping[str, Any]] = {}
+
+    def storage_options(self) -> dict[str, Any]:
+        if self.values.get("private_key") or self.values.get("host_key"):
+            raise DataError("SFTP with a 'private_key' or a 'host_key' cannot be streamed; have the files downloaded "
+                            "('access': 'download')")
+        return self._options() | {"known_hosts": os.path.expanduser("~/.ssh/known_hosts")}
+
+    def options(self) -> dict[str, Any]:
+        import asyncssh
+
+        found = self._options()
+        self.addresses(found["host"], found["port"])
+        try:
+            if key := self.values.get("host_key"):
+                found["known_hosts"] = ([asyncssh.import_public_key(key)], [], [])
+            else:
+                found["known_hosts"] = os.path.expanduser("~/.ssh/known_hosts")
+            if key := self.values.get("private_key"):
+                found["client_keys"] = [asyncssh.import_private_key(key, self.values.get("passphrase"))]
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as problem:
+            raise DataError(f"SFTP: {problem}") from None
+        return found
+
+    def url(self, entry: Entry) -> str:
+        if not entry.key.startswith("/"):
+            raise DataError("to stream over SFTP, give the connection a 'folder' that begins with a slash")
+        return f"sftp://{self.values['host']}{entry.key}"
+
+    def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
+        # Asked for a range, its file system gives the whole.
+        with self.files().open(key, "rb") as file:
+            file.seek(start)
+            while end is None or start < end:
+                piece = file.read(PIECE if end is None else min(PIECE, end - start))
+                if not piece:
+                    break
+                yield piece
+                start += len(piece)
+
+    def top(self, location: Mapping[str, Any]) -> str:
+        return self.values.get("folder", "").rstrip("/") or "."
+
+    def _options(self) -> dict[str, Any]:
+        try:
+            port = int(self.values.get("port") or 22)
+        except ValueError:
+            raise DataError("the 'port' is not a number") from None
+        # Neither keys nor settings of whoever runs the server.
+        found: dict[str, Any] = {"host": self.values["host"], "port": port, "username": self.values["username"],
+                                 "client_keys": [], "agent_path": None, "config": [], "connect_timeout": 15}
+        if self.values.get("password"):
+            found["password"] = self.values["password"]
+        return found
+
+
+KINDS = (
+    Kind("sftp", "SFTP", Sftp, extra="sftp", modules=("sshfs",), tested="asyncssh's server",
+         fields=(Field("host", "name of the machine", required=True, aliases=("hostname", "url")),
+                 Field("port", "port of its SSH server; 22 unless given"),
+                 Field("username", "user there", required=True, aliases=("user",)),
+                 Field("password", "password of the user", secret=True),
+                 Field("private_key", "private key of the user, as the text of its file", secret=True),
+                 Field("passphrase", "passphrase of the private key", secret=True),
+                 Field("host_key", "public key of the machine, 'ssh-ed25519 AAAA...'; ~/.ssh/known_hosts unless given"),
+                 Field("folder", "folder below which the paths are, unless it is the user's own",
+                       aliases=("root", "path"))),
+         aliases=("ftp-ssh", "ssh")),
+)

@@ -1,0 +1,223 @@
+"""Databases that SQLAlchemy has a dialect for. Identifiers are quoted by the dialect; rows come through a cursor of the
+server, so that no table is ever in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.columns import FIRST_ROWS, batches, decimal, seen_type
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds.base import Field, Table, TableFamily
+from local_backend.data.wanted import Wanted, check_query, wanted
+
+if TYPE_CHECKING:
+    import pyarrow
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.engine import URL
+    from sqlalchemy.types import TypeEngine
+
+#: Few drivers tell by the class or number of an exception whether it may pass.
+_UNREACHED = re.compile(
+    r"refused|could not connect|timed out|time-?out|unreachable|reset by peer|broken pipe|lost connection",
+    re.IGNORECASE)
+_NOT_LET_IN = re.compile(r"password|authenti|authori[sz]|login failed|access denied|credential|certificate|ORA-01017",
+                         re.IGNORECASE)
+#: Rows that say what the columns of a query are.
+_SAMPLE = 1000
+
+HOST = Field("host", "name or address of the server", required=True, aliases=("hostname", "server"))
+DATABASE = Field("database", "name of the database", required=True, aliases=("dbname", "database_name"))
+USERNAME = Field("username", "who reads", required=True, aliases=("user", "user_name"))
+PASSWORD = Field("password", "the password", secret=True)
+
+
+def port(number: int) -> Field:
+    """The field for a port that has a usual number."""
+    return Field("port", f"its port ({number})")
+
+
+class Sql(TableFamily):
+    """What all dialects have in common. Each call has a connection of its own.
+
+    Options of a kind: `dialect` (as SQLAlchemy writes it), `port`, `begin` (statements that make the transaction one
+    that reads one state), `test` (a query that any user may ask), `words` and `signs` that a query must not have,
+    `arguments` of the driver, `database_field` (which value names the database), `pinned` (the driver is told the
+    address that was looked at, since it looks names up where network.guard sees nothing; not where it needs the name).
+    """
+
+    def test(self) -> None:
+        with self._reading() as connection:
+            connection.exec_driver_sql(self.kind.options.get("test", "SELECT 1"))
+
+    def table(self, location: Mapping[str, Any]) -> Table:
+        what = wanted(location)
+        with self._reading(what.catalog) as connection:
+            if what.query:
+                schema, _ = self._sampled(self._run(connection, what, None))
+            else:
+                schema = self._described(connection, what)[1]
+        return Table(schema)
+
+    def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
+        what = wanted(location)
+        with self._reading(what.catalog) as connection:
+            if what.query:
+                result = self._run(connection, what, None)
+                schema, first = self._sampled(result)
+                rows: Iterator[Sequence[Any]] = chain(first, _all(result))
+            else:
+                statement, schema = self._described(connection, what)
+                rows = _all(self._run(connection, what, statement))
+            left = [most_rows]
+
+            def some(wish: int) -> list[Sequence[Any]]:
+                count = wish if left[0] is None else min(wish, left[0])
+                found = [row for _, row in zip(range(count), rows, strict=False)]
+                left[0] = None if left[0] is None else left[0] - len(found)
+                return found
+
+            yield from batches(some, schema)
+
+    def url(self, catalog: str) -> URL:
+        """What SQLAlchemy connects to; a catalog is a database where there is no other word for it."""
+        from sqlalchemy.engine import URL
+
+        options, values = self.kind.options, self.values
+        host, number = values["host"], int(values.get("port") or options["port"])
+        addresses = self.addresses(host, number)
+        return URL.create(
+            options["dialect"], values["username"], values.get("password"),
+            addresses[0] if options.get("pinned") else host, number,
+            catalog or values[options.get("database_field", "database")])
+
+    def engine(self, catalog: str) -> Engine:
+        """What makes the connections."""
+        import sqlalchemy
+
+        return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool,
+                                        connect_args=dict(self.kind.options.get("arguments", {})))
+
+    def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
+        """What becomes of a column; text of what nothing is known about."""
+        import pyarrow
+        from sqlalchemy import types
+
+        if isinstance(kind, types.Numeric) and not isinstance(kind, types.Float):
+            return decimal(kind.precision, kind.scale)
+        zone = "UTC" if getattr(kind, "timezone", False) else None
+        table: tuple[tuple[Any, pyarrow.DataType], ...] = (
+            (types.Boolean, pyarrow.bool_()), (types.Integer, pyarrow.int64()), (types.Float, pyarrow.float64()),
+            (types.DateTime, pyarrow.timestamp("us", zone)), (types.Date, pyarrow.date32()),
+            (types.Time, pyarrow.string() if zone else pyarrow.time64("us")),
+            (types._Binary, pyarrow.binary()),
+        )
+        return next((found for known, found in table if isinstance(kind, known)), pyarrow.string())
+
+    @contextlib.contextmanager
+    def _reading(self, catalog: str = "") -> Iterator[Connection]:
+        try:
+            connection = self.engine(catalog).connect()
+        except DataError:
+            raise
+        except Exception as problem:  # drivers have exceptions of their own, and let through those of other libraries
+            raise self.trouble(problem, connecting=True) from None
+        try:
+            for statement in self.kind.options.get("begin", ()):
+                connection.exec_driver_sql(statement)
+            yield connection.execution_options(stream_results=True, max_row_buffer=FIRST_ROWS)
+        except DataError:
+            raise
+        except Exception as problem:
+            raise self.trouble(problem) from None
+        finally:
+            self.leave(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """Let the connection go without reading what it still has to say."""
+        import sqlalchemy
+
+        with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError, OSError):
+            connection.invalidate()
+        with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError, OSError):
+            connection.close()
+
+    def trouble(self, problem: Exception, connecting: bool = False) -> DataError:
+        """What a driver's exception means. Dialects know better which ones pass."""
+        import sqlalchemy
+
+        original = getattr(problem, "orig", None) or problem
+        text = self.without_secrets(original)
+        passes = isinstance(original, OSError) or getattr(problem, "connection_invalidated", False) or (
+            connecting and isinstance(problem, sqlalchemy.exc.OperationalError)) or _UNREACHED.search(text)
+        return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
+
+    def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
+        if statement is not None:
+            return connection.execute(statement)
+        options = self.kind.options
+        query = check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
+        # Without parameters, so that a percent sign is none.
+        result = connection.execution_options(no_parameters=True).exec_driver_sql(query)
+        names = list(result.keys())
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise DataError(f"the query has two columns '{twice[0]}'; name them with AS")
+        return result
+
+    def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
+        """What the driver's cursor tells of the columns of a query; None where that is too little."""
+        return [None] * len(description)
+
+    def _sampled(self, result: Any) -> tuple[pyarrow.Schema, Sequence[Sequence[Any]]]:
+        """The columns of a query, as the driver tells and its first rows show; those rows."""
+        import pyarrow
+
+        told = self.told_types(result.cursor.description)
+        first = [tuple(row) for row in result.fetchmany(_SAMPLE)]
+        values: list[tuple[Any, ...]] = list(zip(*first, strict=True)) if first else [()] * len(told)
+        return pyarrow.schema([(name, known or seen_type(some))
+                               for name, known, some in zip(result.keys(), told, values, strict=True)]), first
+
+    def _described(self, connection: Connection, what: Wanted) -> tuple[Any, pyarrow.Schema]:
+        """The statement that reads a table, and its columns. A name is first taken as it is written; else in small or
+        capital letters, whichever the server gives to names that nobody quoted."""
+        import pyarrow
+        import sqlalchemy
+        from sqlalchemy.sql.elements import quoted_name
+
+        inspector = sqlalchemy.inspect(connection)
+        for quote in (True, None):
+            name = quoted_name(what.table, quote)
+            schema = quoted_name(what.schema, quote) if what.schema else None
+            try:
+                found = inspector.get_columns(name, schema)
+            except sqlalchemy.exc.NoSuchTableError:
+                continue
+            if not found:
+                continue
+            columns: list[Any] = [sqlalchemy.column(quoted_name(column["name"], quote)) for column in found]
+            source = sqlalchemy.table(name, *columns, schema=schema)
+            fields = [pyarrow.field(str(column["name"]), self.arrow_type(column["type"]), column.get("nullable", True))
+                      for column in found]
+            return sqlalchemy.select(*columns).select_from(source), pyarrow.schema(fields)
+        raise DataError(f"{self.kind.title}: there is no table '{what.title}'{_near(inspector, what)}")
+
+
+def _near(inspector: Any, what: Wanted) -> str:
+    import sqlalchemy
+
+    with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
+        names = [*inspector.get_table_names(what.schema or None), *inspector.get_view_names(what.schema or None)]
+        near = difflib.get_close_matches(what.table, names, 1)
+        return f"; did you mean '{near[0]}'?" if near else ""
+    return ""
+
+
+def _all(result: Any) -> Iterator[Sequence[Any]]:
+    while rows := result.fetchmany(FIRST_ROWS):
+        yield from rows

@@ -1,0 +1,67 @@
+"""Which files a location names, and where each is to lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Entry
+
+#: What file systems take as one name, in bytes.
+_LONGEST_NAME = 255
+_LONGEST_PATH = 3000
+
+
+def paths_of(location: Mapping[str, Any]) -> list[str]:
+    """The paths of a location, without slashes at their beginning: one text with commas between them, or a list. Empty
+    when everything is meant.
+
+    Raises DataError.
+    """
+    value: Any = next((location[key] for key in ("paths", "path", "file_name") if location.get(key)), [])
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
+        raise DataError("'paths' is neither a text nor a list of texts")
+    return [path.strip().lstrip("/") for path in value if path.strip().lstrip("/")]
+
+
+def place(asked: str, several: bool, key: str) -> str:
+    """Where the file `key` is to lie that was found at or below the path `asked`.
+
+    What lies below the only folder asked for lies at the top; the only file has its own name; of several paths each
+    keeps its own.
+    """
+    if several:
+        return key
+    if key == asked:
+        return key.rpartition("/")[2]
+    return key[len(asked):].lstrip("/") if asked else key
+
+
+def checked(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries by path, each once. Raises DataError when their paths cannot all be files of one folder."""
+    found: dict[str, Entry] = {}
+    folders: set[str] = set()
+    for entry in entries:
+        _check_path(entry.path)
+        if entry.path in found and found[entry.path].key != entry.key:
+            raise DataError(f"two files would lie at '{entry.path}': {found[entry.path].key} and {entry.key}")
+        found[entry.path] = entry
+        parts = entry.path.split("/")
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    both = next(iter(sorted(folders & found.keys())), None)
+    if both is not None:
+        raise DataError(f"'{both}' is a file and a folder at once; no disk has such; name the paths that you need")
+    if not found:
+        raise DataError("there is no file in that place")
+    return [found[path] for path in sorted(found)]
+
+
+def _check_path(path: str) -> None:
+    names = path.split("/")
+    if any(name in ("", ".", "..") or len(name.encode(errors="replace")) > _LONGEST_NAME for name in names) \
+            or len(path) > _LONGEST_PATH or any(ord(character) < 32 for character in path):
+        shown = "".join(character if character.isprintable() else "?" for character in path[:80])
+        raise DataError(f"a file cannot lie at '{shown}': that is no path of a disk")

@@ -1,0 +1,122 @@
+"""The first rows of a file, by what it is: Parquet, CSV, JSON lines, NumPy arrays; of any other that is text, lines."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+import struct
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, BinaryIO
+
+from local_backend.data.model import columns_of
+
+ROWS = 10
+#: Bytes of a file that are looked at, its end of Parquet not counted.
+_HEAD = 64 * 1024
+_LONGEST = 200
+_WIDEST = 100
+
+
+def sample(name: str, file: BinaryIO) -> dict[str, Any]:
+    """What can be said of a file: `format`, and where it has them `schema`, `rows` and `rowCount`. Raises what reading
+    raises, and ValueError for a file that is damaged."""
+    name = name.lower().removesuffix(".gz") if name.lower().endswith((".csv.gz", ".tsv.gz")) else name.lower()
+    ending = name.rpartition(".")[2]
+    return _READERS.get(ending, _text)(file)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can say it, cut to a bearable length."""
+    if value is None or isinstance(value, bool | int | float):
+        return value if not isinstance(value, float) or abs(value) < float("inf") else str(value)
+    text = value.hex(" ", 4) if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _parquet(file: BinaryIO) -> dict[str, Any]:
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        return {"format": "parquet"}
+    found = ParquetFile(file)
+    batch = next(found.iter_batches(batch_size=ROWS), None)
+    return {
+        "format": "parquet", "schema": columns_of(found.schema_arrow), "rowCount": found.metadata.num_rows,
+        "rows": rows_of(batch) if batch is not None else [],
+    }
+
+
+def rows_of(batch: Any) -> list[list[Any]]:
+    """The first rows of an Arrow batch."""
+    return [[plain(value) for value in row.values()] for row in batch.slice(0, ROWS).to_pylist()]
+
+
+def _csv(file: BinaryIO) -> dict[str, Any]:
+    text = _head(file)
+    if text is None:
+        return {"format": "binary"}
+    try:
+        dialect: Any = csv.Sniffer().sniff(text[:8192], ",;\t|")
+    except csv.Error:
+        dialect = csv.excel
+    first = islice(csv.reader(io.StringIO(text), dialect), ROWS + 1)
+    return {"format": "csv", "rows": [[plain(value) for value in row[:_WIDEST]] for row in first]}
+
+
+def _json_lines(file: BinaryIO) -> dict[str, Any]:
+    text = _head(file)
+    if text is None:
+        return {"format": "binary"}
+    rows = []
+    for line in text.splitlines()[:ROWS]:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            break
+        rows.append([plain(json.dumps(value))])
+    return {"format": "json", "rows": rows}
+
+
+def _numpy(file: BinaryIO) -> dict[str, Any]:
+    """The header of a .npy file (NumPy enhancement proposal 1): its dictionary is text, after the length of that."""
+    start = file.read(12)
+    if start[:6] != b"\x93NUMPY" or len(start) < 12:
+        raise ValueError("it is no NumPy array")
+    long = start[6] > 1
+    size = struct.unpack("<I", start[8:12])[0] if long else struct.unpack("<H", start[8:10])[0]
+    header = (b"" if long else start[10:12]) + file.read(min(size, _HEAD) - (0 if long else 2))
+    found = ast.literal_eval(header.decode("latin-1"))
+    shape = tuple(found["shape"])
+    return {
+        "format": "numpy", "schema": [{"name": "x".join(map(str, shape)) or "scalar", "type": str(found["descr"])}],
+        "rowCount": shape[0] if shape else 1,
+    }
+
+
+def _text(file: BinaryIO) -> dict[str, Any]:
+    text = _head(file)
+    if text is None:
+        return {"format": "binary"}
+    return {"format": "text", "rows": [[plain(line)] for line in text.splitlines()[:ROWS]]}
+
+
+def _head(file: BinaryIO) -> str | None:
+    """The beginning of a text file without a last line that is cut, unpacked; None when it is none."""
+    head = file.read(_HEAD)
+    if head[:2] == b"\x1f\x8b":
+        import zlib
+
+        head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+    if b"\0" in head:
+        return None
+    whole = head[: head.rfind(b"\n") + 1] or head
+    return whole.decode("utf-8", "replace") if whole.decode("utf-8", "replace").count("\ufffd") < 10 else None
+
+
+_READERS: dict[str, Callable[[BinaryIO], dict[str, Any]]] = {
+    "parquet": _parquet, "pq": _parquet, "csv": _csv, "tsv": _csv, "jsonl": _json_lines, "ndjson": _json_lines,
+    "npy": _numpy,
+}

@@ -1,0 +1,236 @@
+"""A table becomes Parquet files of bounded size, with its schema beside them.
+
+Reading and writing go on at the same time, in memory that does not grow with the table. A table is read in one go, from
+one state of it: what broke off is begun anew, since rows read later would belong to another state.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local_backend import files
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Table, TableFamily
+from local_backend.data.model import Delivered, Meter, columns_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Readers of a folder of Parquet files pass over names that begin so.
+SCHEMA_FILE = "_schema.json"
+#: Bytes of a file, and of rows in memory that make a row group of it.
+SHARD_BYTES = 128 * 2**20
+GROUP_BYTES = 8 * 2**20
+#: Seconds between two looks at whether anybody still wants the data.
+_LOOK = 0.2
+#: Seconds that a server may take to notice that its rows are not wanted; then it is left alone with them.
+_PARTING = 2.0
+
+
+@dataclass(frozen=True)
+class TableLimits:
+    """What a table may have; None is no limit."""
+
+    rows: int | None = None
+    #: From the first word to the server until the last row.
+    seconds: float | None = None
+
+
+def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
+           limits: TableLimits = TableLimits()) -> Delivered:
+    """Write what the location names as `part-00000.parquet`, … and _schema.json into a folder; what an earlier attempt
+    left there goes. A file that has its name is whole; without _schema.json the table is not.
+
+    Raises DataError, DataUnavailable, Cancelled, OSError (disk full); whole files may be left then.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("part-*.parquet"), *folder.glob(".part-*.tmp"), folder / SCHEMA_FILE):
+        old.unlink(missing_ok=True)
+    meter.expect(None)
+    reader = _Reader(family, location, meter, limits)
+    reader.start()
+    try:
+        table = reader.table()
+        shards = _write(table.schema, reader.batches(), folder, meter)
+    except BaseException:
+        reader.give_up()
+        raise
+    rows = sum(shard["rows"] for shard in shards)
+    files.write_json(folder / SCHEMA_FILE, {
+        "columns": [column | {"nullable": table.schema.field(column["name"]).nullable}
+                    for column in columns_of(table.schema)],
+        "rows": rows,
+        "shards": shards,
+    })
+    described = (folder / SCHEMA_FILE).stat().st_size
+    meter.advance(described, 1)
+    return Delivered(folder, len(shards) + 1, sum(shard["bytes"] for shard in shards) + described, table.version)
+
+
+def _write(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], folder: Path,
+           meter: Meter) -> list[dict[str, Any]]:
+    """Files of the batches: name, rows and bytes of each. At least one, which may have no rows."""
+    shards: list[dict[str, Any]] = []
+    shard = _Shard(folder, 0, schema, meter)
+    rows = 0
+    try:
+        for group in _groups(schema, batches):
+            if shard.size >= SHARD_BYTES:
+                shards.append(shard.finish())
+                shard = _Shard(folder, len(shards), schema, meter)
+            shard.add(group)
+            rows += group.num_rows
+            meter.say(f"{rows:,} rows")
+        shards.append(shard.finish())
+    except BaseException:
+        shard.drop()
+        raise
+    return shards
+
+
+def _groups(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """The same rows in pieces that are worth a row group each."""
+    import pyarrow
+
+    waiting: list[pyarrow.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GROUP_BYTES:
+            yield pyarrow.Table.from_batches(waiting, schema)
+            waiting, size = [], 0
+    if waiting:
+        yield pyarrow.Table.from_batches(waiting, schema)
+
+
+class _Shard:
+    """A file on its way."""
+
+    def __init__(self, folder: Path, number: int, schema: pyarrow.Schema, meter: Meter) -> None:
+        import pyarrow.parquet
+
+        self._path = folder / f"part-{number:05d}.parquet"
+        self._temporary = folder / f".{self._path.name}.tmp"
+        self._meter, self._rows, self.size = meter, 0, 0
+        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        self._file = os.fdopen(fd, "wb")
+        self._writer = pyarrow.parquet.ParquetWriter(self._file, schema, compression="zstd", version="2.6")
+
+    def add(self, group: pyarrow.Table) -> None:
+        """One row group more."""
+        if group.num_rows:
+            self._writer.write_table(group, row_group_size=group.num_rows)
+        self._rows += group.num_rows
+        self._count()
+
+    def finish(self) -> dict[str, Any]:
+        """Give it its name; what it is."""
+        self._writer.close()
+        self._file.flush()
+        self._count(1)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self._temporary, self._path)
+        files.sync_directory(self._path.parent)
+        return {"file": self._path.name, "rows": self._rows, "bytes": self.size}
+
+    def drop(self) -> None:
+        """It is not wanted, or cannot be written."""
+        try:
+            self._writer.close()
+            self._file.close()
+        except (OSError, ValueError):
+            pass  # a full disk, perhaps: the file goes anyway
+        self._temporary.unlink(missing_ok=True)
+
+    def _count(self, whole: int = 0) -> None:
+        size = self._file.tell()
+        self._meter.advance(size - self.size, whole)
+        self.size = size
+
+
+@dataclass
+class _End:
+    """Nothing more comes."""
+
+    problem: BaseException | None = None
+
+
+@dataclass
+class _Reader:
+    """Reads in a thread of its own, a batch ahead: whoever waits for a slow server notices a Cancelled at once."""
+
+    family: TableFamily
+    location: Mapping[str, Any]
+    meter: Meter
+    limits: TableLimits
+    _found: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(2))
+    _unwanted: threading.Event = field(default_factory=threading.Event)
+    _begun: float = field(default_factory=time.monotonic)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._read, name="table reader", daemon=True)
+        self._thread.start()
+
+    def table(self) -> Table:
+        """What is read."""
+        found: Table = self._next()
+        return found
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Its rows."""
+        rows = 0
+        while not isinstance(batch := self._next(), _End):
+            rows += batch.num_rows
+            if self.limits.rows is not None and rows > self.limits.rows:
+                raise DataError(f"the table has more than {self.limits.rows:,} rows, which is what this server takes "
+                                "(DLI_DATA_ROWS); name a query that selects some")
+            yield batch
+
+    def give_up(self) -> None:
+        """Nobody reads on."""
+        self._unwanted.set()
+        self.family.cancel()
+        self._thread.join(_PARTING)
+
+    def _next(self) -> Any:
+        while True:
+            self.meter.check()
+            if self.limits.seconds is not None and time.monotonic() - self._begun > self.limits.seconds:
+                raise DataError(f"reading the table took more than {self.limits.seconds:g} seconds, which is what "
+                                "this server takes (DLI_DATA_SECONDS); name a query that selects some rows")
+            try:
+                found = self._found.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if isinstance(found, _End) and found.problem is not None:
+                raise found.problem
+            return found
+
+    def _read(self) -> None:
+        end = _End()
+        try:
+            self._put(self.family.table(self.location))
+            most = None if self.limits.rows is None else self.limits.rows + 1
+            for batch in self.family.batches(self.location, most):
+                self._put(batch)
+                if self._unwanted.is_set():
+                    return
+        except BaseException as problem:
+            end = _End(problem)
+        self._put(end)
+
+    def _put(self, what: Any) -> None:
+        while not self._unwanted.is_set():
+            try:
+                return self._found.put(what, timeout=_LOOK)
+            except queue.Full:
+                continue

@@ -1,0 +1,68 @@
+"""Tests a connection in a process of its own: the libraries that talk to such servers are large, and some hang."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from local_backend import network
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data.model import Connection
+
+#: Seconds that a test may take.
+PATIENCE = 30.0
+_LONGEST = 1000
+
+
+def tested(connection: Connection, loopback: bool) -> str | None:
+    """What is wrong with a connection; None when its server lets us in. With `loopback` it may be this machine.
+    Raises DataError when it cannot be tested."""
+    kinds.find(connection.kind).check(connection.values)
+    order = json.dumps({"kind": connection.kind, "values": dict(connection.values), "loopback": loopback}).encode()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "local_backend.data.tester"], input=order, capture_output=True, timeout=PATIENCE,
+            check=False, start_new_session=True, cwd="/",
+        )
+    except subprocess.TimeoutExpired:
+        return f"its server does not answer within {PATIENCE:.0f} seconds"
+    try:
+        said = json.loads(done.stdout)["problem"]
+    except (ValueError, KeyError, TypeError):
+        return f"the test ended without a word (exit code {done.returncode})"
+    return None if said is None else hidden(str(said)[:_LONGEST], connection)
+
+
+def hidden(text: str, connection: Connection) -> str:
+    """A text of a library, with no secret of the connection in it."""
+    fields = kinds.find(connection.kind).fields
+    for name in (name for field in fields if field.secret for name in (field.name, *field.aliases)):
+        value = connection.values.get(name)
+        if value:
+            text = text.replace(value, "***")
+    return text
+
+
+def main() -> None:
+    """Read kind and values from standard input, and say there what is wrong: {"problem": TEXT or null}."""
+    order = json.loads(sys.stdin.buffer.read())
+    out, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    problem: str | None = None
+    network.guard(order["loopback"])
+    try:
+        family = kinds.find(order["kind"]).open(order["values"], order["loopback"])
+        try:
+            family.test()
+        finally:
+            family.close()
+    except DataError as caught:
+        problem = str(caught)
+    except Exception as caught:  # of whatever library
+        problem = f"{type(caught).__name__}: {' '.join(str(caught).split())}"
+    print(json.dumps({"problem": problem}), file=out)
+
+
+if __name__ == "__main__":
+    main()

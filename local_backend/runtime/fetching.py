@@ -1,0 +1,292 @@
+"""Data from elsewhere comes before an exec competes for slots: fetchers are started, watched, adopted and stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from dlicmd.contract import data_sources, wire
+from local_backend.data.errors import DataError
+from local_backend.data.order import DELIVERED, Item, Order, read_outcome, read_progress
+from local_backend.jobspec import JobSpec, Source
+from local_backend.runtime import environment, launcher_log, leftovers, processes
+from local_backend.runtime.launch import ProcessId
+from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.records import Records
+from local_backend.runtime.removal import remove_tree
+from local_backend.scheduler.model import Reason
+from local_backend.settings import Settings
+from local_backend.store.execs import ExecRow
+
+_log = logging.getLogger(__name__)
+#: Fetchers that run at a time; each of them fetches in parallel by itself.
+_MOST = 4
+#: A fetcher that is told to stop puts away what it has begun; after so many seconds it is killed.
+_GRACE = 5.0
+#: What cannot be done at the moment is tried again after so many seconds.
+_AGAIN = 1.0
+#: Fetchers that may end without a word, one after the other.
+_MOST_DEATHS = 3
+#: What an exec waits for until a fetcher says more.
+WAITS = "fetching its data"
+#: Values of the connections of an exec, secrets included: number of the source → values. Raises DataError.
+Values = Callable[[ExecRow], Mapping[int, Mapping[str, str]]]
+
+
+@dataclass
+class _Fetch:
+    """A fetcher that runs."""
+
+    paths: ExecPaths
+    process: ProcessId
+    #: Readable when it has ended.
+    watch: int
+    #: Ours, or one that an earlier server started.
+    child: subprocess.Popen[bytes] | None = None
+    #: Told to stop, and killed at this moment (monotonic).
+    kill_at: float | None = None
+
+
+class Fetching:
+    """Which execs still wait for data. Used by the supervisor's thread, but for `reason`."""
+
+    def __init__(self, settings: Settings, records: Records, values: Values) -> None:
+        self._settings, self._records, self._values = settings, records, values
+        self._running: dict[str, _Fetch] = {}
+        #: Exec → whether all of its data is there; only those that have any to fetch.
+        self._there: dict[str, bool] = {}
+        self._nothing: set[str] = set()
+        self._paths: dict[str, ExecPaths] = {}
+        self._deaths: Counter[str] = Counter()
+        self._again_at: float | None = None
+        self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="data-cleaner")
+
+    # --- what the loop needs to know
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Readable when a fetcher has ended."""
+        return [fetch.watch for fetch in self._running.values()]
+
+    @property
+    def timers(self) -> list[float]:
+        """Moments on the monotonic clock at which a turn is due."""
+        kills = [fetch.kill_at for fetch in self._running.values() if fetch.kill_at is not None]
+        return kills + ([self._again_at] if self._again_at is not None else [])
+
+    def reason(self, exec_id: str) -> Reason | None:
+        """What an exec waits for whose data is not there; None when it is. From any thread."""
+        paths = self._paths.get(exec_id)
+        if paths is None or self._there.get(exec_id, True):
+            return None
+        said = read_progress(paths.fetch_progress)
+        return Reason(wire.DATA, launcher_log.one_line(said) if said else WAITS, 0, starts="when its data is here")
+
+    # --- a turn
+
+    def turn(self, rows: Iterable[ExecRow], paths_of: Callable[[ExecRow], ExecPaths]) -> None:
+        """Take note of the execs there are, and clean up after those that are over."""
+        self._again_at = None
+        rows = list(rows)
+        here = {row.id: row for row in rows if not row.terminal}
+        leaving = {row.id for row in rows if row.terminal}  # with all their files
+        for row in here.values():
+            if row.id not in self._nothing and row.id not in self._there:
+                if row.job.fetches:
+                    self._there[row.id], self._paths[row.id] = False, paths_of(row)
+                else:
+                    self._nothing.add(row.id)
+        self._nothing &= here.keys()
+        for gone in self._there.keys() - here.keys():
+            self._clean(gone, all_goes=gone in leaving)
+
+    def ready(self, row: ExecRow) -> bool:
+        """Whether an exec may compete for slots: it has no data to wait for."""
+        return self._there.get(row.id, True)
+
+    def attend(self, row: ExecRow) -> None:
+        """Bring an exec that waits on, as far as its data goes: start its fetcher, or take over what that has done."""
+        if self.ready(row):
+            return
+        paths, fetch = self._paths[row.id], self._running.get(row.id)
+        if fetch is not None:
+            if processes.alive(fetch.process):
+                return
+            self._forget(row.id, fetch)
+        outcome = read_outcome(paths.fetch_outcome)
+        if outcome is not None and outcome.state == DELIVERED:
+            self._there[row.id] = True
+            total = sum(found.get("bytes", 0) for found in outcome.delivered.values())
+            launcher_log.note(paths.launcher_log, "supervisor", f"its data is here, {total} bytes")
+        elif outcome is not None and outcome.state:
+            if outcome.trace:
+                _log.error("%s: %s\n%s", row.id, outcome.message, outcome.trace)
+            self._records.error(paths, wire.DATA, launcher_log.one_line(outcome.message))
+        elif fetch is not None and self._died(row.id):
+            self._records.error(paths, wire.DATA, f"its fetcher ended without a word, {_MOST_DEATHS} times: it was "
+                                                  "killed, or the machine has too little memory")
+        elif not self._adopt(paths):
+            self._start(row, paths)
+
+    def stop(self, row: ExecRow) -> bool:
+        """Have the fetcher of an exec stopped, if there is one; whether it has gone, with all that it left."""
+        paths = self._paths.get(row.id)
+        if paths is None:
+            return True
+        fetch = self._running.get(row.id)
+        if fetch is None:
+            return not self._adopt(paths)
+        if not processes.alive(fetch.process):
+            self._forget(row.id, fetch)
+            return True
+        if fetch.kill_at is None:
+            fetch.kill_at = time.monotonic() + _GRACE
+            processes.send_signal(fetch.process, signal.SIGTERM)
+        elif time.monotonic() >= fetch.kill_at:
+            leftovers.kill(paths)
+            fetch.kill_at = time.monotonic() + _GRACE
+        return False
+
+    def delivered(self, paths: ExecPaths) -> dict[int, dict[str, Any]]:
+        """What the program is told of the data that was fetched. Raises OSError."""
+        outcome = read_outcome(paths.fetch_outcome)
+        return {} if outcome is None else outcome.delivered
+
+    def close(self) -> None:
+        """Let go of the fetchers: they go on."""
+        for exec_id, fetch in list(self._running.items()):
+            self._forget(exec_id, fetch)
+        self._cleaner.shutdown()
+
+    # --- fetchers
+
+    def _start(self, row: ExecRow, paths: ExecPaths) -> None:
+        if len(self._running) >= _MOST:
+            return  # one that ends wakes the loop
+        try:
+            values = self._values(row)
+            paths.fetching.mkdir(mode=0o700, exist_ok=True)
+            paths.data.mkdir(mode=0o700, exist_ok=True)
+            self._order(row.job, paths).write(paths.fetch_order)
+            child = self._launch(paths, values)
+        except DataError as problem:
+            self._records.error(paths, wire.DATA, launcher_log.one_line(str(problem)))
+            return
+        except OSError as problem:
+            self._again_at = time.monotonic() + _AGAIN
+            _log.warning("%s: its data cannot be fetched now: %s", row.id, problem)
+            return
+        launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS}, by process {child.pid}")
+        self._watch(paths, child.pid, child)
+        self._records.waiting({row.id: row}, {row.id: WAITS})
+
+    def _order(self, spec: JobSpec, paths: ExecPaths) -> Order:
+        settings = self._settings
+        return Order(
+            tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
+            str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
+            settings.data_patience, settings.cache_bytes, settings.embedded, settings.table_rows,
+            settings.table_seconds,
+        )
+
+    def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:
+        settings, home = self._settings, self._settings.paths
+        if source.target == data_sources.LOCAL:
+            cache = settings.cache_dir or home.cache
+        else:
+            shared = source.target == data_sources.SHARED
+            cache = home.cache_on(settings.data_fs if shared else Path(source.target))
+        folder = paths.data_folder(number, source.name)
+        return Item(number, source.name, source.kind, source.access, source.location, str(folder), str(cache))
+
+    def _launch(self, paths: ExecPaths, values: Mapping[int, Mapping[str, str]]) -> subprocess.Popen[bytes]:
+        """Start a fetcher, with what is secret in a file that only it has."""
+        with _unseen() as given:
+            given.write(json.dumps(values).encode())
+            given.seek(0)
+            env = environment.inherited(os.environ) | {processes.MARK: processes.mark_of(paths.state)}
+            return subprocess.Popen(
+                [sys.executable, "-m", "local_backend.data.fetcher", str(paths.fetch_order)], env=env,
+                cwd=self._settings.home, stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def _adopt(self, paths: ExecPaths) -> bool:
+        """Whether a fetcher that an earlier server started lives; it is watched from now on."""
+        try:
+            fd = os.open(paths.fetch_lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            written = os.read(fd, 20)
+        finally:
+            os.close(fd)
+        self._again_at = time.monotonic() + _AGAIN  # it is just beginning, or just going
+        if written.isdigit():
+            pid = int(written)
+            launcher_log.note(paths.launcher_log, "supervisor", f"its data is being fetched by process {pid}")
+            self._watch(paths, pid, None)
+        return True
+
+    def _watch(self, paths: ExecPaths, pid: int, child: subprocess.Popen[bytes] | None) -> None:
+        try:
+            process = processes.identify(pid)
+        except ProcessLookupError:
+            process = ProcessId(pid, 0.0)
+        fd = processes.watch(process)
+        if fd is None:
+            self._again_at = time.monotonic()  # it is gone already
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._running[paths.exec_id] = _Fetch(paths, process, fd, child)
+
+    def _forget(self, exec_id: str, fetch: _Fetch) -> None:
+        os.close(fetch.watch)
+        if fetch.child is not None:
+            fetch.child.poll()
+        del self._running[exec_id]
+
+    def _died(self, exec_id: str) -> bool:
+        """Whether it has now died too often."""
+        self._deaths[exec_id] += 1
+        return self._deaths[exec_id] >= _MOST_DEATHS
+
+    def _clean(self, exec_id: str, *, all_goes: bool) -> None:
+        """Remove what was fetched for an exec that is over, unless somebody else does."""
+        paths = self._paths.pop(exec_id)
+        del self._there[exec_id]
+        self._deaths.pop(exec_id, None)
+        fetch = self._running.get(exec_id)
+        if fetch is not None:
+            leftovers.kill(paths)
+            self._forget(exec_id, fetch)
+        if not all_goes:
+            self._cleaner.submit(_remove, paths)
+
+
+def _unseen() -> IO[bytes]:
+    """A file without a name, in memory where the system has such."""
+    return os.fdopen(os.memfd_create("values"), "r+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
+
+
+def _remove(paths: ExecPaths) -> None:
+    for folder in (paths.data, paths.fetching):
+        try:
+            remove_tree(folder)
+        except OSError as problem:
+            _log.warning("what was fetched for %s could not be removed: %s", paths.exec_id, problem)

@@ -1,0 +1,92 @@
+"""Connections: servers that have data, and how to get in. Each query takes the connection of a transaction (see
+database.py); what is secret comes and goes sealed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select
+
+from local_backend.store.schema import connections
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. @()-]{0,62}[A-Za-z0-9_.@()-])?")
+
+
+class ConnectionExists(ValueError):
+    """Its owner has one of that name already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a connection {name!r} already")
+
+
+@dataclass(frozen=True)
+class ConnectionRow:
+    """One row of `connections`, with the same names."""
+
+    id: str
+    owner: str
+    name: str
+    kind: str
+    public: str
+    sealed: str | None
+    shared: str
+    created: float
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values that are no secrets; of others where they are taken from: {"env": NAME} or {"keyring": PLACE}."""
+        found: dict[str, Any] = json.loads(self.public)
+        return found
+
+    @property
+    def shared_with(self) -> Sequence[str] | bool:
+        """Users that may use it, beside its owner; True for everybody."""
+        found: Sequence[str] | bool = json.loads(self.shared)
+        return found
+
+    def is_shared_with(self, user: str) -> bool:
+        """Whether this user may use it without owning it."""
+        shared = self.shared_with
+        return shared is True or (not isinstance(shared, bool) and user in shared)
+
+
+_COLUMNS = [connections.c[field.name] for field in fields(ConnectionRow)]
+
+
+def is_name(text: str) -> bool:
+    """Whether a connection can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def add(  # noqa: PLR0917
+    connection: Connection, owner: str, name: str, kind: str, public: Mapping[str, Any], sealed: str | None,
+    shared: Sequence[str] | bool, replace: bool = False,
+) -> ConnectionRow:
+    """A new connection; with `replace` in the place of the one that has its name, by the same id. Raises
+    ConnectionExists."""
+    mine = (connections.c.owner == owner) & (connections.c.name == name)
+    before = connection.execute(select(connections.c.id).where(mine)).scalar()
+    if before is not None and not replace:
+        raise ConnectionExists(name)
+    connection.execute(delete(connections).where(mine))
+    row = ConnectionRow(before or str(uuid.uuid4()), owner, name, kind, json.dumps(dict(public)), sealed,
+                        json.dumps(shared if isinstance(shared, bool) else sorted(set(shared))), time.time())
+    connection.execute(insert(connections).values(**vars(row)))
+    return row
+
+
+def everything(connection: Connection) -> list[ConnectionRow]:
+    """All connections, by name and owner."""
+    query = select(*_COLUMNS).order_by(connections.c.name, connections.c.owner)
+    return [ConnectionRow(**found) for found in connection.execute(query).mappings()]
+
+
+def remove(connection: Connection, connection_id: str) -> bool:
+    """Forget a connection; whether it was there."""
+    return connection.execute(delete(connections).where(connections.c.id == connection_id)).rowcount == 1

@@ -1,0 +1,21 @@
+"""Where the data of a job is: what --data-source says, or else --cs-datastore-meta."""
+
+from __future__ import annotations
+
+from local_backend.data import fs
+from local_backend.data.asked import Asked as AskedData
+from local_backend.data.asked import Find, understand
+from local_backend.data.errors import DataError
+from local_backend.submit.errors import BadSubmission
+from local_backend.submit.words import Asked
+
+
+def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
+    """What a submission says about its data. --data-source wins over --cs-datastore-meta, which is not
+    even looked at then. Raises BadSubmission."""
+    try:
+        if not asked.data_source:
+            return AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
+        return understand(asked.data_source, roots, find)
+    except DataError as problem:
+        raise BadSubmission(str(problem)) from None

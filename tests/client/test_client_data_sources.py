@@ -1,0 +1,103 @@
+"""--data-source: what is wrong with it is said before anything is packed or sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from client_desk import Desk
+from fake_server import FakeServer
+from jsonschema import Draft202012Validator
+
+from dlicmd.contract.argv import parse_argv
+from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
+from dlicmd.data_sources import data_sources, one_or_more
+from dlicmd.errors import UsageProblem
+
+CONNECTED = {"type": "connection", "connection": {"name": "lake"}, "location": {"bucket": "b", "path": "x"}}
+
+
+def complaint(*sources: Any) -> str | None:
+    """What is wrong with these data sources."""
+    try:
+        data_sources(parse_argv(["--exec-start", "PyTorch", "--data-source", json.dumps(list(sources))]))
+    except UsageProblem as problem:
+        return str(problem)
+    return None
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("source", [
+    {"type": "fs"}, {"type": "fs", "location": {"paths": ["a", "b"]}}, {"type": "fs", "location": {"path": "a"}},
+    {"type": "fs", "connection": {}, "location": {"volume": "cpd::demo-project-pvc"}, "access": "mount"}, CONNECTED,
+    {"type": "connection", "asset": {"asset_id": "1", "project_id": "2"},
+     "location": {"paths": "a.gz, dir/b.json", "bucket": "b"}},
+    {"type": "connection_asset", "connection": {"id": "1", "href": "/v2/connections/1"}, "id": "train", "name": "t",
+     "location": {"schema_name": "S", "table_name": "T"}, "schema": {"id": "1", "fields": [{"name": "a"}]}},
+    {"type": "s3", "connection": {"endpoint_url": "https://x", "access_key_id": "a", "secret_access_key": "b"},
+     "location": {"bucket": "b", "path": "p"}},
+    {"type": "data_asset", "connection": {}, "location": {"href": "/v2/assets/1?project_id=2"}},
+    {"type": "container", "location": {"path": "p"}},
+    {**CONNECTED, "access": "stream", "target": "shared"}, {**CONNECTED, "target": {"volume": "v"}},
+])
+def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None:
+    assert complaint(source) is None
+
+
+@pytest.mark.parametrize(("source", "expected"), [
+    (3, "data source 2 must be a JSON object"),
+    ({}, "data source 2: 'type' is missing; it is one of fs, connection"),
+    ({"type": "connektion"}, "must be one of fs, connection, connection_asset, data_asset, container, s3, not "
+                             "\"connektion\"; did you mean 'connection'?"),
+    ({"type": "fs", "locaton": {"paths": "a"}}, "there is no 'locaton'; did you mean 'location'?"),
+    ({"type": "fs", "location": {"pahts": "a"}}, "there is no 'location.pahts'; did you mean 'location.paths'?"),
+    ({"type": "fs", "location": "mnist"}, "'location' must be a JSON object"),
+    ({"type": "fs", "location": {"paths": [1]}}, "'location.paths.0' must be a path, not 1"),
+    ({"type": "fs", "access": "download"}, "'access' must be mount"),
+    ({"type": "connection", "location": {"path": "x"}}, "needs a 'connection'"),
+    ({"type": "connection", "connection": {"name": "x"}}, "'location' is missing; it is a JSON object"),
+    ({"type": "s3", "connection": {}, "location": {"path": "x"}}, "'location.bucket' is missing; it is the name of"),
+    ({**CONNECTED, "target": "volume"}, "'target' must be local, shared or"),
+    ({**CONNECTED, "access": "mount"}, "'access' must be download or stream"),
+])
+def test_what_is_wrong_is_said_with_source_key_and_cure(source: Any, expected: str) -> None:
+    said = complaint({"type": "fs"}, source)
+    assert said is not None and said.startswith("--data-source: data source 2") and expected in said
+    assert "\n" not in said
+
+
+def test_values_of_connections_are_shown_to_nobody() -> None:
+    said = complaint({"type": "s3", "connection": {"secret_access_key": ["planted"]}, "location": {"bucket": "b"}})
+    assert said is not None and "'connection.secret_access_key' must be a text" in said and "planted" not in said
+
+
+def test_a_single_one_is_enough_where_one_is_asked_for() -> None:
+    assert one_or_more(json.dumps(CONNECTED), "--data-preview") == [CONNECTED]
+    with pytest.raises(UsageProblem, match="--data-preview: data source 1 must be"):
+        one_or_more("3", "--data-preview")
+
+
+def test_it_is_said_before_anything_else_is_done(desk: Desk, local: FakeServer) -> None:
+    words = ["--exec-start", "PyTorch", "--model-dir", "absent", "--data-source"]
+    done = desk.run(*words, '[{"type": "fs", "path": "a"}]')
+    assert "absent" in done.err, "what is not known and looks like nothing of ours is left alone"
+    done = desk.run(*words, '[{"type": "ffs"}]')
+    assert done.code == 2 and len(done.err.splitlines()) == 1 and "did you mean 'fs'?" in done.err
+    assert not local.seen
+
+
+def test_the_other_option_has_no_effect_beside_it_and_that_is_said(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=a",
+                    "--data-source", '[{"type": "fs"}]', "--", "true")
+    assert done.code == 0 and "--cs-datastore-meta has no effect beside --data-source" in done.err
+
+
+def test_faults_of_any_json_can_be_explained() -> None:
+    strange = [{"type": []}], [{"type": "fs", "name": {}}], [{"": 1, "type": "fs"}], [{"type": "fs", "target": []}]
+    for value in (None, 3, "x", {}, [None], [[]], *strange):
+        told = [mistyped(value), *(explained(fault) for fault in Draft202012Validator(SCHEMA).iter_errors(value))]
+        assert all(text is None or "\n" not in text for text in told)

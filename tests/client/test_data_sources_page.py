@@ -1,0 +1,44 @@
+"""docs/data-sources.md: its sources are what the schema takes, its commands parse, its keys are all there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dlicmd.contract.argv import parse_argv
+from dlicmd.contract.data_sources import ACCESS, SCHEMA, TARGET, TYPES, mistyped
+from dlicmd.data_sources import data_sources, one_or_more
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "data-sources.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", blocks("json"))
+def test_every_example_is_taken(text: str) -> None:
+    sources = json.loads(text)
+    assert mistyped(sources) is None and not list(Draft202012Validator(SCHEMA).iter_errors(sources))
+
+
+def test_every_command_is_understood() -> None:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("dlicmd")]
+    assert len(commands) >= 4
+    for words in commands:
+        line = parse_argv(words)
+        if line.command == "--data-preview" and (line.operand or "").startswith("["):
+            assert one_or_more(line.operand or "", "--data-preview")
+        elif line.command == "--exec-start":
+            assert data_sources(line) or line.text("--cs-datastore-meta")
+
+
+def test_every_key_and_type_is_told() -> None:
+    for name in (*SCHEMA["items"]["properties"], *TYPES, ACCESS, TARGET):
+        assert f"`{name}`" in PAGE

@@ -1,0 +1,110 @@
+"""The commands of docs/connections.md, as they stand there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import eventually
+from user import DEADLINE, User
+
+ROOT = Path(__file__).parent.parent.parent
+#: Stand-ins with the fields of the real ones, whose libraries are not needed for this.
+KINDS = """
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Family, Field, Kind
+
+class Quick(Family):
+    def test(self):
+        if self.values["password"] != "a better password":
+            raise DataError("wrong password " + self.values["password"])
+
+KINDS = (
+    Kind("postgresql", "PostgreSQL", Quick, (
+        *(Field(name, name) for name in ("host", "port", "database", "username")),
+        Field("password", "the password", required=True, secret=True))),
+    Kind("s3", "Amazon S3", Quick, (Field("endpoint_url", "its URL"), Field("access_key_id", "its key"),
+                                    Field("secret_access_key", "the secret", secret=True))),
+)
+"""
+
+
+def blocks(language: str) -> list[str]:
+    text = (ROOT / "docs" / "connections.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """Who has read the page: the command is on the path, and the kinds in it are there."""
+    folder = tmp_path_factory.mktemp("page")
+    user = User(folder / "home")
+    commands, kinds = folder / "bin", folder / "kinds"
+    commands.mkdir()
+    (kinds / "stand_ins").mkdir(parents=True)
+    (kinds / "stand_ins" / "zz_stand_ins.py").write_text(KINDS)
+    (kinds / "sitecustomize.py").write_text(
+        f"import local_backend.data.kinds as kinds\nkinds.__path__.append({str(kinds / 'stand_ins')!r})\n"
+    )
+    call = "import sys; from local_backend.cli import main; sys.exit(main())"
+    (commands / "local-backend").write_text(f"#!/bin/sh\nexec {sys.executable} -c '{call}' \"$@\"\n")
+    (commands / "local-backend").chmod(0o755)
+    user.environment |= {
+        "PATH": f"{commands}:{user.environment['PATH']}", "DLI_NURSERY_IDLE": "0", "PYTHONPATH": str(kinds),
+        "LAKE_SECRET": "planted-of-the-lake",
+    }
+    yield user
+    user.backend("stop", "--jobs")
+
+
+def shell(user: User, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", text], env=user.environment, cwd=user.folder, text=True, capture_output=True,
+        timeout=DEADLINE, check=False,
+    )
+
+
+def everything(home: Path) -> str:
+    return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
+
+
+def test_the_commands_of_the_page(reader: User) -> None:
+    process = reader.start("serve", "--port", "0", program="local_backend.cli")
+    try:
+        eventually((reader.home / "backend.json").exists, "the server serves")
+        steps = [shell(reader, block) for block in blocks("sh")]
+        assert all(step.returncode == 0 for step in steps), steps
+        assert re.search(r"^warehouse +postgresql +\S+ +- +[0-9a-f-]{36}$", steps[0].stdout, re.MULTILINE), steps[0]
+        found = {item["name"]: item for item in json.loads(steps[1].stdout[steps[1].stdout.index("["):])}
+        assert found["lake"]["secrets"] == {"secret_access_key": "env:LAKE_SECRET"}
+        assert found["lake"]["sharedWith"] == "everybody" and found["warehouse"]["sharedWith"] == ["bob"]
+        assert steps[2].stdout == "warehouse: ok\nremoved lake\n"
+        held = everything(reader.home)
+        assert "the password" not in held and "a better password" not in held and "planted" not in held
+    finally:
+        reader.backend("stop")
+        process.communicate(timeout=DEADLINE)
+
+
+def test_the_file_of_the_page(reader: User) -> None:
+    file = reader.folder / "connections.yaml"
+    file.write_text(blocks("yaml")[0])
+    process = reader.start("serve", "--port", "0", "--connections", "connections.yaml", program="local_backend.cli")
+    try:
+        eventually((reader.home / "backend.json").exists, "the server serves")
+        listed = json.loads(reader.backend("connection", "list", "-o", "json").out)
+        shown = [item for item in listed if item["fromFile"]]
+        assert {item["name"]: (item["fromFile"], item["sharedWith"]) for item in shown} == {
+            "warehouse": (True, "everybody"), "lake": (True, ["ada", "bob"])}
+        done = reader.backend("connection", "remove", "lake")
+        assert done.code == 1 and "stands in" in done.err and "connections.yaml" in done.err
+        done = reader.backend("connection", "test", next(item["id"] for item in shown if item["name"] == "warehouse"))
+        assert done.code == 1 and "WAREHOUSE_PASSWORD is not set in the environment of the server" in done.err
+    finally:
+        reader.backend("stop")
+        process.communicate(timeout=DEADLINE)

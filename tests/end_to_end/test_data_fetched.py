@@ -1,0 +1,191 @@
+"""Data from elsewhere: it is there before the job starts, whatever happens to server, network and patience."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from support import eventually
+from toy_kind import PASSWORD, installed_in
+from user import User
+
+CONTENT = bytes(range(256)) * 4096
+SHOW = 'cd "$DATA_DIR" && sha256sum a.bin | cut -c1-64; cat "$DLI_DATA_SOURCES_FILE"'
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    folder = tmp_path_factory.mktemp("fetched")
+    user = User(folder / "home")
+    user.environment |= {"DLI_NURSERY_IDLE": "0", "PYTHONPATH": installed_in(folder / "plugins")}
+    yield user
+    user.backend("stop", "--jobs")
+    for process in user.processes():
+        process.kill()
+    psutil.wait_procs(user.processes())
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def lake(user: User, tmp_path: Path) -> Path:
+    """What the toy server has: each test has a server of its own."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.bin").write_bytes(CONTENT)
+    return tmp_path
+
+
+def source(lake: Path, **more: object) -> str:
+    connection = {"type": "toy", "folder": str(lake), "password": PASSWORD}
+    return json.dumps([{"type": "connection", "connection": connection, "location": {"path": "d"}, **more}])
+
+
+def start(user: User, sources: str, *words: str) -> str:
+    return user.submit("PyTorch", "--user-cmd", "--data-source", sources, *words, "--", "sh", "-c", SHOW)
+
+
+def shown(user: User, exec_id: str) -> dict:
+    return user.run("--exec-get", exec_id).json
+
+
+def message(user: User, exec_id: str, part: str) -> Callable[[], bool]:
+    return lambda: part in shown(user, exec_id).get("message", "")
+
+
+def fetchers(user: User) -> list[psutil.Process]:
+    return [one for one in user.processes() if "local_backend.data.fetcher" in one.cmdline()]
+
+
+def nothing_of(user: User, exec_id: str) -> bool:
+    folder = user.home / "jobs" / exec_id
+    return not (folder / "data").exists() and not (folder / "fetch").exists() and not fetchers(user)
+
+
+def cached(user: User) -> list[Path]:
+    return [path for path in (user.home / "cache").rglob("a.bin") if path.is_file()]
+
+
+def test_it_is_there_before_the_job_starts_and_kept_for_the_next(user: User, lake: Path) -> None:
+    first = start(user, source(lake, name="toys"), "--wait")
+    out = user.run("--exec-trainoutlogs", first).out
+    digest, entries = out.split("\n", 1)
+    assert digest == hashlib.sha256(CONTENT).hexdigest()
+    [entry] = json.loads(entries)
+    assert entry["path"] == str(user.home / "jobs" / first / "data" / "1-toys")
+    assert (entry["files"], entry["bytes"], entry["access"]) == (1, len(CONTENT), "download")
+    found = shown(user, first)
+    assert found["dataSource"][0]["connection"] == {"type": "toy", "folder": str(lake), "password": "***"}
+    (lake / "gate").touch()
+    second = start(user, source(lake), "--wait")
+    assert shown(user, second)["state"] == "FINISHED", "it came from the cache"
+    eventually(lambda: nothing_of(user, first) and nothing_of(user, second), "what was fetched for jobs goes with them")
+    assert len(cached(user)) >= 1
+
+
+def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user: User, lake: Path) -> None:
+    (lake / "gate").touch()
+    exec_id = start(user, source(lake))
+    eventually(message(user, exec_id, "50 % of 1.0 MB"), "the progress is shown")
+    found = shown(user, exec_id)
+    assert (found["state"], found["reason"]) == ("PENDING_CRD_SCHEDULER", "DATA") and "queuePosition" not in found
+    why = user.run("--exec-why", exec_id).out
+    assert "fetching toy://d" in why and "it starts when its data is here" in why and "(DATA)" in why
+    assert "fetching toy://d" in user.run("--top").out
+    follower = user.start("--follow", exec_id)
+    assert follower.stderr is not None
+    assert any("fetching toy://d: 50 %" in line for line in follower.stderr), "following shows it, too"
+    (lake / "gate").unlink()
+    follower.communicate(timeout=100)
+    assert follower.returncode == 0
+
+
+def test_a_server_that_is_killed_meanwhile_changes_nothing(user: User, lake: Path) -> None:
+    (lake / "gate").touch()
+    exec_id = start(user, source(lake))
+    eventually(message(user, exec_id, "% of 1.0 MB"), "it has begun")
+    [before] = fetchers(user)
+    os.kill(user.server_pid, signal.SIGKILL)
+    eventually(message(user, exec_id, "% of 1.0 MB"), "the next server shows it")
+    assert [one.pid for one in fetchers(user)] == [before.pid], "it has been adopted"
+    before.kill()
+    eventually(lambda: [one.pid for one in fetchers(user)] not in ([], [before.pid]), "another one goes on")
+    (lake / "gate").unlink()
+    done = user.run("--wait", exec_id)
+    assert done.code == 0, done
+
+
+def test_who_is_stopped_meanwhile_leaves_nothing(user: User, lake: Path) -> None:
+    (lake / "a.bin").write_bytes(b"another content" * 50_000)
+    (lake / "gate").touch()
+    before = {path.parent for path in cached(user)}
+    stopped, deleted = (start(user, source(lake, location={"path": "a.bin"})) for _ in range(2))
+    eventually(message(user, stopped, "% of"), "it has begun")
+    assert user.run("--exec-stop", stopped).code == user.run("--exec-delete", deleted).code == 0
+    assert user.run("--wait", stopped).code == 4
+    eventually(lambda: nothing_of(user, stopped) and not (user.home / "jobs" / deleted).exists(), "nothing is left")
+    assert {path.parent for path in cached(user)} == before, "nor of the half of it in the cache"
+
+
+@pytest.mark.parametrize(("flaw", "expected"), [
+    ("password", "the toy server does not know the password ***"), ("path", "there is no absent on the toy server"),
+    ("broken", "RuntimeError: toy is broken, ***"),
+])
+def test_what_no_patience_helps_ends_the_job_at_once(user: User, lake: Path, flaw: str, expected: str) -> None:
+    connection = {"type": "toy", "folder": str(lake), "password": "planted-wrong-one"}
+    if flaw != "password":
+        connection["password"] = PASSWORD
+    if flaw == "broken":
+        (lake / "broken").touch()
+    location = {"path": "absent" if flaw == "path" else "d"}
+    done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--data-source", json.dumps(
+        [{"type": "connection", "connection": connection, "location": location}]), "--", "true")
+    assert done.code == 3 and expected in done.err and "planted" not in done.err, done
+    assert shown(user, "last")["reason"] == "DATA" and "--exec-trainlogs" not in done.err
+
+
+def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
+    (lake / "down").touch()
+    exec_id = start(user, source(lake))
+    eventually(message(user, exec_id, "the toy server is down; try 2 comes in"), "reason and next try are shown")
+    (lake / "down").unlink()
+    assert user.run("--wait", exec_id).code == 0
+
+
+def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
+    (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 0, done
+    assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
+    [found] = json.loads(user.run("--data-preview", source(lake), "-o", "json").out)
+    assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"
+    local = user.run("--data-preview", str(lake / "d"))
+    assert local.code == 0 and "a.csv: csv" in local.out
+    (lake / "down").touch()
+    done = user.run("--data-preview", source(lake))
+    assert done.code == 1 and "cannot be read: the toy server is down" in done.out
+    for text, code, expected in (
+        ("nobody:x", 2, "there is no connection 'nobody'"), ("{", 2, "not JSON"), ("s3://b/x", 2, "give JSON"),
+        (str(lake / "absent"), 2, "does not exist"), ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
+    ):
+        refused = user.run("--data-preview", text)
+        assert (refused.code, expected in refused.err) == (code, True), refused
+    assert not list((user.home / "jobs").glob("*/fetch"))
+
+
+def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:
+    for connection, expected in (
+        ({"type": "tyo"}, "there is no kind of connection 'tyo'; did you mean 'toy'?"),
+        ({"type": "toy", "folder": "x"}, "a connection of type 'toy' needs 'password'"),
+        ({"type": "toy", "folder": "x", "pasword": "planted"}, "a connection of type 'toy' has no 'pasword'"),
+        ({"name": "absent"}, "there is no connection 'absent'"), ({}, "'connection' says neither which one is meant"),
+    ):
+        sources = [{"type": "fs"}, {"type": "connection", "connection": connection, "location": {"path": "d"}}]
+        done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", json.dumps(sources), "--", "true")
+        assert done.code == 2 and f"data source 2: {expected}" in done.err, done
+        assert "planted" not in done.err

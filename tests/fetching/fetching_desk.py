@@ -1,0 +1,82 @@
+"""What tests of deliveries share: a meter that counts, content to serve, and one call."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from local_backend.data import kinds
+from local_backend.data.cache import Cache
+from local_backend.data.download import download
+from local_backend.data.model import Cancelled, Delivered
+
+
+@dataclass
+class Count:
+    """Takes note; cancels when it is told to."""
+
+    expected: tuple[int | None, int | None] = (None, None)
+    bytes: int = 0
+    files: int = 0
+    said: list[str] = field(default_factory=list)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expect(self, size: int | None, files: int | None = None) -> None:
+        self.expected = size, files
+        self.bytes = self.files = 0
+
+    def advance(self, size: int, files: int = 0) -> None:
+        with self.lock:
+            self.bytes += size
+            self.files += files
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def check(self) -> None:
+        if self.cancelled.is_set():
+            raise Cancelled
+
+
+def content(size: int, seed: int = 1) -> bytes:
+    """Bytes that no shift of themselves equals."""
+    return random.Random(seed).randbytes(size)
+
+
+@dataclass
+class Desk:
+    """A cache and folders of jobs."""
+
+    folder: Path
+    limit: int = 1 << 40
+
+    @property
+    def cache(self) -> Cache:
+        return Cache(self.folder / "cache", self.limit)
+
+    def job(self, number: int) -> Path:
+        """The folder of the data of a job."""
+        return self.folder / f"job-{number}"
+
+    def get(self, kind: str, values: Mapping[str, str], location: Mapping[str, Any], job: int = 1,
+            meter: Count | None = None) -> Delivered:
+        """One delivery."""
+        family = kinds.find(kind).open(values, loopback=True)
+        try:
+            return download(family, location, self.job(job), self.cache, meter or Count())  # type: ignore[arg-type]
+        finally:
+            family.close()
+
+    def read(self, job: int = 1) -> dict[str, bytes]:
+        """What the program of a job sees."""
+        top = self.job(job)
+        return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
+
+    def kept(self) -> list[str]:
+        """Names of the entries of the cache."""
+        return sorted(path.name for path in (self.folder / "cache").iterdir() if path.is_dir())

@@ -1,0 +1,108 @@
+"""A web server with ranges and ETags, and with the faults that servers have."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_PIECE = 1 << 20
+
+
+@dataclass
+class Site:
+    """What is served, and what goes wrong. Files are bytes, or a length with what makes the bytes of a range."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    ranges: bool = True
+    versions: bool = True
+    #: The answer to a request breaks off after so many bytes of its body, as long as there are any in the list.
+    cuts: list[int] = field(default_factory=list)
+    #: Called for every request that asks for more than the first byte, before it is answered.
+    before: Callable[[str], None] = lambda path: None
+    authorization: str = ""
+    status: int = 0
+    #: Bytes of bodies by path, without those of questions for one byte.
+    sent: Counter[str] = field(default_factory=Counter)
+    url: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def etag(self, path: str) -> str:
+        """Of what the file is now."""
+        return f'"{hashlib.md5(self.files[path]).hexdigest()}"'
+
+
+def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+            question = wanted is not None and wanted[2] == "0"
+            if not question:
+                site.before(self.path)
+            data = site.files.get(self.path)
+            if site.authorization and self.headers.get("Authorization") != site.authorization:
+                return self.empty(401)
+            if site.status or data is None:
+                return self.empty(site.status or 404)
+            start, end = 0, len(data)
+            if wanted is None or not site.ranges:
+                self.send_response(200)
+            elif int(wanted[1]) >= len(data):
+                return self.empty(416, ("Content-Range", f"bytes */{len(data)}"))
+            else:
+                start, end = int(wanted[1]), min(int(wanted[2] or len(data)) + 1, len(data))
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
+            if site.versions:
+                self.send_header("ETag", site.etag(self.path))
+            self.send_header("Content-Length", str(end - start))
+            self.end_headers()
+            self.body(data, start, end, question)
+
+        def body(self, data: bytes, start: int, end: int, question: bool) -> None:
+            with site.lock:
+                cut = site.cuts.pop(0) if site.cuts and not question else None
+            stop = end if cut is None else min(end, start + cut)
+            with suppress(OSError):
+                for at in range(start, stop, _PIECE):
+                    piece = data[at:min(at + _PIECE, stop)]
+                    self.wfile.write(piece)
+                    if not question:
+                        with site.lock:
+                            site.sent[self.path] += len(piece)
+            if stop < end:
+                self.close_connection = True
+
+        def empty(self, status: int, *headers: tuple[str, str]) -> None:
+            self.send_response(status)
+            for name, value in (*headers, ("Content-Length", "0")):
+                self.send_header(name, value)
+            self.end_headers()
+
+    return Handler
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[Site]:
+    """Serve it on the loopback."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    site.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

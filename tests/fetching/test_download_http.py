@@ -1,0 +1,355 @@
+"""Files of a web server, and everything that goes wrong on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fetching_desk import Count, Desk, content
+from range_server import Site
+from support import PATIENCE
+
+from local_backend.data import fetch, parts
+from local_backend.data.download import release
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.kinds import find
+from local_backend.data.model import Cancelled
+
+LARGE = 5 * 2**20 + 12345
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+
+
+def get(desk: Desk, site: Site, paths: str, job: int = 1, meter: Count | None = None, **values: str) -> int:
+    """Deliver some paths of the site; how many bytes those have."""
+    return desk.get("http", {"url": site.url, **values}, {"paths": paths}, job, meter).size
+
+
+def manifest(desk: Desk) -> dict[str, str]:
+    """Path → checksum of the only entry."""
+    [key] = desk.kept()
+    found = json.loads((desk.folder / "cache" / key / "manifest.json").read_text())
+    return {one["path"]: one["sha256"] for one in found["files"]}
+
+
+def test_large_and_small_and_empty_files_arrive_whole(desk: Desk, site: Site) -> None:
+    site.files = {"/big.bin": content(LARGE), "/sub/a.txt": b"few", "/sub/empty": b""}
+    meter = Count()
+    assert get(desk, site, "big.bin, sub/a.txt, sub/empty", meter=meter) == LARGE + 3
+    assert desk.read() == {"big.bin": site.files["/big.bin"], "sub/a.txt": b"few", "sub/empty": b""}
+    assert (meter.expected, meter.bytes, meter.files) == ((LARGE + 3, 3), LARGE + 3, 3)
+    assert manifest(desk) == {path: hashlib.sha256(data).hexdigest() for path, data in desk.read().items()}
+    assert site.sent["/big.bin"] == LARGE
+
+
+def test_the_only_file_has_its_own_name(desk: Desk, site: Site) -> None:
+    site.files = {"/a/b%20c.txt": b"few"}
+    get(desk, site, "a/b c.txt")
+    assert desk.read() == {"b c.txt": b"few"}
+
+
+def test_the_program_may_add_files_and_not_write_to_those_of_the_cache(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    get(desk, site, "a")
+    (desk.job(1) / "own").write_text("x")
+    assert (desk.job(1) / "a").stat().st_mode & 0o777 == 0o444
+
+
+def test_the_second_job_downloads_nothing(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+    get(desk, site, "a")
+    meter = Count()
+    get(desk, site, "a", job=2, meter=meter)
+    assert desk.read(2) == desk.read(1)
+    assert site.sent["/a"] == LARGE == meter.bytes
+
+
+def test_a_new_version_is_another_entry(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"old"}
+    get(desk, site, "a")
+    site.files["/a"] = b"new"
+    get(desk, site, "a", job=2)
+    assert (desk.read(1), desk.read(2)) == ({"a": b"old"}, {"a": b"new"})
+
+
+def test_without_a_version_nothing_is_shared(desk: Desk, site: Site) -> None:
+    site.versions = False
+    site.files = {"/a": b"old"}
+    get(desk, site, "a")
+    site.files["/a"] = b"new"
+    get(desk, site, "a", job=2)
+    assert desk.read(2) == {"a": b"new"}
+
+
+def test_other_credentials_do_not_share(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    get(desk, site, "a", token="one")
+    get(desk, site, "a", job=2, token="two")
+    assert site.sent["/a"] == 6
+
+
+def test_a_server_without_ranges_is_read_in_one_go(desk: Desk, site: Site) -> None:
+    site.ranges = False
+    site.files = {"/a": content(LARGE)}
+    site.cuts = [1000]
+    meter = Count()
+    get(desk, site, "a", meter=meter)
+    assert desk.read() == {"a": site.files["/a"]}
+    assert meter.bytes == LARGE
+    assert site.sent["/a"] == LARGE + 1000
+
+
+@pytest.mark.parametrize("cuts", [[0], [1], [700_000, 5, 100], [1 << 19], [0, 0, 1]])
+def test_a_connection_that_breaks_goes_on_where_it_broke(desk: Desk, site: Site, cuts: list[int]) -> None:
+    site.files = {"/a": content(LARGE)}
+    site.cuts = list(cuts)
+    meter = Count()
+    get(desk, site, "a", meter=meter)
+    assert desk.read() == {"a": site.files["/a"]}
+    assert meter.bytes == LARGE
+    # What the library had not handed over yet when the connection broke comes again.
+    assert site.sent["/a"] - LARGE <= len(cuts) << 18
+
+
+def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_on(
+    desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_THREADS", 1)
+    site.files = {"/a": content(LARGE)}
+    site.cuts = [1 << 19] * 3 + [0] * 50
+    with pytest.raises(DataUnavailable, match=r"a does not answer|broke off"):
+        get(desk, site, "a")
+    assert not (desk.job(1) / "a").exists()
+    site.cuts = []
+    get(desk, site, "a")
+    assert desk.read() == {"a": site.files["/a"]}
+    assert site.sent["/a"] == LARGE
+
+
+def test_a_file_that_changes_while_it_is_read_is_fetched_anew(desk: Desk, site: Site) -> None:
+    old, new = content(LARGE, 1), content(LARGE, 2)
+    site.files = {"/a": old}
+
+    def change(path: str) -> None:
+        if site.sent[path] > LARGE // 2:
+            site.files[path] = new
+
+    site.before = change
+    meter = Count()
+    get(desk, site, "a", meter=meter)
+    assert desk.read() == {"a": new}
+    assert "a file changed while it was read; starting anew" in meter.said
+    assert meter.bytes == LARGE
+    assert len(desk.kept()) == 1
+
+
+def test_a_file_that_changes_all_the_time_is_refused(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+
+    def change(path: str) -> None:
+        with site.lock:
+            site.files[path] = os.urandom(8) + site.files[path][8:]
+
+    site.before = change
+    with pytest.raises(DataChanged, match="changed while it was read"):
+        get(desk, site, "a")
+    assert desk.read() == {}
+
+
+def test_what_is_wrong_is_said(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    with pytest.raises(DataError, match=r"/missing: the server answers 404") as missing:
+        get(desk, site, "missing")
+    with pytest.raises(DataError, match="is a folder"):
+        get(desk, site, "")
+    site.authorization = "Bearer right"
+    with pytest.raises(DataError, match=r"lets nobody in with these credentials \(401\)") as refused:
+        get(desk, site, "a", token="wr0ng")
+    assert "wr0ng" not in str(refused.value)
+    assert get(desk, site, "a", token="right") == 3
+    site.status = 503
+    with pytest.raises(DataUnavailable, match="answers 503"):
+        get(desk, site, "a", token="right")
+    assert not isinstance(missing.value, DataUnavailable) and not isinstance(refused.value, DataUnavailable)
+
+
+def test_a_server_that_is_down_may_come_back(desk: Desk) -> None:
+    with pytest.raises(DataUnavailable, match="does not answer"):
+        desk.get("http", {"url": "http://127.0.0.1:9"}, {"paths": "a"})
+
+
+def test_credentials_go_to_the_server_of_the_connection_alone(desk: Desk, site: Site) -> None:
+    for location in ({"url": "http://127.0.0.1:9/a"}, {"paths": "http://127.0.0.1:9/a"}, {"url": "//127.0.0.1:9/a"}):
+        with pytest.raises(DataError):
+            desk.get("http", {"url": site.url, "token": "t"}, location)
+    assert not site.sent
+
+
+def test_an_altered_file_is_fetched_again_and_no_other(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few", "/b": b"more"}
+    get(desk, site, "a,b")
+    victim = (desk.job(1) / "a").resolve()
+    victim.chmod(0o600)
+    victim.write_bytes(b"bad")
+    get(desk, site, "a,b", job=2)
+    assert desk.read(2) == desk.read(1) == {"a": b"few", "b": b"more"}
+    assert (site.sent["/a"], site.sent["/b"]) == (6, 4)
+
+
+def test_what_was_fetched_before_the_machine_went_down_is_compared(
+    desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.files = {"/a": b"few", "/b": b"more"}
+    get(desk, site, "a,b")
+    victim = (desk.job(1) / "a").resolve()
+    times = victim.stat()
+    victim.chmod(0o600)
+    victim.write_bytes(b"\0\0\0")
+    os.utime(victim, ns=(times.st_atime_ns, times.st_mtime_ns))
+    monkeypatch.setattr("local_backend.data.download.boot_id", lambda: "another boot")
+    get(desk, site, "a,b", job=2)
+    assert desk.read(2) == {"a": b"few", "b": b"more"}
+    meter = Count()
+    get(desk, site, "a,b", job=3, meter=meter)
+    assert "comparing checksums" not in meter.said, "it was compared already"
+
+
+def test_cancel_leaves_nothing(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+    meter, goes_on = Count(), threading.Event()
+
+    def stall(path: str) -> None:
+        meter.cancelled.set()
+        goes_on.wait(PATIENCE)
+
+    site.before = stall
+    try:
+        with pytest.raises(Cancelled):
+            get(desk, site, "a", meter=meter)
+        assert desk.kept() == []
+        assert not desk.job(1).exists()
+    finally:
+        goes_on.set()
+
+
+def test_two_that_want_the_same_wait_for_one_download(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+    second, waits, done = Count(), threading.Event(), threading.Event()
+    second.say = lambda text: waits.set() if "waiting" in text else None  # type: ignore[method-assign]
+
+    def other() -> None:
+        get(desk, site, "a", job=2, meter=second)
+        done.set()
+
+    started = threading.Event()
+
+    def hold(path: str) -> None:
+        if not started.is_set():
+            started.set()
+            threading.Thread(target=other, daemon=True).start()
+        waits.wait(PATIENCE)
+
+    site.before = hold
+    get(desk, site, "a")
+    assert done.wait(PATIENCE) and waits.is_set()
+    assert desk.read(1) == desk.read(2)
+    assert site.sent["/a"] == LARGE
+
+
+def test_a_full_disk_leaves_no_half_file(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.files = {"/a": content(LARGE)}
+    written = [0]
+
+    def full(fd: int, data: bytes, at: int) -> None:
+        written[0] += 1
+        if written[0] > 3:
+            raise OSError(28, "No space left on device")
+        os.pwrite(fd, data, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch, "_write", full)
+        with pytest.raises(DataError, match=r"the disk of the cache .* is full"):
+            get(desk, site, "a")
+    assert desk.read() == {}
+    assert not [path for path in (desk.folder / "cache").rglob("*") if path.is_file() and path.stat().st_size > 1000]
+    get(desk, site, "a")
+    assert desk.read() == {"a": site.files["/a"]}
+
+
+_CHILD = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from fetching_desk import Desk
+from local_backend.data import parts
+parts.SMALLEST = 1 << 19
+Desk(Path({folder!r})).get("http", {{"url": {url!r}}}, {{"paths": "a,b"}})
+"""
+
+
+def test_kill_minus_nine_goes_on_where_it_was(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE), "/b": b"few"}
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def stall(path: str) -> None:
+        if site.sent["/a"] > LARGE // 2 and not goes_on.is_set():
+            reached.set()
+            goes_on.wait(PATIENCE)
+
+    site.before = stall
+    code = _CHILD.format(tests=str(Path(__file__).parent), folder=str(desk.folder), url=site.url)
+    child = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        assert reached.wait(PATIENCE)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        goes_on.set()
+    assert not any(desk.job(1).iterdir())
+    before = site.sent["/a"]
+    meter = Count()
+    get(desk, site, "a,b", meter=meter)
+    assert desk.read() == {"a": site.files["/a"], "b": b"few"}
+    assert (meter.bytes, meter.files) == (LARGE + 3, 2)
+    assert site.sent["/a"] - before < LARGE, "some parts were there already"
+
+
+def test_release_removes_the_folder_and_keeps_what_is_whole(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    get(desk, site, "a")
+    release(desk.job(1), desk.cache)
+    assert not desk.job(1).exists() and len(desk.kept()) == 1
+    get(desk, site, "a", job=2)
+    assert site.sent["/a"] == 3
+
+
+def test_streams_get_an_address_and_what_lets_them_in(site: Site) -> None:
+    import base64
+
+    assert find("http").open({"url": site.url, "token": "t"}).storage() == (  # type: ignore[attr-defined]
+        "http", {"headers": {"Authorization": "Bearer t"}})
+    basic = f"Basic {base64.b64encode(b'u:p').decode()}"
+    assert find("https").open({"url": site.url, "username": "u", "password": "p"}).storage() == (  # type: ignore[attr-defined]
+        "http", {"headers": {"Authorization": basic}})
+
+
+@pytest.mark.parametrize("kind", ["http", "s3", "sftp", "hdfs"])
+def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str) -> None:
+    values = {"url": "http://127.0.0.1:9"} if kind != "sftp" else {"host": "127.0.0.1", "username": "u"}
+    pytest.importorskip({"s3": "boto3", "sftp": "sshfs"}.get(kind, "requests"))
+    family = find(kind).open(values, loopback=False)
+    with pytest.raises(DataError, match=r"the server connects to no such address as 127\.0\.0\.1") as problem:
+        list(family.entries({"bucket": "b", "paths": "a"}))  # type: ignore[attr-defined]
+    assert not isinstance(problem.value, DataUnavailable)

@@ -1,0 +1,166 @@
+"""Files of a real S3 server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from fetching_desk import Count, Desk, content
+from file_servers import NotThere, S3Server, s3_server
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from local_backend.data import fetch, parts
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds import find
+from local_backend.data.kinds.base import Entry, FileFamily
+
+LARGE = 3 * 2**20 + 7
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    """One for all tests here; the tests are skipped where there can be none."""
+    try:
+        with s3_server() as found:
+            yield found
+    except NotThere as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def bucket(server: S3Server) -> str:
+    """A new one."""
+    name = f"b{uuid.uuid4().hex}"
+    server.client().create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+
+
+def put(server: S3Server, bucket: str, **files: bytes) -> None:
+    """Objects, with `__` in their names for a slash."""
+    for name, data in files.items():
+        server.client().put_object(Bucket=bucket, Key=name.replace("__", "/"), Body=data)
+
+
+def family(server: S3Server, **values: str) -> FileFamily:
+    """Of a connection to the server."""
+    found = find("s3").open(server.values | values, loopback=True)
+    assert isinstance(found, FileFamily)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["s3", "cos", "Amazon S3"])
+def test_a_folder_of_a_bucket(server: S3Server, bucket: str, desk: Desk, kind: str) -> None:
+    put(server, bucket, train__x__big=content(LARGE), train__empty=b"", other=b"no")
+    server.client().put_object(Bucket=bucket, Key="train/x/", Body=b"")
+    meter = Count()
+    found = desk.get(kind, server.values, {"bucket": bucket, "path": "train/"}, meter=meter)
+    assert desk.read() == {"x/big": content(LARGE), "empty": b""}
+    assert (found.size, found.files, meter.bytes) == (LARGE, 2, LARGE)
+
+
+def test_paths_as_clients_write_them(server: S3Server, bucket: str, desk: Desk) -> None:
+    put(server, bucket, **{"a.gz": b"1", "dir__b.json": b"22"})
+    desk.get("s3", server.values, {"paths": "a.gz, dir/b.json", "bucket": bucket})
+    assert desk.read() == {"a.gz": b"1", "dir/b.json": b"22"}
+    version = desk.get("s3", server.values, {"file_name": "/dir/b.json", "bucket": bucket}, job=2).version
+    assert desk.read(2) == {"b.json": b"22"} and version.startswith('"')
+    desk.get("s3", server.values | {"bucket": bucket}, {}, job=3)
+    assert desk.read(3) == desk.read(1)
+
+
+def test_more_objects_than_one_page_lists(server: S3Server, bucket: str, desk: Desk,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    import botocore.paginate
+
+    ask = botocore.paginate.PageIterator._make_request
+    monkeypatch.setattr(botocore.paginate.PageIterator, "_make_request",
+                        lambda self, arguments: ask(self, arguments | {"MaxKeys": 3}))
+    put(server, bucket, **{f"n{number}": str(number).encode() for number in range(8)})
+    assert desk.get("s3", server.values, {"bucket": bucket}).files == 8
+    assert desk.read() == {f"n{number}": str(number).encode() for number in range(8)}
+
+
+def test_an_object_that_was_replaced_is_never_mixed(server: S3Server, bucket: str, desk: Desk,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_THREADS", 1)
+    put(server, bucket, a=content(LARGE, 1))
+    write, count = fetch._write, [0]
+
+    def replaced(fd: int, data: bytes, at: int) -> None:
+        count[0] += 1
+        if count[0] == 3:
+            put(server, bucket, a=content(LARGE, 2))
+        write(fd, data, at)
+
+    monkeypatch.setattr(fetch, "_write", replaced)
+    meter = Count()
+    desk.get("s3", server.values, {"bucket": bucket, "path": "a"}, meter=meter)
+    assert desk.read() == {"a": content(LARGE, 2)}
+    assert "a file changed while it was read; starting anew" in meter.said
+
+
+def test_what_is_wrong_is_said(server: S3Server, bucket: str, desk: Desk) -> None:
+    for location, words in (
+        ({"bucket": bucket}, f"the bucket {bucket} is empty"),
+        ({"bucket": bucket, "path": "no/such"}, f"there is no 'no/such' in the bucket {bucket}"),
+        ({"bucket": "no-such-bucket"}, "there is no no-such-bucket at http://127"),
+        ({"path": "a"}, "the location needs a 'bucket'"),
+        ({"bucket": "Not A Bucket", "path": "a"}, "Invalid bucket name"),
+    ):
+        with pytest.raises(DataError, match=words) as problem:
+            desk.get("s3", server.values, location)
+        assert not isinstance(problem.value, DataUnavailable)
+    with pytest.raises(DataUnavailable, match="does not answer"):
+        desk.get("s3", server.values | {"url": "http://127.0.0.1:9"}, {"bucket": bucket})
+    with pytest.raises(DataError, match="has no 'acces_key'"):
+        find("s3").open({"acces_key": "x"})
+
+
+def test_a_key_that_is_no_path_is_refused(server: S3Server, bucket: str, desk: Desk) -> None:
+    server.client().put_object(Bucket=bucket, Key="a/../../../x", Body=b"x")
+    with pytest.raises(DataError, match="cannot lie at"):
+        desk.get("s3", server.values, {"bucket": bucket})
+    assert desk.read() == {} and desk.kept() == []
+
+
+def test_a_connection_is_tested(server: S3Server, bucket: str) -> None:
+    family(server).test()
+    family(server, bucket=bucket).test()
+    with pytest.raises(DataError, match="there is no no-such"):
+        family(server, bucket="no-such").test()
+
+
+def test_every_range_is_read_as_it_is(server: S3Server, bucket: str) -> None:
+    data = content(300_000)
+    put(server, bucket, a=data)
+    found = family(server)
+    [entry] = found.entries({"bucket": bucket, "path": "a"})
+
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, len(data) - 1), st.integers(1, len(data)))
+    def check(start: int, length: int) -> None:
+        end = min(start + length, len(data))
+        assert b"".join(found.read(entry, start, end)) == data[start:end]
+
+    check()
+    with pytest.raises(DataUnavailable, match="changed while it was read"):
+        list(found.read(Entry("a", entry.key, entry.size, '"other"'), 0, 10))
+
+
+def test_a_program_can_read_the_same_by_itself(server: S3Server, bucket: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
+    put(server, bucket, a__b=b"streamed")
+    found = family(server)
+    [entry] = found.entries({"bucket": bucket, "path": "a"})
+    with fsspec.open(found.url(entry), **found.storage()[1]) as file:
+        assert file.read() == b"streamed"

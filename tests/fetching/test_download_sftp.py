@@ -1,0 +1,103 @@
+"""Files of a real SFTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fetching_desk import Count, Desk, content
+from file_servers import NotThere, SftpServer, sftp_server
+
+from local_backend.data import fetch, parts
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds import find
+
+LARGE = 2**20 + 7
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SftpServer]:
+    """One for all tests here; the tests are skipped where there can be none."""
+    try:
+        with sftp_server(tmp_path_factory.mktemp("sftp")) as found:
+            yield found
+    except NotThere as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+
+
+def put(server: SftpServer, path: str, data: bytes) -> None:
+    """A file of the server."""
+    file = Path(server.folder / path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+
+
+def test_folders_and_files(server: SftpServer, desk: Desk) -> None:
+    put(server, "set/big", content(LARGE))
+    put(server, "set/x/empty", b"")
+    put(server, "other", b"no")
+    meter = Count()
+    found = desk.get("sftp", server.values, {"path": "set"}, meter=meter)
+    assert desk.read() == {"big": content(LARGE), "x/empty": b""}
+    assert (found.size, meter.bytes) == (LARGE, LARGE)
+    desk.get("sftp", server.values, {"paths": "set/big, other"}, job=2)
+    assert desk.read(2) == {"set/big": content(LARGE), "other": b"no"}
+    desk.get("sftp", server.values | {"folder": "/set/x"}, {"paths": "empty"}, job=3)
+    assert desk.read(3) == {"empty": b""}
+
+
+def test_a_file_that_changes_while_it_is_read_is_never_mixed(
+    server: SftpServer, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_THREADS", 1)
+    put(server, "a", content(LARGE, 1))
+    write, count = fetch._write, [0]
+
+    def replaced(fd: int, data: bytes, at: int) -> None:
+        count[0] += 1
+        if count[0] == 2:
+            put(server, "a", content(LARGE + 1, 2))
+        write(fd, data, at)
+
+    monkeypatch.setattr(fetch, "_write", replaced)
+    meter = Count()
+    desk.get("sftp", server.values, {"paths": "a"}, meter=meter)
+    assert desk.read() == {"a": content(LARGE + 1, 2)}
+
+
+def test_what_is_wrong_is_said(server: SftpServer, desk: Desk) -> None:
+    with pytest.raises(DataError, match="SFTP: there is no no/such"):
+        desk.get("sftp", server.values, {"paths": "no/such"})
+    with pytest.raises(DataError, match="lets nobody in") as refused:
+        desk.get("sftp", server.values | {"password": "wr0ng"}, {"paths": "a"})
+    assert not isinstance(refused.value, DataUnavailable) and "wr0ng" not in str(refused.value)
+    with pytest.raises(DataUnavailable, match="SFTP does not give"):
+        desk.get("sftp", server.values | {"port": "9"}, {"paths": "a"})
+    with pytest.raises(DataError, match="'port' is not a number"):
+        desk.get("sftp", server.values | {"port": "ssh"}, {"paths": "a"})
+
+
+def test_a_server_that_is_another_is_refused(server: SftpServer, desk: Desk) -> None:
+    import asyncssh
+
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    with pytest.raises(DataError, match=r"lets nobody in|not trusted"):
+        desk.get("sftp", server.values | {"host_key": other}, {"paths": "a"})
+
+
+def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) -> None:
+    family = find("sftp").open(server.values, loopback=True)
+    family.test()
+    with pytest.raises(DataError, match="cannot be streamed"):
+        family.storage()  # type: ignore[attr-defined]
+    values = {name: value for name, value in server.values.items() if name != "host_key"}
+    protocol, options = find("sftp").open(values).storage()  # type: ignore[attr-defined]
+    assert protocol == "sftp" and options["password"] == "right" and options["client_keys"] == []

@@ -1,0 +1,34 @@
+"""Variables of jobs are sealed until a process of the job has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runtime_support import bench
+from support import eventually
+
+from dlicmd.contract.states import FINISHED, PENDING
+from local_backend.runtime import control
+
+SECRET = "planted-variable"
+PROGRAM = "import os\nprint(os.environ['MY_TOKEN'])\n"
+
+
+def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_PUT_OFF", 0.2)
+    with bench(tmp_path) as one:
+        wake, one.wake = one.wake, lambda: None
+        job = one.submit(PROGRAM, env={"MY_TOKEN": SECRET})
+        vault = one.settings.paths.vault
+        key = vault.read_bytes()
+        vault.unlink()
+        wake()
+        eventually(lambda: f"there is no {vault}" in (one.row(job).message or ""), "it says what it waits for")
+        assert one.row(job).state == PENDING
+        vault.write_bytes(key)
+        assert one.wait(job).state == FINISHED and one.output(job) == f"{SECRET}\n"
+        held = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+        assert held == [one.paths(job).capture("task12n-1", "stdout", False)], "where its program has written it"

@@ -1,0 +1,77 @@
+"""`local-backend connection` without a server: the commands work on its database."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from local_backend.cli import main
+from local_backend.data import kinds
+
+TOYS = Path(__file__).parent / "toy_kinds"
+SECRET = "planted-password-of-a-lockbox"
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `local-backend` for a home of its own, with a kind for tests."""
+    monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(TOYS)])
+    kinds.every.cache_clear()
+    yield lambda *words, **more: CliRunner().invoke(main, words, **more)
+    kinds.every.cache_clear()
+
+
+def test_a_connection_comes_and_goes(command: Command, tmp_path: Path) -> None:
+    added = command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--set", "username=u",
+                    "--secret", "token", "--secret", "password", "--shared-with", "bob", input=f"t0ken\n{SECRET}\n")
+    assert added.exit_code == 0 and added.stdout.startswith("added box (lockbox), id "), added.output
+    [shown] = json.loads(command("connection", "list", "-o", "json").stdout)
+    assert shown["values"] == {"folder": "/x", "user": "u"} and shown["sharedWith"] == ["bob"]
+    assert shown["secrets"] == {"password": "sealed", "token": "sealed"} and shown["id"] in added.stdout
+    again = command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--secret", "password=env:X")
+    assert again.exit_code == 1 and "There is a connection 'box' already" in again.stderr
+    assert SECRET not in "".join(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file())
+    assert "box" in command("connection", "list").stdout
+    assert command("connection", "remove", shown["id"]).stdout == f"removed {shown['id']}\n"
+    assert json.loads(command("connection", "list", "-o", "json").stdout) == []
+
+
+def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_SUCH_PLACE", "x")
+    added = command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x",
+                    "--secret", "password=env:NO_SUCH_PLACE", "--shared-with", "everybody")
+    assert added.exit_code == 0, added.output
+    [shown] = json.loads(command("connection", "list", "-o", "json").stdout)
+    assert shown["secrets"] == {"password": "env:NO_SUCH_PLACE"} and shown["sharedWith"] == "everybody"
+    assert "NO_SUCH_PLACE" not in os.environ
+
+
+def test_kinds_and_their_fields_are_shown(command: Command) -> None:
+    assert "lockbox           Lockbox of the tests\n" in command("connection", "kinds").stdout
+    assert "what opens it (required, secret)" in command("connection", "kinds", "lockbox").stdout
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (["add", "x", "--type", "lockbux"], 2, "did you mean 'lockbox'"),
+    (["add", "x", "--type", "lockbox", "--set", "colour=red"], 2, "--set takes FIELD=VALUE with a field of lockbox"),
+    (["add", "x", "--type", "lockbox", "--set", "pwd=planted"], 2, "everybody can read a command line"),
+    (["add", "x", "--type", "lockbox", "--secret", "password=planted"], 2, "everybody can read a command line"),
+    (["add", "x", "--type", "lockbox", "--secret", "folder"], 2, "--secret takes a field of lockbox that is one"),
+    (["add", "x", "--type", "lockbox"], 2, "password is needed: pipe it in"),
+    (["add", "x", "--type", "lockbox", "--secret", "password=env:X"], 1, "needs 'folder'"),
+    (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "is no name of"),
+    (["test", "none"], 1, "there is no connection 'none'"),
+    (["remove", "none"], 1, "there is no connection 'none'"),
+    (["kinds", "none"], 1, "there is no kind of connection 'none'"),
+])
+def test_what_is_wrong_is_said_in_a_line(command: Command, words: list[str], code: int, said: str) -> None:
+    done = command("connection", *words)
+    assert done.exit_code == code and said in done.stderr and len(done.stderr.splitlines()) == 1, done.output
+    assert "planted" not in done.stderr

@@ -1,0 +1,128 @@
+"""The fetcher's decisions: what it tries again, what it goes on from, what it tells."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_backend.data import fetcher
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.gauge import Gauge, shown
+from local_backend.data.model import Cancelled
+from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    items = tuple(Item(number, f"x{number}", "postgresql", "download", {"table_name": f"T{number}"}, "/f", "/c")
+                  for number in (1, 2))
+    return Order(items, *(str(tmp_path / name) for name in ("lock", "progress", "outcome")), 600, 2**30, True)
+
+
+@pytest.fixture
+def gauge(monkeypatch: pytest.MonkeyPatch) -> Gauge:
+    made = Gauge(lambda text: None)
+    monkeypatch.setattr(made, "sleep", lambda seconds: made.check())
+    return made
+
+
+def deliveries(monkeypatch: pytest.MonkeyPatch, *results: Any) -> list[int]:
+    """What each delivery comes to, in order; the numbers of the items that were asked for."""
+    asked, left = [], iter(results)
+
+    def deliver(item: Item, values: object, order: Order, meter: Gauge) -> dict[str, Any]:
+        asked.append(item.number)
+        found = next(left)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(fetcher, "deliver", deliver)
+    return asked
+
+
+def test_what_may_pass_is_tried_again(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    down = DataUnavailable("down")
+    asked = deliveries(monkeypatch, down, down, {"bytes": 1}, down, {"bytes": 2})
+    assert fetcher.fetch(order, {}, gauge) == Outcome(DELIVERED, "", {1: {"bytes": 1}, 2: {"bytes": 2}})
+    assert asked == [1, 1, 1, 2, 2]
+
+
+def test_but_not_for_ever(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliveries(monkeypatch, *[DataUnavailable("it is down")] * 3)
+    impatient = Order(**{**vars(order), "patience": 0.0})
+    outcome = fetcher.fetch(impatient, {}, gauge)
+    assert outcome.state == FAILED
+    assert outcome.message == "postgresql://T1: it is down; gave up after 1 tries in 0 s (DLI_DATA_PATIENCE)"
+
+
+def test_what_is_there_is_not_fetched_again(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliveries(monkeypatch, {"bytes": 1}, DataError("there is no T2"))
+    failed = fetcher.fetch(order, {}, gauge)
+    assert (failed.state, failed.message) == (FAILED, "postgresql://T2: there is no T2")
+    assert read_outcome(Path(order.outcome)) == Outcome("", "", {1: {"bytes": 1}})
+    asked = deliveries(monkeypatch, {"bytes": 2})
+    assert fetcher.fetch(order, {}, gauge).delivered == {1: {"bytes": 1}, 2: {"bytes": 2}} and asked == [2]
+
+
+def test_no_secret_gets_out(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {1: {"host": "db.example.com", "password": "planted-secret"}}
+    for problem in (DataError, RuntimeError):
+        deliveries(monkeypatch, problem("no way in to db.example.com with planted-secret"))
+        outcome = fetcher.fetch(order, values, gauge)
+        assert "db.example.com with ***" in outcome.message and "planted" not in outcome.message + outcome.trace
+        assert bool(outcome.trace) == (problem is RuntimeError)
+
+
+def test_who_is_not_wanted_stops(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliveries(monkeypatch, DataUnavailable("down"))
+    gauge.cancel()
+    with pytest.raises(Cancelled):
+        fetcher.fetch(order, {}, gauge)
+
+
+def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    from local_backend.data import deliver
+
+    def full(*_: object) -> Iterator[None]:
+        raise OSError(errno.ENOSPC, "no", "/disk/x")
+
+    monkeypatch.setattr(deliver, "_table", full)
+    [first, _] = order.items
+    item = Item(**{**vars(first), "folder": str(Path(order.lock).parent / "f")})
+    values = {"host": "h", "database": "d", "username": "u", "password": "p"}
+    with pytest.raises(DataError, match="the disk of /disk/x is full; make room and submit again"):
+        deliver.deliver(item, values, order, gauge)
+
+
+def test_the_sentence_about_progress() -> None:
+    gauge = Gauge(lambda text: None)
+    gauge.begin("s3://b/x")
+    assert gauge.sentence == "fetching s3://b/x"
+    gauge.expect(1_200_000_000)
+    gauge.advance(492_000_000)
+    assert gauge.sentence.startswith("fetching s3://b/x: 41 % of 1.2 GB, ") and gauge.sentence.endswith("/s")
+    gauge.say("waiting for another job that fetches the same")
+    assert gauge.sentence == "fetching s3://b/x: waiting for another job that fetches the same"
+    gauge.advance(-492_000_000)
+    assert gauge.sentence.startswith("fetching s3://b/x: 0 % of 1.2 GB")
+
+
+@given(st.integers(0, 2**60))
+def test_sizes_are_short(size: int) -> None:
+    number, unit = shown(size).split()
+    assert float(number) < 2**60 and len(number) <= 7 and unit in {"B", "kB", "MB", "GB", "TB"}
+
+
+@pytest.mark.parametrize(("location", "label"), [
+    ({"bucket": "b", "path": "x/y"}, "s3://b/x/y"), ({"bucket": "b", "paths": ["x", "y"]}, "s3://b/x, y"),
+    ({"schema_name": "S", "table_name": "T"}, "s3://S/T"), ({"query": "select 1"}, "s3://a query"), ({}, "n"),
+])
+def test_what_people_are_told_of_an_item(location: dict[str, Any], label: str) -> None:
+    assert Item(1, "n", "s3", "download", location, "", "").label == label

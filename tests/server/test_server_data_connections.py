@@ -1,0 +1,279 @@
+"""Connections over HTTP: whose they are, who may use them, and that no secret ever comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_server import TOKEN, Answer, Live, settings_for
+
+from dlicmd.contract.states import KILLED
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data_connections import Connections
+from local_backend.server import ServerError, serve
+from local_backend.store import exec_secrets
+
+TOYS = Path(__file__).parent / "toy_kinds"
+SECRET = "planted-password-of-a-lockbox"
+CUSTOMIZE = f"import local_backend.data.kinds as kinds\nkinds.__path__.append({str(TOYS)!r})\n"
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server that knows a kind for tests, and so do its processes."""
+    folder = tmp_path_factory.mktemp("kinds")
+    (folder / "sitecustomize.py").write_text(CUSTOMIZE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        patch.setattr(kinds, "__path__", [*kinds.__path__, str(TOYS)])
+        kinds.every.cache_clear()
+        home = folder / "home"
+        running = Live(replace(settings_for(home), embedded=False, stop_grace=1.0))
+        yield running
+        running.close()
+    kinds.every.cache_clear()
+
+
+def add(live: Live, name: str, token: str = TOKEN, **more: Any) -> Answer:
+    values = {"folder": "/srv/box", "user": "reader", "password": SECRET}
+    body = {"name": name, "type": "lockbox", "values": values, **more}
+    return live.call("POST", "/connections", json.dumps(body).encode(), {"Content-Type": "application/json"},
+                     token=token)
+
+
+def names(live: Live, token: str) -> list[str]:
+    return [item["name"] for item in live.call("GET", "/connections", token=token).json()]
+
+
+def everything(home: Path) -> str:
+    return "".join(path.read_bytes().decode("latin-1") for path in home.rglob("*") if path.is_file())
+
+
+def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
+    answer = add(live, "Ware house (1)")
+    assert answer.status == 200, answer.text
+    shown = answer.json()
+    assert shown["values"] == {"folder": "/srv/box", "user": "reader"} and shown["owner"] == "alice"
+    assert shown["secrets"]["password"] == "sealed" and shown["sharedWith"] == []
+    connection = live.guard.backend.connections.find({"name": "Ware house (1)"}, "alice", True)
+    assert connection.values == {"folder": "/srv/box", "user": "reader", "password": SECRET}
+    assert SECRET not in repr(connection) + everything(live.settings.home) + live.call("GET", "/connections").text
+    assert add(live, "Ware house (1)").status == 409
+    again = add(live, "Ware house (1)", replace=True, values={"folder": "/x", "password": "p"}).json()
+    assert again["id"] == shown["id"] and again["values"] == {"folder": "/x"}
+    assert live.call("DELETE", f"/connections/{again['id']}").status == 204
+    log = live.settings.paths.audit.read_text()
+    assert "Ware house (1)" in log and SECRET not in log
+    assert "connections" in live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"].split(",")
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"name": "../x"}, "is no name of a connection"),
+    ({"name": ""}, "is no name of a connection"),
+    ({"name": 3}, 'text "name"'),
+    ({"type": "lockbux"}, "did you mean 'lockbox'"),
+    ({"values": []}, "is not a JSON object"),
+    ({"values": {"folder": "/x"}}, "needs 'password'"),
+    ({"values": {"folder": "/x", "password": ""}}, "needs 'password'"),
+    ({"values": {"folder": "/x", "password": [SECRET]}}, "neither a text nor"),
+    ({"values": {"folder": "/x", "password": {"env": 3}}}, "neither a text nor"),
+    ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder' is no secret"),
+    ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "has no 'colour'"),
+    ({"values": {"folder": "/x" * 40_000, "password": "p"}}, "'folder' has more than 65536 characters"),
+    ({"sharedWith": "nobody"}, "neither"),
+    ({"sharedWith": ["../x"]}, "neither"),
+])
+def test_what_makes_no_connection_is_refused(live: Live, change: dict[str, Any], said: str) -> None:
+    answer = add(live, **{"name": "new", **change})
+    assert answer.status == 400 and said in answer.text and SECRET not in answer.text, answer.text
+    assert "new" not in names(live, TOKEN)
+
+
+def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
+    ada, bob, eve = (live.add_user(name) for name in ("ada", "bob", "eve"))
+    assert add(live, "mine", ada).status == add(live, "ours", ada, sharedWith=["bob"]).status == 200
+    assert add(live, "all", ada, sharedWith="everybody").status == 200
+    assert (names(live, ada), names(live, bob), names(live, eve)) == (["all", "mine", "ours"], ["all", "ours"], ["all"])
+    assert {"mine", "ours"} <= set(names(live, TOKEN)), "an administrator sees all"
+    find = live.guard.backend.connections.find
+    assert find({"name": "ours"}, "bob", False).values["password"] == SECRET
+    [row] = [row for row in live.guard.backend.connections.all() if row.name == "mine"]
+    for reference in ({"name": "mine"}, {"id": row.id}, {"href": f"/v2/connections/{row.id}?project_id=p"}):
+        assert find(reference, "ada", False).values["password"] == SECRET
+        with pytest.raises(DataError) as forbidden:
+            find(reference, "eve", False)
+        missing = str(forbidden.value).replace(row.id, "mine").replace("'mine'", "'none'")
+        with pytest.raises(DataError) as unknown:
+            find({"name": "none"}, "eve", False)
+        assert missing == str(unknown.value), "forbidden and unknown look the same"
+    for method, path in (("DELETE", "/connections/mine"), ("POST", "/connections/mine/test")):
+        hidden, none = (live.call(method, path.replace("mine", name), token=eve) for name in ("mine", "none"))
+        assert hidden.status == none.status == 404 and hidden.text == none.text.replace("none", "mine")
+    refused = live.call("DELETE", "/connections/ours", token=bob)
+    assert refused.status == 403 and "belongs to ada" in refused.text
+    assert live.call("GET", "/connections", token=bob).json()[0]["secrets"] == {}
+    assert live.call("DELETE", "/connections/ours", token=ada).status == 204 and names(live, bob) == ["all"]
+
+
+def test_the_own_one_comes_first_and_several_of_others_are_told_apart(live: Live) -> None:
+    for user in ("gus", "han"):
+        assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
+    connections = live.guard.backend.connections
+    assert connections.row("same", "gus", False).owner == "gus"
+    with pytest.raises(DataError, match=r"several connections 'same'.* of gus, .* of han"):
+        connections.row("same", "ida", False)
+
+
+def test_only_an_administrator_takes_secrets_of_the_server(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOX_PASSWORD", SECRET)
+    values = {"folder": "/x", "password": {"env": "BOX_PASSWORD"}}
+    refused = add(live, "taken", live.add_user("max"), values=values)
+    assert refused.status == 403 and "administrator" in refused.text
+    answer = add(live, "taken", values=values)
+    assert answer.status == 200 and answer.json()["secrets"]["password"] == "env:BOX_PASSWORD"
+    assert "BOX_PASSWORD" not in os.environ, "no job inherits it"
+    find = live.guard.backend.connections.find
+    assert find({"name": "taken"}, "alice", True).values["password"] == SECRET
+    add(live, "untaken", values={"folder": "/x", "password": {"env": "NOT_SET_ANYWHERE"}})
+    with pytest.raises(DataError, match="NOT_SET_ANYWHERE is not set in the environment of the server"):
+        find({"name": "untaken"}, "alice", True)
+
+
+def test_a_keyring_is_asked(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring
+
+    kept = {("a/b", "c"): SECRET}
+    monkeypatch.setattr(keyring, "get_password", lambda service, user: kept.get((service, user)))
+    find = live.guard.backend.connections.find
+    add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/b/c"}})
+    assert find({"name": "ring"}, "alice", True).values["password"] == SECRET
+    add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/x"}}, replace=True)
+    with pytest.raises(DataError, match="has no 'a/x'"):
+        find({"name": "ring"}, "alice", True)
+
+
+def test_a_test_says_what_is_wrong_and_no_secret(live: Live, tmp_path: Path) -> None:
+    (tmp_path / ".password").write_text("right")
+
+    def tested(password: str) -> dict[str, Any]:
+        add(live, "box", values={"folder": str(tmp_path), "password": password}, replace=True)
+        return live.call("POST", "/connections/box/test").json()
+
+    assert tested("right") == {"ok": True}
+    assert tested(SECRET) == {"ok": False, "message": "wrong password ***"}
+    assert tested("crash") == {"ok": False, "message": "RuntimeError: login failed for user reader with ***"}
+
+
+def test_without_the_key_it_says_so(live: Live) -> None:
+    add(live, "sealed", replace=True)
+    vault = live.settings.paths.vault
+    key = vault.read_bytes()
+    vault.unlink()
+    try:
+        answer = live.call("POST", "/connections/sealed/test").json()
+        assert not answer["ok"] and "connection 'sealed'" in answer["message"] and "put it back" in answer["message"]
+    finally:
+        vault.write_bytes(key)
+
+
+def source(**connection: Any) -> list[dict[str, Any]]:
+    return [{"type": "connection", "connection": connection, "location": {"path": "x"}}]
+
+
+def test_credentials_in_a_data_source_are_sealed_until_the_exec_is_over(live: Live) -> None:
+    sources = source(type="lockbox", folder="/srv", username="reader", password=SECRET)
+    args, data = "--exec-start PyTorch --model-main main.py", json.dumps({"dataSource": sources})
+    answer = live.submit(args, {"main.py": b"x"}, data)
+    assert answer.status == 200, answer.text
+    shown = answer.json()
+    assert "sealed until the exec is over" in shown["warning"] and SECRET not in answer.text
+    assert shown["dataSource"][0]["connection"] == {
+        "type": "lockbox", "folder": "/srv", "username": "reader", "password": "***"}
+    again = live.call("GET", f"/execs/{shown['id']}")
+    assert "warning" not in again.json() and SECRET not in again.text
+    assert SECRET not in everything(live.settings.home)
+    connections, row = live.guard.backend.connections, live.row(shown["id"])
+    assert connections.of_sources(row) == {1: {"folder": "/srv", "user": "reader", "password": SECRET}}
+    live.move(shown["id"], KILLED)
+    assert live.database.read(lambda c: exec_secrets.of(c, shown["id"])) is None
+
+
+def test_a_source_names_a_connection_of_its_user(live: Live) -> None:
+    token = live.add_user("pam")
+    add(live, "of pam", token)
+    data = json.dumps({"dataSource": source(name="of pam")})
+    args, files = "--exec-start PyTorch --model-main main.py", {"main.py": b"x"}
+    answer = live.submit(args, files, data, token)
+    assert answer.status == 200 and "warning" not in answer.json(), answer.text
+    row = live.row(answer.json()["id"])
+    connections = live.guard.backend.connections
+    assert connections.of_sources(row)[1]["password"] == SECRET
+    hidden = live.submit(args, files, data, live.add_user("pit"))
+    unknown = live.submit(args, files, data.replace("of pam", "of nob"), live.add_user("pot"))
+    assert hidden.status == unknown.status == 400 and hidden.text == unknown.text.replace("of nob", "of pam")
+    live.call("DELETE", "/connections/of%20pam", token=token)
+    with pytest.raises(DataError, match="there is no connection 'of pam'"):
+        connections.of_sources(row)
+
+
+FILE = """\
+warehouse:
+  type: lockbox
+  folder: /srv/box
+  password: env:WAREHOUSE_PASSWORD
+  shared-with: everybody
+own:
+  type: lockbox
+  folder: /srv/own
+  password: {secret}
+  shared-with: [ada, bob]
+"""
+
+
+def test_a_file_has_connections_that_nobody_else_changes(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAREHOUSE_PASSWORD", "of the environment")
+    file = tmp_path / "connections.yaml"
+    file.write_text(FILE.replace("{secret}", SECRET))
+    file.chmod(0o600)
+    connections = Connections(replace(live.settings, connections=file), live.database)
+    assert connections.find({"name": "warehouse"}, "eve", False).values["password"] == "of the environment"
+    assert connections.find({"name": "own"}, "bob", False).values == {"folder": "/srv/own", "password": SECRET}
+    with pytest.raises(DataError, match="there is no connection 'own'"):
+        connections.find({"name": "own"}, "eve", False)
+    with pytest.raises(DataError, match="stands in"):
+        connections.remove(connections.row("own", "alice", True))
+    again = Connections(replace(live.settings, connections=file), live.database)
+    assert again.row("own", "alice", True).id == connections.row("own", "alice", True).id, "its id stays"
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("- a\n", "line 1: the list of connections needs lines of 'name: value'"),
+    ("a b/c:\n  type: lockbox\n", "line 1: this is no name"),
+    ("a:\n  folder: /x\n", "line 1: connection 'a' needs a 'type'"),
+    ("a:\n  type: lockbux\n", "line 1: there is no kind of connection 'lockbux'; did you mean 'lockbox'"),
+    ("a:\n  type: lockbox\n  folder: /x\n", "line 1: a connection of type 'lockbox' needs 'password'"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: p\n  colour: red\n", "has no 'colour'"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: [p]\n", "line 4: password needs one value"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "others may read it: chmod 600"),
+])
+def test_what_is_wrong_with_a_file_is_said_with_its_line(live: Live, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "connections.yaml"
+    file.write_text(text)
+    file.chmod(0o644)
+    with pytest.raises(DataError) as caught:
+        Connections(replace(live.settings, connections=file), live.database)
+    assert said in str(caught.value) and "planted" not in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_server_does_not_start_with_a_wrong_file(live: Live, tmp_path: Path) -> None:
+    settings = replace(settings_for(tmp_path / "home"), connections=tmp_path / "missing.yaml")
+    with pytest.raises(ServerError, match=r"missing.yaml: No such file"):
+        serve(settings)

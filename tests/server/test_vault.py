@@ -1,0 +1,79 @@
+"""Secrets are sealed on the disk, and what is wrong with the key is said."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from local_backend.vault import Vault, VaultError
+
+SECRET = "sëcret of nobody"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys" / "secrets.key"
+
+
+def test_what_is_sealed_can_be_opened_and_not_read(file: Path) -> None:
+    sealed = Vault(file).seal_text(SECRET)
+    assert Vault(file).open_text(sealed) == SECRET and "cret" not in sealed
+    assert Vault(file).seal_text(SECRET) != sealed, "equal secrets look different"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_those_that_seal_first_at_once_use_one_key(file: Path) -> None:
+    sealed: list[str] = []
+    barrier = threading.Barrier(8)
+
+    def seal() -> None:
+        barrier.wait()
+        sealed.append(Vault(file).seal_text(SECRET))
+
+    threads = [threading.Thread(target=seal) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {Vault(file).open_text(one) for one in sealed} == {SECRET} and len(sealed) == 8
+
+
+@pytest.mark.parametrize(("harm", "said"), [
+    (lambda file: file.unlink(), "there is no"),
+    (lambda file: (file.unlink(), Vault(file).seal(b"")), "sealed with a key that is not in"),
+    (lambda file: file.write_bytes(b"no key\n"), "holds no keys, or damaged ones"),
+    (lambda file: file.write_bytes(b""), "holds no keys, or damaged ones"),
+    (lambda file: (file.unlink(), file.mkdir()), "cannot read"),
+])
+def test_what_is_wrong_with_the_key_is_said(file: Path, harm: Callable[[Path], object], said: str) -> None:
+    sealed = Vault(file).seal_text(SECRET)
+    harm(file)
+    with pytest.raises(VaultError, match=said) as caught:
+        Vault(file).open_text(sealed)
+    assert str(file) in str(caught.value) and SECRET not in str(caught.value)
+
+
+def test_a_key_that_others_may_read_is_told(file: Path) -> None:
+    Vault(file).check()
+    Vault(file).seal(b"x")
+    Vault(file).check()
+    file.chmod(0o640)
+    with pytest.raises(VaultError, match="chmod 600"):
+        Vault(file).check()
+
+
+def test_a_new_key_opens_what_the_old_one_sealed_until_that_is_forgotten(file: Path) -> None:
+    vault = Vault(file)
+    old = vault.seal_text(SECRET)
+    vault.renew()
+    new = vault.seal_text(vault.open_text(old))
+    vault.forget_old()
+    assert vault.open_text(new) == SECRET
+    with pytest.raises(VaultError):
+        vault.open_text(old)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

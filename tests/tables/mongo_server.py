@@ -1,0 +1,84 @@
+"""A stand-in for MongoDB: a process-wide thread that speaks its wire protocol, as far as reading a collection goes."""
+
+from __future__ import annotations
+
+import itertools
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import bson
+
+_MESSAGE, _REPLY, _QUERY = 2013, 1, 2004
+
+
+class MongoServer(socketserver.ThreadingTCPServer):
+    """Has `collections` of one database; `refuse` and `cut` say what goes wrong with `getMore`."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.collections: dict[str, list[dict[str, Any]]] = {}
+        self.cursors: dict[int, list[dict[str, Any]]] = {}
+        self.numbers = itertools.count(1)
+        self.filters: list[Any] = []
+        self.cut = False
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def answer(self, command: dict[str, Any]) -> dict[str, Any] | None:
+        """What a command is answered; None breaks the connection."""
+        name = next(iter(command))
+        if name.lower() in ("hello", "ismaster"):
+            return {"ok": 1, "isWritablePrimary": True, "ismaster": True, "helloOk": True, "maxWireVersion": 21,
+                    "minWireVersion": 0, "maxBsonObjectSize": 2**24, "maxMessageSizeBytes": 48000000,
+                    "maxWriteBatchSize": 100000, "readOnly": False}
+        if name == "listCollections":
+            wanted = command.get("filter", {}).get("name")
+            found = [{"name": one, "type": "collection"} for one in self.collections if wanted in (None, one)]
+            return {"ok": 1, "cursor": {"id": 0, "ns": "test.$cmd.listCollections", "firstBatch": found}}
+        if name == "find":
+            self.filters.append(command.get("filter"))
+            return self._batch("firstBatch", list(self.collections[command["find"]]), command["find"])
+        if name == "getMore":
+            return None if self.cut else self._batch("nextBatch", self.cursors.pop(command["getMore"]),
+                                                     command["collection"])
+        return {"ok": 1}
+
+    def _batch(self, key: str, left: list[dict[str, Any]], name: str) -> dict[str, Any]:
+        number = next(self.numbers) if len(left) > 500 else 0
+        if number:
+            self.cursors[number] = left[500:]
+        return {"ok": 1, "cursor": {"id": bson.Int64(number), "ns": f"test.{name}", key: left[:500]}}
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: MongoServer
+
+    def handle(self) -> None:
+        while len(head := self.rfile.read(16)) == 16:
+            length, number, _, code = struct.unpack("<iiii", head)
+            body = self.rfile.read(length - 16)
+            # Flags and the kind of section, or flags, a name, two numbers: then the command.
+            start = 5 if code == _MESSAGE else body.index(b"\0", 4) + 9
+            size = struct.unpack_from("<i", body, start)[0]
+            answer = self.server.answer(bson.decode(body[start:start + size]))
+            if answer is None:
+                return
+            packed = bson.encode(answer)
+            text = struct.pack("<iB", 0, 0) + packed if code == _MESSAGE else struct.pack("<iqii", 8, 0, 0, 1) + packed
+            reply = _MESSAGE if code == _MESSAGE else _REPLY
+            self.wfile.write(struct.pack("<iiii", 16 + len(text), 0, number, reply) + text)
+
+
+@contextmanager
+def serving() -> Iterator[MongoServer]:
+    """A server without collections."""
+    with MongoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()

@@ -1,0 +1,61 @@
+"""What tests of tables share: a meter that can be told to stop, and an export that is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from local_backend.data.kinds.base import TableFamily
+from local_backend.data.model import Cancelled
+from local_backend.data.shards import TableLimits, export
+
+
+@dataclass
+class Tally:
+    """A meter. `unwanted` says when nobody wants the data any more."""
+
+    unwanted: Callable[[], bool] = lambda: False
+    size: int = 0
+    files: int = 0
+    words: list[str] = field(default_factory=list)
+
+    def expect(self, size: int | None, files: int | None = None) -> None:
+        assert size is None
+
+    def advance(self, size: int, files: int = 0) -> None:
+        self.size, self.files = self.size + size, self.files + files
+
+    def say(self, text: str) -> None:
+        self.words.append(text)
+
+    def check(self) -> None:
+        if self.unwanted():
+            raise Cancelled
+
+
+def exported(family: Any, location: Mapping[str, Any], folder: Path,
+             limits: TableLimits = TableLimits()) -> pyarrow.Table:
+    """The table that an export makes, read as a program would."""
+    assert isinstance(family, TableFamily)
+    tally = Tally()
+    delivered = export(family, location, folder, tally, limits)
+    files = list(folder.iterdir())
+    assert (delivered.files, delivered.size) == (len(files), sum(file.stat().st_size for file in files))
+    assert (tally.files, tally.size) == (delivered.files, delivered.size)
+    return pyarrow.parquet.read_table(folder)
+
+
+def row(family: Any, location: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The only row of an export."""
+    (found,) = exported(family, location, folder).to_pylist()
+    return dict(found)
+
+
+def types(table: pyarrow.Table) -> dict[str, str]:
+    """Its columns."""
+    return {column.name: str(column.type) for column in table.schema}

@@ -1,0 +1,175 @@
+"""Tables of a real MariaDB server become Parquet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from injections import NAMES, QUERIES
+from support import eventually
+from tabling import Tally, exported, row, types
+
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds import find
+from local_backend.data.model import Cancelled
+from local_backend.data.shards import TableLimits, export
+
+pytest.importorskip("pymysql", reason="the driver is not installed (extra mysql)")
+from mariadb_server import PASSWORD, MariadbServer, NotThere, serving
+
+SLOW = "SELECT seq, SLEEP(0.001) AS s, REPEAT('x', 2000) AS x FROM seq_1_to_1000000"
+ALL_TYPES = """CREATE TABLE everything (
+    id BIGINT PRIMARY KEY, u BIGINT UNSIGNED, tiny TINYINT, medium MEDIUMINT UNSIGNED, n DECIMAL(12, 2),
+    wide DECIMAL(60, 20), f FLOAT, d DOUBLE, t TEXT, j JSON, e ENUM('a', 'b'), b BLOB, bits BIT(9), local DATETIME(6),
+    instant TIMESTAMP NULL, day DATE, length TIME, y YEAR, `C '"c` INT)"""
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariadbServer]:
+    try:
+        with serving() as server:
+            for statement in (
+                "CREATE DATABASE test", "CREATE TABLE test.digits AS SELECT seq AS id, seq * 0.5e0 AS half, "
+                "CONCAT('digit ', seq) AS text FROM test.seq_1_to_20000",
+                "CREATE TABLE test.victim (secret INT)", "INSERT INTO test.victim VALUES (42)",
+                "CREATE TABLE test.`odd``; one` (i INT)",
+            ):
+                server.ask(statement)
+            yield server
+    except NotThere as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def connect(mariadb: MariadbServer) -> Any:
+    """What opens a connection, with other values perhaps."""
+    values = {"host": "127.0.0.1", "port": str(mariadb.port), "database": "test", "user": "ada", "password": PASSWORD}
+    return lambda loopback=True, **other: find("Databases for MySQL").open(values | other, loopback)
+
+
+@pytest.fixture
+def family(connect: Any) -> Any:
+    return connect()
+
+
+def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
+    family.test()
+    for location in ({"table_name": "digits"}, {"schema_name": "test", "table_name": "digits"},
+                     {"query": "SELECT * FROM digits WHERE '%s' <> ':x'"}):
+        table = exported(family, location, tmp_path)
+        assert types(table) == {"id": "uint64" if "table_name" in location else "int64", "half": "double",
+                                "text": "string"}
+        assert set(table["id"].to_pylist()) == set(range(1, 20001))
+        assert family.table(location).schema.equals(table.schema)
+    assert exported(family, {"table_name": "odd`; one"}, tmp_path).num_rows == 0
+
+
+def test_types(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+    mariadb.ask(ALL_TYPES, "test")
+    mariadb.ask("""INSERT INTO everything VALUES (1, 18446744073709551615, -1, 9, 1.25, 3.5, 1.5, 2.5, 'ä', '{"a": 1}',
+                'a', x'00ff', b'101', '2024-01-02 03:04:05.000006', '2024-01-02 03:04:05', '2024-01-02', '-30:00:01',
+                2024, 7)""", "test")
+    found = row(family, {"table_name": "everything"}, tmp_path)
+    # The server's own zone is that of the machine.
+    ((seconds,),) = mariadb.ask("SELECT UNIX_TIMESTAMP(instant) FROM everything", "test")
+    assert found == {
+        "id": 1, "u": 2**64 - 1, "tiny": -1, "medium": 9, "n": Decimal("1.25"), "wide": Decimal("3.5"), "f": 1.5,
+        "d": 2.5, "t": "ä", "j": '{"a": 1}', "e": "a", "b": b"\0\xff", "bits": b"\0\5",
+        "local": datetime(2024, 1, 2, 3, 4, 5, 6), "instant": datetime.fromtimestamp(int(seconds), timezone.utc),
+        "day": date(2024, 1, 2), "length": timedelta(hours=-30, seconds=-1), "y": 2024, "C '\"c": 7,
+    }
+    assert row(family, {"query": "SELECT * FROM everything"}, tmp_path) == found
+    mariadb.ask("INSERT INTO everything (id) VALUES (2)", "test")
+    nothing = exported(family, {"table_name": "everything"}, tmp_path).to_pylist()[1]
+    assert nothing.pop("id") == 2 and set(nothing.values()) == {None}
+
+
+def test_a_value_that_nothing_else_has(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+    mariadb.ask("CREATE TABLE zero AS SELECT CAST('2024-01-02' AS DATE) AS d", "test")
+    mariadb.ask("SET STATEMENT sql_mode='' FOR UPDATE zero SET d = '0000-00-00'", "test")
+    with pytest.raises(DataError, match="column 'd' has a value that is no date32"):
+        exported(family, {"table_name": "zero"}, tmp_path)
+
+
+def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
+    table = exported(family, {"query": "SELECT secret * 1.5 AS s FROM victim WHERE secret < 0"}, tmp_path)
+    assert table.num_rows == 0 and types(table) == {"s": "decimal128(38, 1)"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_want_to_be_more(family: Any, name: str) -> None:
+    for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
+        with pytest.raises(DataError):
+            next(family.batches(location))
+
+
+@pytest.mark.parametrize("query", [*QUERIES, "SELECT NEXTVAL(counter)", "SELECT LOAD_FILE('/etc/passwd')",
+                                   "SELECT 1 # '\n; DROP TABLE victim; -- '"])
+def test_queries_that_write(family: Any, query: str, mariadb: MariadbServer) -> None:
+    mariadb.ask("CREATE SEQUENCE IF NOT EXISTS counter", "test")
+    with pytest.raises(DataError):
+        next(family.batches({"query": query}))
+    assert mariadb.ask("SELECT secret FROM victim", "test") == [(42,)]
+
+
+@pytest.mark.parametrize(("values", "kind", "words"), [
+    ({"port": "1"}, DataUnavailable, "no connection to 127.0.0.1:1"),
+    ({"password": "6 pears"}, DataError, "Access denied"),
+    ({"database": "nowhere"}, DataError, "Unknown database 'nowhere'"),
+    ({"ssl": "true"}, DataError, "SSL is required"),
+    ({"ssl": "perhaps"}, DataError, "either true or false"),
+    ({"ssl_certificate": "none"}, DataError, "no certificate in PEM form"),
+])
+def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+    with pytest.raises(DataError, match=words) as problem:
+        connect(**values).test()
+    assert type(problem.value) is kind and "pears" not in str(problem.value)
+
+
+def test_a_server_for_several_users_does_not_connect_to_itself(connect: Any) -> None:
+    with pytest.raises(DataError, match="connects to no such address"):
+        connect(loopback=False).test()
+
+
+def test_what_is_missing(family: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no table 'digit'; did you mean 'digits'"):
+        exported(family, {"table_name": "digit"}, tmp_path)
+    with pytest.raises(DataError, match="Unknown column 'nothing'"):
+        exported(family, {"query": "SELECT nothing FROM digits"}, tmp_path)
+
+
+def test_limits(family: Any, tmp_path: Path) -> None:
+    assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=20000)).num_rows == 20000
+    with pytest.raises(DataError, match=r"more than 19,999 rows.*DLI_DATA_ROWS"):
+        exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=19999))
+
+
+def reading(mariadb: MariadbServer) -> int:
+    """The connection that the slow query runs in, once it does."""
+    rows = eventually(lambda: mariadb.ask("SELECT id FROM information_schema.processlist WHERE user = 'ada' "
+                                          "AND info LIKE '%SLEEP(0.001)%'"), "the server reads")
+    return int(rows[0][0])
+
+
+def test_a_connection_that_breaks_in_the_middle(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+    breaker = threading.Thread(target=lambda: mariadb.ask(f"KILL {reading(mariadb)}"))
+    breaker.start()
+    with pytest.raises(DataUnavailable):
+        export(family, {"query": SLOW}, tmp_path, Tally())
+    breaker.join()
+    assert [file.name for file in tmp_path.iterdir()] == []
+
+
+def test_what_nobody_wants_any_more(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
+    unwanted = threading.Event()
+    canceller = threading.Thread(target=lambda: (reading(mariadb), unwanted.set()))
+    canceller.start()
+    with pytest.raises(Cancelled):
+        export(family, {"query": SLOW}, tmp_path, Tally(unwanted.is_set))
+    canceller.join()
+    assert [file.name for file in tmp_path.iterdir()] == []

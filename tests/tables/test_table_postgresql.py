@@ -1,0 +1,199 @@
+"""Tables of a real PostgreSQL server become Parquet."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from injections import NAMES, QUERIES
+from postgres_server import PostgresServer
+from support import eventually
+from tabling import Tally, exported, row, types
+
+from local_backend.data import shards
+from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.kinds import find
+from local_backend.data.model import Cancelled
+from local_backend.data.shards import TableLimits, export
+
+pytest.importorskip("adbc_driver_postgresql", reason="the driver is not installed (extra data-postgres)")
+
+SLOW = "SELECT i, pg_sleep(0.01)::text AS s, repeat('x', 1000) AS x FROM generate_series(1, 1000000) AS i"
+
+
+@pytest.fixture(scope="module")
+def database(postgres: PostgresServer) -> str:
+    """A database with a few tables."""
+    name = str(postgres.new().database)
+    for statement in (
+        "CREATE TABLE digits AS SELECT i::bigint AS id, i * 0.5::float8 AS half, 'digit ' || i AS text "
+        "FROM generate_series(1, 50000) AS i",
+        "CREATE TABLE victim (secret int)", "INSERT INTO victim VALUES (42)",
+        "CREATE SCHEMA \"Odd \"\"one\"", "CREATE TABLE \"Odd \"\"one\".\"T;t\" (\"C 'c\" int)",
+        "CREATE SEQUENCE counter",
+    ):
+        postgres.ask(statement, name)
+    return name
+
+
+@pytest.fixture
+def connect(postgres: PostgresServer, database: str) -> Any:
+    """What opens a connection, with other values perhaps."""
+    values = {"host": str(postgres.folder), "database": database, "username": "dlicmd", "password": "not-asked-for"}
+    return lambda loopback=True, **other: find("postgresql").open(values | other, loopback)
+
+
+@pytest.fixture
+def family(connect: Any) -> Any:
+    return connect()
+
+
+def test_a_table_and_its_schema(family: Any, tmp_path: Path) -> None:
+    family.test()
+    table = exported(family, {"schema_name": "public", "table_name": "digits"}, tmp_path)
+    assert table.num_rows == 50000 and types(table) == {"id": "int64", "half": "double", "text": "string"}
+    assert set(table["id"].to_pylist()) == set(range(1, 50001))
+    described = json.loads((tmp_path / "_schema.json").read_text())
+    assert described["rows"] == 50000 and described["columns"][0] == {"name": "id", "type": "int64", "nullable": True}
+    assert [shard["file"] for shard in described["shards"]] == ["part-00000.parquet"]
+    assert family.table({"table_name": "digits"}).schema.equals(table.schema)
+
+
+def test_shards_of_bounded_size(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_BYTES", 50_000)
+    monkeypatch.setattr(shards, "GROUP_BYTES", 100_000)
+    query = {"query": "SELECT i, md5(i::text) AS m FROM generate_series(1, 400000) AS i"}
+    assert exported(family, query, tmp_path).num_rows == 400000
+    assert len(list(tmp_path.glob("part-*.parquet"))) > 1
+    assert exported(family, {"table_name": "victim"}, tmp_path).num_rows == 1, "what was there before is gone"
+
+
+def test_types(family: Any, tmp_path: Path) -> None:
+    found = row(family, {"query": """
+        SELECT true AS b, 1::int2 AS s, 2::int8 AS l, 1.5::float4 AS f, 12.25::numeric(12, 2) AS n,
+               1e40::numeric(60, 1) AS wide, 0.1::numeric AS any, 'ä' AS t, '\\x00ff'::bytea AS bytes,
+               '2024-01-02 03:04:05.000006+02'::timestamptz AS instant, '2024-01-02 03:04:05'::timestamp AS local,
+               '2024-01-02'::date AS d, '12:30'::time AS at, '{"a": [1]}'::jsonb AS j, ARRAY[1, NULL] AS ints,
+               ARRAY[1.5]::numeric[] AS decimals, '10.0.0.1'::inet AS address, '1 day'::interval AS length,
+               gen_random_uuid() AS u, (1, 'x') AS composed, NULL::int AS nothing, '$1.50'::money AS m"""}, tmp_path)
+    assert len(found.pop("u")) == 36
+    assert found == {
+        "b": True, "s": 1, "l": 2, "f": 1.5, "n": Decimal("12.25"), "wide": Decimal("1e40"), "any": "0.1", "t": "ä",
+        "bytes": b"\0\xff", "instant": datetime(2024, 1, 2, 1, 4, 5, 6, timezone.utc),
+        "local": datetime(2024, 1, 2, 3, 4, 5), "d": date(2024, 1, 2), "at": time(12, 30), "j": '{"a": [1]}',
+        "ints": [1, None], "decimals": "[1.5]", "address": "10.0.0.1/32", "length": "1 day",
+        "composed": '{"f1":1,"f2":"x"}', "nothing": None, "m": "$1.50",
+    }
+
+
+@pytest.mark.parametrize(("column", "words"), [
+    ("'infinity'::date", "infinite time"), ("'-infinity'::timestamptz", "infinite time"),
+    ("'NaN'::numeric(5, 2)", "no decimal128"), ("1 AS x, 2", "two columns 'x'"),
+])
+def test_values_that_nothing_else_has(family: Any, tmp_path: Path, column: str, words: str) -> None:
+    with pytest.raises(DataError, match=words) as problem:
+        exported(family, {"query": f"SELECT {column} AS x"}, tmp_path)
+    assert not isinstance(problem.value, DataUnavailable) and not (tmp_path / "_schema.json").exists()
+
+
+def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> None:
+    table = exported(family, {"query": "SELECT * FROM digits WHERE id < 0"}, tmp_path)
+    assert table.num_rows == 0 and types(table) == {"id": "int64", "half": "double", "text": "string"}
+
+
+def test_names_are_quoted(family: Any, tmp_path: Path) -> None:
+    table = exported(family, {"schema_name": 'Odd "one', "table_name": "T;t"}, tmp_path)
+    assert table.column_names == ["C 'c"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_want_to_be_more(family: Any, name: str) -> None:
+    for location in ({"table_name": name}, {"table_name": "digits", "schema_name": name}):
+        with pytest.raises(DataError, match="does not exist"):
+            next(family.batches(location))
+
+
+@pytest.mark.parametrize("query", [*QUERIES, "SELECT nextval('counter')", "SELECT lo_create(7)",
+                                   "SELECT set_config('transaction_read_only', 'off', false), nextval('counter')"])
+def test_queries_that_write(family: Any, query: str, postgres: PostgresServer, database: str) -> None:
+    with pytest.raises(DataError) as problem:
+        next(family.batches({"query": query}))
+    assert not isinstance(problem.value, DataUnavailable)
+    assert postgres.ask("SELECT secret, nextval('counter') IS NOT NULL FROM victim", database) == [(42, True)]
+
+
+@pytest.mark.parametrize(("values", "kind", "words"), [
+    ({"host": "127.0.0.1", "port": "1"}, DataUnavailable, "Connection refused"),
+    ({"host": "no-such-host.invalid"}, DataUnavailable, "cannot be looked up"),
+    ({"database": "nowhere"}, DataError, 'database "nowhere" does not exist'),
+    ({"username": "nobody"}, DataError, 'role "nobody" does not exist'),
+    ({"host": "169.254.169.254"}, DataError, "connects to no such address"),
+    ({"sslmode": "sometimes"}, DataError, "sslmode"),
+])
+def test_servers_that_do_not_let_in(connect: Any, values: dict[str, str], kind: type[DataError], words: str) -> None:
+    with pytest.raises(DataError, match=words) as problem:
+        connect(**values).test()
+    assert type(problem.value) is kind and "not-asked-for" not in str(problem.value)
+
+
+def test_a_server_for_several_users_does_not_connect_to_itself(connect: Any) -> None:
+    for host in ({}, {"host": "127.0.0.1"}, {"host": "localhost"}):
+        with pytest.raises(DataError, match="the server connects to no"):
+            connect(loopback=False, **host).test()
+
+
+def test_what_is_missing(family: Any, tmp_path: Path) -> None:
+    for location in ({"table_name": "nothing"}, {"query": "SELECT nothing FROM digits"}):
+        with pytest.raises(DataError, match="does not exist") as problem:
+            exported(family, location, tmp_path)
+        assert not isinstance(problem.value, DataUnavailable)
+
+
+def test_limits(family: Any, tmp_path: Path) -> None:
+    assert exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=50000)).num_rows == 50000
+    with pytest.raises(DataError, match=r"more than 49,999 rows.*DLI_DATA_ROWS"):
+        exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=49999))
+    with pytest.raises(DataError, match="DLI_DATA_SECONDS"):
+        exported(family, {"query": SLOW}, tmp_path, TableLimits(seconds=0.5))
+    assert [file.name for file in tmp_path.iterdir()] == []
+
+
+@pytest.fixture
+def reading(postgres: PostgresServer, database: str) -> Iterator[Any]:
+    """What waits until the server has begun with the slow query, and ends its connection or not."""
+    def begun(then: str = "pid") -> Any:
+        rows = eventually(lambda: postgres.ask(
+            f"SELECT {then} FROM pg_stat_activity WHERE datname = '{database}' AND query LIKE '%pg_sleep(0.01)%' "
+            "AND query LIKE 'COPY%' AND state = 'active' AND pid <> pg_backend_pid()"), "the server reads")
+        return rows[0][0]
+
+    yield begun
+
+
+def test_a_connection_that_breaks_in_the_middle(family: Any, reading: Any, tmp_path: Path) -> None:
+    breaker = threading.Thread(target=reading, args=("pg_terminate_backend(pid)",))
+    breaker.start()
+    with pytest.raises(DataUnavailable):
+        export(family, {"query": SLOW}, tmp_path, Tally())
+    breaker.join()
+    assert [file.name for file in tmp_path.iterdir()] == []
+
+
+def test_what_nobody_wants_any_more_ends_at_the_server_too(
+    family: Any, reading: Any, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    unwanted = threading.Event()
+    canceller = threading.Thread(target=lambda: (reading(), unwanted.set()))
+    canceller.start()
+    with pytest.raises(Cancelled):
+        export(family, {"query": SLOW}, tmp_path, Tally(unwanted.is_set))
+    canceller.join()
+    eventually(lambda: postgres.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%pg_sleep(0.01)%' "
+                                    "AND state = 'active'") == [(0,)], "the server stops reading")
+    assert [file.name for file in tmp_path.iterdir()] == []

@@ -1,0 +1,67 @@
+"""What a location may name, and queries that do more than read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from injections import QUERIES
+
+from local_backend.data.errors import DataError
+from local_backend.data.wanted import check_query, wanted
+
+
+def test_a_table_or_a_query() -> None:
+    found = wanted({"table_name": "t", "schema_name": "s", "catalog_name": "c", "bucket": "of no interest"})
+    assert (found.title, found.query) == ("c.s.t", "")
+    assert wanted({"query": "SELECT 1"}).query == "SELECT 1"
+    assert wanted({"collection": "c"}, "collection").table == "c"
+
+
+@pytest.mark.parametrize(("location", "words"), [
+    ({}, "either 'table_name' or 'query'"),
+    ({"table_name": "t", "query": "SELECT 1"}, "not both"),
+    ({"table_name": 7}, "'table_name' is not a name"),
+    ({"table_name": "a\0b"}, "'table_name' is not a name"),
+    ({"table_name": "t" * 256}, "at most 255"),
+    ({"table_name": "t", "schema_name": ["s"]}, "'schema_name' is not a name"),
+])
+def test_other_locations_are_refused(location: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        wanted(location)
+
+
+@pytest.mark.parametrize("query", [
+    "SELECT * FROM t", "  select a, 'it''s; -- drop' AS b FROM \"odd;name\" WHERE a > 1 ;  ",
+    "WITH x AS (SELECT 1 AS a) SELECT * FROM x", "(SELECT 1)", "VALUES (1), (2)",
+    "SELECT replace(a, 'x', 'y'), updated, deleted_at FROM t ORDER BY 1", "SELECT arr[1], j #>> '{a}' FROM t",
+])
+def test_what_reads_is_taken(query: str) -> None:
+    assert check_query(query) == query.strip().rstrip("; ")
+
+
+@pytest.mark.parametrize(
+    "query", [*QUERIES, "", "SELECT 'open", 7, ["SELECT 1"], "SELECT 1\0", "SELECT 1" * 10**5])
+def test_what_does_more_is_refused(query: Any) -> None:
+    with pytest.raises(DataError):
+        check_query(query)
+
+
+def test_words_and_signs_of_one_kind_of_server() -> None:
+    with pytest.raises(DataError, match="'waitfor'"):
+        check_query("SELECT 1 WAITFOR DELAY '1'", frozenset({"waitfor"}))
+    with pytest.raises(DataError, match="'#'"):
+        check_query("SELECT 1 # '", signs=frozenset("#"))
+
+
+@given(st.text(alphabet="'\"`[]$\\;-a \n", max_size=20), st.text(alphabet="'\"`[]$\\;-a \n", max_size=20))
+def test_whatever_stands_around_it_a_second_statement_is_seen(before: str, after: str) -> None:
+    """Unless it is text for every server: between quotes, with no backslash that would end them for some."""
+    query = f"SELECT {before}; DROP TABLE victim {after}"
+    try:
+        check_query(query)
+    except DataError:
+        return
+    assert before.count("'") % 2 or before.count('"') % 2 or before.count("`") % 2
