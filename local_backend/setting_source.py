@@ -52,13 +52,13 @@ TABLE = (
             in_file=False),
     Setting("DLI_CONNECTIONS", "YAML file with [connections](connections.md) (`--connections`)", "none"),
     Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
+    Setting("DLI_DATA_ROWS", "most rows of a [table](data-tables.md) that a data source names", "no limit"),
+    Setting("DLI_DATA_SECONDS", "seconds that reading such a table may take", "no limit"),
     Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
     Setting("DLI_CACHE_DIR", "where [data from elsewhere](data-sources.md#data-from-elsewhere) is kept for the next "
                              "job that wants it", "`DLICMD_HOME/cache`"),
     Setting("DLI_CACHE_BYTES", "most bytes of it; what was not used for the longest time goes first", "100 GiB"),
     Setting("DLI_DATA_PATIENCE", "seconds for which a job waits for data of which nothing comes", "600"),
-    Setting("DLI_TABLE_ROWS", "most rows of a table that is fetched for a job", "no limit"),
-    Setting("DLI_TABLE_SECONDS", "most seconds that fetching a table may take", "no limit"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
     Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "
                                "has", "none"),

@@ -125,9 +125,9 @@ class Settings:
     cache_dir: Path | None = None
     cache_bytes: int = 100 * 2**30
     data_patience: float = 600.0
-    #: What a table may have that is fetched for a job; None for no limit.
-    table_rows: int | None = None
-    table_seconds: float | None = None
+    #: Most rows of a table that a data source names, and seconds that reading it may take; None is no limit.
+    data_rows: int | None = None
+    data_seconds: float | None = None
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
@@ -192,8 +192,8 @@ class Settings:
             "cache_dir": found.path("DLI_CACHE_DIR"),
             "cache_bytes": found.size("DLI_CACHE_BYTES"),
             "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
-            "table_rows": found.number("DLI_TABLE_ROWS", 1, 10**15),
-            "table_seconds": found.number("DLI_TABLE_SECONDS", 1, 10**9),
+            "data_rows": found.number("DLI_DATA_ROWS", 1, 10**15),
+            "data_seconds": found.number("DLI_DATA_SECONDS", 1, 10**9),
             "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
             "limits": Limits(**_known({
                 name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)

@@ -74,7 +74,9 @@ class CacheEntry:
 
     def complete(self, manifest: Manifest) -> None:
         """All its files are in their place: from now on it is whole."""
-        files.write_json(self.folder / _MANIFEST, asdict(manifest))
+        # To wait for the disk would be to wait for all the data. Should the machine go down before it is there, the
+        # checksums tell.
+        files.write_json(self.folder / _MANIFEST, asdict(manifest), durable=False)
         self.journal.unlink(missing_ok=True)
         shutil.rmtree(self.arriving, ignore_errors=True)
 

@@ -15,7 +15,7 @@ from local_backend.data.model import Meter
 from local_backend.data.parts import Arriving, Journal, Whole
 
 #: What reads at once. On a fast network more bring nothing, on a slow one these fill it.
-_THREADS = 8
+_THREADS = 10
 #: A part is asked for again so often in a row without a byte of it arriving; then the server counts as down.
 _ATTEMPTS = 4
 _PAUSE_S = 0.25

@@ -14,11 +14,12 @@ from typing import Any
 
 from local_backend.data.kinds.base import Entry
 
-#: Parts are at least so long: a request costs as much as reading some MiB.
+#: Parts are at least so long: a request costs as much as reading some MiB. Longer ones bring nothing but a wait at the
+#: end, when the checksum of those that came last is still to be taken.
 SMALLEST = 8 * 2**20
 LONGEST = 64 * 2**20
-#: A file of middling size has about so many, so that all threads have work.
-_MANY = 32
+#: Only a file with more parts than that has longer ones.
+_MANY = 1000
 _READ = 1 << 20
 
 

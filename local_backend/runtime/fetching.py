@@ -198,8 +198,8 @@ class Fetching:
         return Order(
             tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
-            settings.data_patience, settings.cache_bytes, settings.embedded, settings.table_rows,
-            settings.table_seconds,
+            settings.data_patience, settings.cache_bytes, settings.embedded, settings.data_rows,
+            settings.data_seconds,
         )
 
     def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:

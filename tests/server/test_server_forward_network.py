@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -40,3 +42,22 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(Trouble, match="connects to no such address as"):
         RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])
+
+
+def test_a_guarded_process_connects_nowhere_else() -> None:
+    """Whatever library connects, and whatever a server told it. The guard stays for good, so it has a process."""
+    script = """
+import socket, sys
+from local_backend import network
+listening = socket.create_server(("127.0.0.1", 0))
+network.guard(loopback=sys.argv[1] == "True")
+for address in (listening.getsockname(), ("localhost", listening.getsockname()[1]), ("169.254.169.254", 80)):
+    try:
+        socket.socket().connect(address)
+        print("connected")
+    except network.AddressRefused:
+        print("refused")
+"""
+    for loopback, seen in ((True, ["connected", "connected", "refused"]), (False, ["refused"] * 3)):
+        done = subprocess.run([sys.executable, "-c", script, str(loopback)], check=True, capture_output=True, text=True)
+        assert done.stdout.split() == seen

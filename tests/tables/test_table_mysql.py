@@ -22,7 +22,7 @@ from local_backend.data.shards import TableLimits, export
 pytest.importorskip("pymysql", reason="the driver is not installed (extra mysql)")
 from mariadb_server import PASSWORD, MariadbServer, NotThere, serving
 
-SLOW = "SELECT seq, SLEEP(0.001) AS s, REPEAT('x', 2000) AS x FROM seq_1_to_1000000"
+SLOW = "SELECT seq, SLEEP(0.001) AS {mark}, REPEAT('x', 2000) AS x FROM seq_1_to_1000000"
 ALL_TYPES = """CREATE TABLE everything (
     id BIGINT PRIMARY KEY, u BIGINT UNSIGNED, tiny TINYINT, medium MEDIUMINT UNSIGNED, n DECIMAL(12, 2),
     wide DECIMAL(60, 20), f FLOAT, d DOUBLE, t TEXT, j JSON, e ENUM('a', 'b'), b BLOB, bits BIT(9), local DATETIME(6),
@@ -149,27 +149,27 @@ def test_limits(family: Any, tmp_path: Path) -> None:
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=19999))
 
 
-def reading(mariadb: MariadbServer) -> int:
-    """The connection that the slow query runs in, once it does."""
+def reading(mariadb: MariadbServer, mark: str) -> int:
+    """The connection that a slow query runs in, once it does."""
     rows = eventually(lambda: mariadb.ask("SELECT id FROM information_schema.processlist WHERE user = 'ada' "
-                                          "AND info LIKE '%SLEEP(0.001)%'"), "the server reads")
+                                          f"AND info LIKE '%{mark}%'"), "the server reads")
     return int(rows[0][0])
 
 
 def test_a_connection_that_breaks_in_the_middle(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
-    breaker = threading.Thread(target=lambda: mariadb.ask(f"KILL {reading(mariadb)}"))
+    breaker = threading.Thread(target=lambda: mariadb.ask(f"KILL {reading(mariadb, 'broken')}"))
     breaker.start()
     with pytest.raises(DataUnavailable):
-        export(family, {"query": SLOW}, tmp_path, Tally())
+        export(family, {"query": SLOW.format(mark="broken")}, tmp_path, Tally())
     breaker.join()
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
 def test_what_nobody_wants_any_more(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     unwanted = threading.Event()
-    canceller = threading.Thread(target=lambda: (reading(mariadb), unwanted.set()))
+    canceller = threading.Thread(target=lambda: (reading(mariadb, 'unwanted'), unwanted.set()))
     canceller.start()
     with pytest.raises(Cancelled):
-        export(family, {"query": SLOW}, tmp_path, Tally(unwanted.is_set))
+        export(family, {"query": SLOW.format(mark="unwanted")}, tmp_path, Tally(unwanted.is_set))
     canceller.join()
     assert [file.name for file in tmp_path.iterdir()] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +23,11 @@ from local_backend.data.shards import TableLimits, export
 
 pytest.importorskip("adbc_driver_postgresql", reason="the driver is not installed (extra data-postgres)")
 
-SLOW = "SELECT i, pg_sleep(0.01)::text AS s, repeat('x', 1000) AS x FROM generate_series(1, 1000000) AS i"
+
+
+def slow(mark: str) -> str:
+    """A query that takes for ever, and can be told from the others of this kind, which may not be over yet."""
+    return f"SELECT i, pg_sleep(0.01)::text AS {mark}, repeat('x', 1000) AS x FROM generate_series(1, 1000000) AS i"
 
 
 @pytest.fixture(scope="module")
@@ -160,27 +163,26 @@ def test_limits(family: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"more than 49,999 rows.*DLI_DATA_ROWS"):
         exported(family, {"table_name": "digits"}, tmp_path, TableLimits(rows=49999))
     with pytest.raises(DataError, match="DLI_DATA_SECONDS"):
-        exported(family, {"query": SLOW}, tmp_path, TableLimits(seconds=0.5))
+        exported(family, {"query": slow("limited")}, tmp_path, TableLimits(seconds=0.5))
     assert [file.name for file in tmp_path.iterdir()] == []
 
 
 @pytest.fixture
-def reading(postgres: PostgresServer, database: str) -> Iterator[Any]:
-    """What waits until the server has begun with the slow query, and ends its connection or not."""
-    def begun(then: str = "pid") -> Any:
-        rows = eventually(lambda: postgres.ask(
-            f"SELECT {then} FROM pg_stat_activity WHERE datname = '{database}' AND query LIKE '%pg_sleep(0.01)%' "
-            "AND query LIKE 'COPY%' AND state = 'active' AND pid <> pg_backend_pid()"), "the server reads")
-        return rows[0][0]
+def reading(postgres: PostgresServer) -> Any:
+    """What waits until the server has begun with a slow query, and does something about its process."""
+    def begun(mark: str, then: str) -> None:
+        eventually(lambda: postgres.ask(
+            f"SELECT {then} FROM pg_stat_activity WHERE query LIKE 'COPY%{mark}%' AND state = 'active'"),
+            "the server reads")
 
-    yield begun
+    return begun
 
 
 def test_a_connection_that_breaks_in_the_middle(family: Any, reading: Any, tmp_path: Path) -> None:
-    breaker = threading.Thread(target=reading, args=("pg_terminate_backend(pid)",))
+    breaker = threading.Thread(target=reading, args=("broken", "pg_terminate_backend(pid)"))
     breaker.start()
     with pytest.raises(DataUnavailable):
-        export(family, {"query": SLOW}, tmp_path, Tally())
+        export(family, {"query": slow("broken")}, tmp_path, Tally())
     breaker.join()
     assert [file.name for file in tmp_path.iterdir()] == []
 
@@ -189,11 +191,11 @@ def test_what_nobody_wants_any_more_ends_at_the_server_too(
     family: Any, reading: Any, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     unwanted = threading.Event()
-    canceller = threading.Thread(target=lambda: (reading(), unwanted.set()))
+    canceller = threading.Thread(target=lambda: (reading("unwanted", "pid"), unwanted.set()))
     canceller.start()
     with pytest.raises(Cancelled):
-        export(family, {"query": SLOW}, tmp_path, Tally(unwanted.is_set))
+        export(family, {"query": slow("unwanted")}, tmp_path, Tally(unwanted.is_set))
     canceller.join()
-    eventually(lambda: postgres.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%pg_sleep(0.01)%' "
+    eventually(lambda: postgres.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'COPY%unwanted%' "
                                     "AND state = 'active'") == [(0,)], "the server stops reading")
     assert [file.name for file in tmp_path.iterdir()] == []

@@ -110,6 +110,8 @@ class Postgresql(TableFamily):
             "host": host, "port": str(port), "dbname": self.values["database"], "user": self.values["username"],
             "password": self.values.get("password", ""), "passfile": "/nonexistent/pgpass", "gssencmode": "disable",
             "connect_timeout": str(_CONNECT_SECONDS), "client_encoding": "UTF8", "application_name": "dlicmd",
+            # A server that went without a word is noticed within a minute.
+            "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
             "sslmode": self.values.get("sslmode")
             or ("verify-full" if self.values.get("ssl_certificate") else "prefer"),
         }
