@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from local_backend.runtime.records import Records
 from local_backend.runtime.removal import remove_tree
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
-from local_backend.store.execs import ExecRow
+from local_backend.store.execs import ExecRow, is_exec_id
 
 _log = logging.getLogger(__name__)
 #: Fetchers that run at a time; each of them fetches in parallel by itself.
@@ -72,6 +72,7 @@ class Fetching:
         self._paths: dict[str, ExecPaths] = {}
         self._deaths: Counter[str] = Counter()
         self._again_at: float | None = None
+        self._swept = False
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="data-cleaner")
 
     # --- what the loop needs to know
@@ -112,6 +113,9 @@ class Fetching:
         self._nothing &= here.keys()
         for gone in self._there.keys() - here.keys():
             self._clean(gone, all_goes=gone in leaving)
+        if not self._swept:
+            self._swept = True
+            self._sweep(here.keys() | leaving)
 
     def ready(self, row: ExecRow) -> bool:
         """Whether an exec may compete for slots: it has no data to wait for."""
@@ -277,6 +281,15 @@ class Fetching:
             self._forget(exec_id, fetch)
         if not all_goes:
             self._cleaner.submit(_remove, paths)
+
+    def _sweep(self, known: Set[str]) -> None:
+        """Remove what was fetched for execs that were over when an earlier server ended."""
+        home = self._settings.paths
+        names = os.listdir(home.jobs) if home.jobs.is_dir() else []
+        for name in filter(is_exec_id, names):
+            paths = home.job(name, "")
+            if name not in known and paths.fetching.exists():
+                self._cleaner.submit(_remove, paths)
 
 
 def _unseen() -> IO[bytes]:

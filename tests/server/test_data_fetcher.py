@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from live_server import settings_for
 
 from local_backend.data import fetcher
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.gauge import Gauge, shown
 from local_backend.data.model import Cancelled
 from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
+from local_backend.runtime.fetching import Fetching
 
 
 @pytest.fixture
@@ -93,6 +95,18 @@ def test_who_is_to_end_with_the_server_does() -> None:
     with pytest.raises(Cancelled):
         gauge.sleep(60)
     gauge.close()
+
+
+def test_what_an_earlier_server_had_no_time_to_remove_goes(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    paths = settings.paths.job("local-1", "")
+    for folder in (paths.fetching, paths.data):
+        folder.mkdir(parents=True)
+    paths.spec.touch()
+    fetching = Fetching(settings, cast(Any, None), lambda row: {})
+    fetching.turn([], lambda row: paths)
+    fetching.close()
+    assert [path.name for path in paths.state.iterdir()] == ["job.json"]
 
 
 def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
