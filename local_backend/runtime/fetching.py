@@ -138,10 +138,10 @@ class Fetching:
         elif outcome is not None and outcome.state:
             if outcome.trace:
                 _log.error("%s: %s\n%s", row.id, outcome.message, outcome.trace)
-            self._records.error(paths, wire.DATA, launcher_log.one_line(outcome.message))
+            self._fail(paths, outcome.message)
         elif fetch is not None and self._died(row.id):
-            self._records.error(paths, wire.DATA, f"its fetcher ended without a word, {_MOST_DEATHS} times: it was "
-                                                  "killed, or the machine has too little memory")
+            self._fail(paths, f"its fetcher ended without a word, {_MOST_DEATHS} times: it was killed, or the machine "
+                              "has too little memory")
         elif not self._adopt(paths):
             self._start(row, paths)
 
@@ -152,9 +152,12 @@ class Fetching:
             return True
         fetch = self._running.get(row.id)
         if fetch is None:
-            return not self._adopt(paths)
+            lives = self._adopt(paths)
+            self._again_at = self._again_at or time.monotonic()
+            return not lives
         if not processes.alive(fetch.process):
             self._forget(row.id, fetch)
+            self._again_at = time.monotonic()  # the next turn finds it over, and cleans up
             return True
         if fetch.kill_at is None:
             fetch.kill_at = time.monotonic() + _GRACE
@@ -187,7 +190,7 @@ class Fetching:
             self._order(row.job, paths).write(paths.fetch_order)
             child = self._launch(paths, values)
         except DataError as problem:
-            self._records.error(paths, wire.DATA, launcher_log.one_line(str(problem)))
+            self._fail(paths, str(problem))
             return
         except OSError as problem:
             self._again_at = time.monotonic() + _AGAIN
@@ -264,6 +267,10 @@ class Fetching:
         if fetch.child is not None:
             fetch.child.poll()
         del self._running[exec_id]
+
+    def _fail(self, paths: ExecPaths, message: str) -> None:
+        self._records.error(paths, wire.DATA, launcher_log.one_line(message))
+        self._again_at = time.monotonic()  # the next turn finds it over, and cleans up
 
     def _died(self, exec_id: str) -> bool:
         """Whether it has now died too often."""
