@@ -288,6 +288,30 @@ def test_sources_of_the_job(data, tmp_path, monkeypatch):
     assert fabric_data.open()[0]["n"] == 5
 
 
+def test_a_stream(data, tmp_path, monkeypatch, cache):
+    write(data / "a.parquet", n=[5, 6])
+    write(data / "b.parquet", n=[7])
+    (tmp_path / "options.json").write_text('{"auto_mkdir": false}')
+    about = {"name": "far", "type": "connection", "access": "stream", "path": str(tmp_path / "none"),
+             "urls": [f"file://{data}/{name}.parquet" for name in "ab"],
+             "storageOptionsFile": str(tmp_path / "options.json")}
+    listed = tmp_path / "sources.json"
+    listed.write_text(json.dumps([about]))
+    monkeypatch.setenv("DLI_DATA_SOURCES_FILE", str(listed))
+    for source in (None, "far"):
+        dataset = fabric_data.open(source, ["n"])
+        assert [dataset[i] for i in range(len(dataset))] == [(5,), (6,), (7,)]
+    assert pickle.loads(pickle.dumps(dataset))[2] == (7,)
+    write(data / "b.parquet", n=[8, 9])
+    assert fabric_data.open("far", ["n"])[3] == (9,)
+    (data / "b.parquet").unlink()
+    with pytest.raises(DataProblem, match=r"b\.parquet cannot be read"):
+        fabric_data.open("far")
+    listed.write_text(json.dumps([about | {"urls": ["file:///x.csv"]}]))
+    with pytest.raises(DataProblem, match=r"x\.csv is a stream, and only \*\.parquet"):
+        fabric_data.open("far")
+
+
 def test_loader_processes_see_each_row_once(data):
     for number in range(3):
         write(data / f"{number}.parquet", n=list(range(number * 10, number * 10 + 10)))

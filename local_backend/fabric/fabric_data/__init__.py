@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from fabric_data.arrays import Arrays
 from fabric_data.errors import DataProblem
 from fabric_data.images import SUFFIXES, Images
-from fabric_data.places import Source, files_below, sources, where
+from fabric_data.places import Source, files_below, sources, streamed, where
 from fabric_data.table import Columns, Table
 
 __all__ = ["DataProblem", "Source", "open", "sources"]
@@ -56,6 +56,12 @@ def open(
 
     Raises DataProblem.
     """
+    if remote := streamed(source):
+        other = [str(file) for file in remote if not file.url.lower().endswith(".parquet")]
+        if other:
+            raise DataProblem(f"{other[0]} is a stream, and only *.parquet can be opened from there; submit without "
+                              "\"access\": \"stream\", or read it through fsspec")
+        return Table(str(source or remote[0]), remote, columns, dtype=dtype, fill=fill or {}, transform=transform)
     place = where(source)
     if found := files_below(place, (".parquet",)):
         return Table(place, found, columns, dtype=dtype, fill=fill or {}, transform=transform)

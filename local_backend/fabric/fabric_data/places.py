@@ -40,6 +40,59 @@ def sources() -> list[Source]:
     return [Source("", Path(folder))] if folder else []
 
 
+@dataclass(frozen=True)
+class Remote:
+    """A file that another server has, read through fsspec."""
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def opened(self) -> Any:
+        """A file to read from. Raises DataProblem."""
+        system, path = self._system()
+        try:
+            return system.open(path, "rb")
+        except OSError as problem:
+            raise DataProblem(f"{self.url} cannot be read: {problem}") from None
+
+    def identity(self) -> list[str]:
+        """What is another when the file is. Raises DataProblem."""
+        system, path = self._system()
+        try:
+            known = system.info(path)
+        except OSError as problem:
+            raise DataProblem(f"{self.url} cannot be read: {problem}") from None
+        marks = (known.get(name) for name in ("size", "ETag", "etag", "LastModified", "last_modified", "mtime"))
+        return [self.url, *(str(mark) for mark in marks if mark is not None)]
+
+    def _system(self) -> tuple[Any, str]:
+        try:
+            import fsspec
+        except ImportError:
+            raise DataProblem("streams need fsspec: pip install fsspec") from None
+        try:
+            found: tuple[Any, str] = fsspec.core.url_to_fs(self.url, **self.options)
+        except (ImportError, ValueError) as problem:
+            raise DataProblem(f"{self.url} cannot be read: {problem}") from None
+        return found
+
+
+def streamed(source: str | os.PathLike[str] | None) -> list[Remote]:
+    """The files of a source that is not fetched; none when it is meant otherwise. Raises DataProblem."""
+    known = [item for item in sources() if source is None or (item.name and item.name == os.fspath(source))]
+    if not known or known[0].about.get("access") != "stream":
+        return []
+    about = known[0].about
+    try:
+        options = json.loads(Path(about["storageOptionsFile"]).read_text(encoding="utf-8"))
+        return [Remote(str(url), options) for url in about["urls"]]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DataProblem(f"the data source '{known[0].name}' cannot be read as a stream: {problem}") from None
+
+
 def where(source: str | os.PathLike[str] | None) -> Path:
     """The file or folder that is meant. Raises DataProblem when there is none."""
     known = sources()

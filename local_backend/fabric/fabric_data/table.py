@@ -14,6 +14,7 @@ from fabric_data import unpacked
 from fabric_data.arrays import numpy_type
 from fabric_data.columns import Writer, element_of, kind_of, reader
 from fabric_data.errors import DataProblem
+from fabric_data.places import Remote
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,7 +29,7 @@ class Table(Dataset[Any]):
     """Sample i is row i. Opened again where it is unpickled."""
 
     def __init__(
-        self, place: Path, files: Sequence[Path], columns: Columns | None, *, dtype: torch.dtype | None,
+        self, place: Path | str, files: Sequence[Path | Remote], columns: Columns | None, *, dtype: torch.dtype | None,
         fill: dict[str, Any], transform: Callable[[Any], Any] | None,
     ) -> None:
         self._place, self._files, self._fill, self._transform = place, list(files), dict(fill), transform
@@ -64,14 +65,13 @@ class Table(Dataset[Any]):
         for writer in writers:
             writer.close()
 
-    def _batches(self) -> Iterator[tuple[Path, pyarrow.RecordBatch]]:
+    def _batches(self) -> Iterator[tuple[Path | Remote, pyarrow.RecordBatch]]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         names = list(dict.fromkeys(name for group in self._groups for name in group))
         for path in self._files:
             try:
-                with pq.ParquetFile(path) as file:
+                with _opened(path) as file:
                     for batch in file.iter_batches(_ROWS, columns=names):
                         yield path, batch
             except (pa.ArrowInvalid, OSError) as problem:
@@ -122,7 +122,7 @@ class Table(Dataset[Any]):
 class _about:
     """Tells in a DataProblem which file and columns it is about."""
 
-    def __init__(self, place: Path, group: list[str]) -> None:
+    def __init__(self, place: Path | Remote | str, group: list[str]) -> None:
         self._where = f"{place}: column {' and '.join(group[:3])}" + (" and more" if len(group) > 3 else "")
 
     def __enter__(self) -> None:
@@ -137,17 +137,22 @@ def _file(folder: Path, number: int) -> Path:
     return folder / f"{number}.npy"
 
 
-def _survey(files: list[Path]) -> tuple[pyarrow.Schema, int]:
+def _opened(file: Path | Remote) -> pyarrow.parquet.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(file.opened() if isinstance(file, Remote) else file)
+
+
+def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
     """(the schema that all files have, rows of all). Raises DataProblem."""
     try:
         import pyarrow as pa
-        import pyarrow.parquet as pq
     except ImportError:
         raise DataProblem("tables need pyarrow: pip install pyarrow") from None
     schema, rows = None, 0
     for path in files:
         try:
-            with pq.ParquetFile(path) as file:
+            with _opened(path) as file:
                 found, count = file.schema_arrow.remove_metadata(), file.metadata.num_rows
         except (pa.ArrowInvalid, OSError) as problem:
             raise DataProblem(f"{path} is not a Parquet file: {problem}") from None
@@ -157,7 +162,9 @@ def _survey(files: list[Path]) -> tuple[pyarrow.Schema, int]:
     return schema, rows
 
 
-def _selected(place: Path, schema: pyarrow.Schema, groups: list[list[str]], fill: dict[str, Any]) -> pyarrow.Schema:
+def _selected(
+    place: Path | str, schema: pyarrow.Schema, groups: list[list[str]], fill: dict[str, Any]
+) -> pyarrow.Schema:
     """The schema, with what a dictionary stands for. Raises DataProblem for columns that are not there."""
     import pyarrow as pa
     import pyarrow.types as t

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fabric_data.errors import DataProblem
+from fabric_data.places import Remote
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FABRIC_DATA_CACHE", "FABRIC_DATA_CACHE_BYTES"
 #: Bytes that may stay for later runs, unless the environment says otherwise.
@@ -36,9 +37,12 @@ def folder() -> Path:
     return Path(base) / "fabric_data"
 
 
-def key_of(files: Sequence[Path], wanted: object) -> str:
+def key_of(files: Sequence[Path | Remote], wanted: object) -> str:
     """The name of what files of this size and time of change become; `wanted` says which part of them, and as what."""
-    seen = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    seen = [
+        file.identity() if isinstance(file, Remote)
+        else [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files
+    ]
     return hashlib.sha256(json.dumps([seen, wanted], sort_keys=True).encode()).hexdigest()[:32]
 
 
