@@ -34,7 +34,7 @@ def test_what_the_wheel_holds(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
-        "dlicmd", "local_backend", "pyedt", "fabric_model.py", "callbacks.py", "emetrics.py",
+        "dlicmd", "local_backend", "pyedt", "fabric_data", "fabric_model.py", "callbacks.py", "emetrics.py",
     }
     assert {"dlicmd/samples/digits/train.py", "dlicmd/samples/digits/data/digits.csv.gz",
             "dlicmd/samples/digits/.dlicmdignore", "dlicmd/samples/single/train.py", "dlicmd/py.typed"} <= names

@@ -113,7 +113,7 @@ def test_a_database_that_is_not_there(user: User) -> None:
     assert refused.code == 1 and PASSWORD not in refused.err and refused.err.count("\n") == 1
     assert "postgresql+psycopg://ada:***@127.0.0.1:1/x" in refused.err
     user.environment["DLI_DATABASE"] = "x"
-    refused = user.backend("status")
+    refused = user.backend("config")
     assert refused.code == 1 and "DLI_DATABASE" in refused.err
     user.environment["DLI_DATABASE"] = "postgresql://127.0.0.1/x"
     refused = user.backend("backup", str(user.folder / "b"))

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.options import BY_NAME
+from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
+from local_backend.data.model import Connection
 from local_backend.submit.check import check
+from local_backend.submit.data import data_of
 from local_backend.submit.errors import BadSubmission
 from local_backend.submit.words import read
 
@@ -48,10 +51,16 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> DataRoots:
     return DataRoots(folder / "data", folder / "volumes", anywhere=False)
 
 
+def nobodys(_meant: Any) -> Connection:
+    """There are no connections."""
+    raise DataError("there is no such connection")
+
+
 def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
     """Read and check a submission: what is taken has its data below the roots, what is not gets one printable line."""
     try:
-        job = check(read(args, data), "alice", roots)
+        asked = read(args, data)
+        job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}")
     except BadSubmission as problem:
         text = str(problem)
         assert text.strip() and "Traceback" not in text, (args, data, text)
