@@ -45,7 +45,6 @@ def weights(user: User, *words: str) -> str:
     return hashlib.sha256(found.read_bytes()).hexdigest()
 
 
-@pytest.mark.slow
 def test_the_weights_do_not_depend_on_where_the_data_was(user: User, postgres: PostgresServer) -> None:
     shutil.copytree(SAMPLE, user.folder / "digits", ignore=shutil.ignore_patterns("data"))
     network = user.folder / "digits" / "network.py"
