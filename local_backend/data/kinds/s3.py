@@ -12,7 +12,7 @@ from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
 
 #: What arrives of a piece before a connection breaks is lost.
-_PIECE = 1 << 18
+_PIECE = 1 << 20
 #: As many as the most threads that read at once.
 _CONNECTIONS = 32
 _WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "403", "AccessDenied"}
