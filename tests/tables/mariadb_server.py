@@ -49,8 +49,8 @@ def _binaries() -> tuple[Path, Path]:
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
     server, maker = shutil.which("mariadbd", path=path), shutil.which("mariadb-install-db", path=path)
     if server is None or maker is None:
-        raise NotThere("there is no MariaDB: mariadbd or mariadb-install-db is not on PATH (Debian: mariadb-server-core "
-                       "and mariadb-client-core)")
+        raise NotThere("there is no MariaDB: mariadbd or mariadb-install-db is not on PATH "
+                       "(on Debian: mariadb-server-core and mariadb-client-core)")
     return Path(server), Path(maker)
 
 
