@@ -178,21 +178,21 @@ class Control:
 
     def _attend(self, row: ExecRow) -> None:
         """Move one exec on as far as that takes no slots."""
-        active, paths = self._active.get(row.id), self._paths(row)
+        active = self._active.get(row.id)
         if active is not None:
             if row.stop_requested or row.deleted:
                 self._stop(active)
         elif row.terminal:
-            self._remover.remove(paths)
+            self._remover.remove(self._paths(row))
         elif row.stop_requested or row.deleted:
             if not self._fetching.stop(row):
                 return
-            self._records.killed(paths)
+            self._records.killed(self._paths(row))
             if row.deleted:
-                self._remover.remove(paths)
+                self._remover.remove(self._paths(row))
         else:
             if row.state == SUBMITTED:
-                self._records.pending(paths)
+                self._records.pending(self._paths(row))
             self._fetching.attend(row)
 
     def _schedule(self, unfinished: list[ExecRow]) -> None:
