@@ -8,6 +8,7 @@ address that was looked at that is connected to: a name that answers differently
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import sys
 from typing import Any
@@ -60,11 +61,19 @@ def connect(host: str, port: int, timeout: float, loopback: bool) -> socket.sock
     return socket.create_connection((addresses[-1], port), timeout)
 
 
+#: Libraries of clouds look for credentials in variables with these beginnings when a connection has none.
+_AMBIENT = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")
+
+
 def guard(loopback: bool) -> None:
-    """From now on, and for good, no Python code of this process connects to an address that is not permitted.
+    """From now on, and for good, no Python code of this process connects to an address that is not permitted, nor finds
+    credentials of the server's own in its environment.
 
     For a process that leaves connecting to libraries: names that they look up again, servers that they are sent on to.
     """
+    for name in [name for name in os.environ if name.startswith(_AMBIENT)]:
+        del os.environ[name]
+
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "socket.connect":
             _check(arguments[0].family, arguments[1], loopback)

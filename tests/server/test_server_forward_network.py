@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
 def test_a_guarded_process_connects_nowhere_else() -> None:
     """Whatever library connects, and whatever a server told it. The guard stays for good, so it has a process."""
     script = """
-import socket, sys
+import os, socket, sys
 from local_backend import network
 listening = socket.create_server(("127.0.0.1", 0))
 network.guard(loopback=sys.argv[1] == "True")
@@ -57,7 +58,10 @@ for address in (listening.getsockname(), ("localhost", listening.getsockname()[1
         print("connected")
     except network.AddressRefused:
         print("refused")
+print("AWS_SECRET_ACCESS_KEY" in os.environ, "PATH" in os.environ)
 """
-    for loopback, seen in ((True, ["connected", "connected", "refused"]), (False, ["refused"] * 3)):
-        done = subprocess.run([sys.executable, "-c", script, str(loopback)], check=True, capture_output=True, text=True)
+    for loopback, seen in ((True, ["connected", "connected", "refused", "False", "True"]),
+                           (False, [*["refused"] * 3, "False", "True"])):
+        done = subprocess.run([sys.executable, "-c", script, str(loopback)], check=True, capture_output=True, text=True,
+                              env={**os.environ, "AWS_SECRET_ACCESS_KEY": "of the server"})
         assert done.stdout.split() == seen
