@@ -18,15 +18,17 @@ def change_meta(text: str, change: Callable[[str], str]) -> str:
 
 
 def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """A data source of type fs with its paths changed; any other as it is."""
+    """A data source of type fs with its paths changed; any other as it is, for example one on a volume."""
     location = source.get("location")
-    if source.get("type") != "fs" or not isinstance(location, dict):
+    if source.get("type") != "fs" or not isinstance(location, dict) or "volume" in location:
         return source
     changed = dict(location)
-    for key in ("paths", "path"):
+    for key in ("paths", "path", "file_name"):
         value = location.get(key)
         if isinstance(value, str):
-            changed[key] = change(value)
+            paths = [path.strip() for path in value.split(",")]
+            new = [change(path) for path in paths]
+            changed[key] = value if new == paths else ",".join(new)
         elif isinstance(value, list):
             changed[key] = [change(item) if isinstance(item, str) else item for item in value]
     return {**source, "location": changed}

@@ -96,7 +96,7 @@ def _listed(entries: Iterator[Entry], opened: Any) -> dict[str, Any]:
         except DataError:
             raise
         except Exception as problem:  # a file that is damaged, by whatever library
-            inside = {"format": f"unreadable: {plain(problem)}"}
+            raise DataError(f"{entry.path} cannot be read as what its name says: {plain(problem)}") from None
         shown |= {"sample": entry.path, **inside}
         if inside.get("rows") or inside.get("schema"):
             break

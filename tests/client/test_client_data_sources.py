@@ -101,3 +101,19 @@ def test_faults_of_any_json_can_be_explained() -> None:
     for value in (None, 3, "x", {}, [None], [[]], *strange):
         told = [mistyped(value), *(explained(fault) for fault in Draft202012Validator(SCHEMA).iter_errors(value))]
         assert all(text is None or "\n" not in text for text in told)
+
+
+def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
+    from dlicmd.data_paths import change_source, local_path
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+
+    def changed(location: dict) -> dict:
+        return change_source({"type": "fs", "location": location}, local_path)["location"]
+
+    assert changed({"paths": "./a, far, ./b"}) == {"paths": f"{tmp_path}/a,far,{tmp_path}/b"}
+    assert changed({"paths": ["./a", "far"]}) == {"paths": [f"{tmp_path}/a", "far"]}
+    assert changed({"file_name": "./a"}) == {"file_name": f"{tmp_path}/a"}
+    assert changed({"volume": "v", "paths": "./a"}) == {"volume": "v", "paths": "./a"}

@@ -357,3 +357,17 @@ def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str)
     with pytest.raises(DataError, match=r"the server connects to no such address as 127\.0\.0\.1") as problem:
         list(family.entries({"bucket": "b", "paths": "a"}))  # type: ignore[attr-defined]
     assert not isinstance(problem.value, DataUnavailable)
+
+
+def test_what_stands_behind_the_question_mark_is_a_secret_of_its_own(desk: Desk, site: Site) -> None:
+    site.files = {"/d/x.txt?sig=S": b"few"}
+    get(desk, site, "d/x.txt", query="sig=S")
+    assert desk.read() == {"x.txt": b"few"}
+    family = find("http").open({"url": site.url, "query": "sig=S"}, loopback=True)
+    [entry] = family.entries({"paths": "d/x.txt"})
+    assert "sig" not in entry.key
+    with pytest.raises(DataError, match="not given to programs"):
+        family.url(entry)
+    for url, told in (("http://u:p@h/", "give them as 'username' and 'password'"), ("http://h/?s=1", "as 'query'")):
+        with pytest.raises(DataError, match=told):
+            find("http").check({"url": url})

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry, FileFamily, Kind
 from local_backend.data.previewer import Wish, _Remote, look
 from local_backend.data.sample import ROWS, sample
@@ -100,4 +101,5 @@ def test_a_folder_shows_its_files_and_the_first_that_can_be_shown(tmp_path: Path
     assert [one["path"] for one in found["names"]] == ["a.bin", "b/x.csv"] and found["sample"] == "b/x.csv"
     (tmp_path / "b" / "x.csv").write_bytes(b"")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 not really")
-    assert "unreadable" in look(Wish(str(tmp_path / "c.parquet")))["format"]
+    with pytest.raises(DataError, match=r"c\.parquet cannot be read as what its name says"):
+        look(Wish(str(tmp_path / "c.parquet")))

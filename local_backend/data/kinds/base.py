@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable
@@ -80,7 +81,24 @@ class Kind:
         missing = [item.name for item in self.fields if item.required and not found.get(item.name)]
         if missing:
             raise DataError(f"a connection of type '{self.name}' needs '{missing[0]}'")
+        for item in self.fields:
+            if not item.secret and "://" in found.get(item.name, ""):
+                self._check_address(item.name, found[item.name])
         return found
+
+    def _check_address(self, name: str, address: str) -> None:
+        """Raises DataError for an address with something in it that is secret: addresses are shown."""
+        names = {item.name for item in self.fields}
+        try:
+            parts = urlsplit(address)
+        except ValueError as problem:
+            raise DataError(f"'{name}' of the connection is no address: {problem}") from None
+        if parts.username is not None or parts.password is not None:
+            apart = "give them as 'username' and 'password'" if {"username", "password"} <= names else "leave them out"
+            raise DataError(f"'{name}' of the connection has a user or password in it, and is shown to people; {apart}")
+        if parts.query:
+            apart = "give it as 'query'" if "query" in names else "leave it out"
+            raise DataError(f"'{name}' of the connection has something behind a '?', and is shown to people; {apart}")
 
 
 def _is_there(module: str) -> bool:

@@ -67,6 +67,9 @@ class Web(FileFamily):
         return urlsplit(self._base()).scheme, found
 
     def url(self, entry: Entry) -> str:
+        if self.values.get("query"):
+            raise DataError("addresses with a secret 'query' are not given to programs: leave 'access' out, and the "
+                            "files are fetched")
         return entry.key
 
     def _base(self) -> str:
@@ -91,14 +94,14 @@ class Web(FileFamily):
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
         """The answer to GET, whose body is still to come; closed afterwards."""
         with self._told(url):
-            answer = self._session().get(url, headers=headers, stream=True, timeout=_PATIENCE_S)
+            answer = self._session().get(self._signed(url), headers=headers, stream=True, timeout=_PATIENCE_S)
         try:
             status = answer.status_code
             # An empty file has no first byte: servers refuse the range, and give the whole.
             if status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
                 answer.close()
                 with self._told(url):
-                    answer = self._session().get(url, stream=True, timeout=_PATIENCE_S)
+                    answer = self._session().get(self._signed(url), stream=True, timeout=_PATIENCE_S)
             elif status == 416:
                 raise DataChanged(f"{_shown(url)} is shorter than it was")
             elif status in (401, 403):
@@ -109,6 +112,10 @@ class Web(FileFamily):
             yield answer
         finally:
             answer.close()
+
+    def _signed(self, url: str) -> str:
+        query = self.values.get("query", "").removeprefix("?")
+        return f"{url}?{query}" if query else url
 
     def _session(self) -> Any:
         """One for each thread: they are not made for more."""
@@ -169,6 +176,7 @@ KINDS = (
          fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",)),
                  Field("username", "user for basic authentication", aliases=("user",)),
                  Field("password", "password of the user", secret=True),
-                 Field("token", "bearer token", secret=True, aliases=("api_key",))),
+                 Field("token", "bearer token", secret=True, aliases=("api_key",)),
+                 Field("query", "what stands behind the ? of every address, such as a signature", secret=True)),
          aliases=("https", "web")),
 )
