@@ -118,24 +118,30 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
         def validate_password(self, username: str, password: str) -> bool:
             return (username, password) == ("someone", "right")
 
-    async def serve(ready: list[int], started: threading.Event, ended: asyncio.Event) -> None:
+    ready: list[Any] = []
+    started = threading.Event()
+
+    async def serve() -> None:
+        ended = asyncio.Event()
+
         def files(channel: Any) -> Any:
             return asyncssh.SFTPServer(channel, chroot=os.fsencode(folder))
 
         server = await asyncssh.listen("127.0.0.1", 0, server_factory=OneUser, server_host_keys=[key],
                                        sftp_factory=files)
-        ready.append(server.get_port())
+        ready.extend((server.get_port(), asyncio.get_running_loop(), ended))
         started.set()
         await ended.wait()
         server.close()
 
-    loop, ready, started, ended = asyncio.new_event_loop(), [], threading.Event(), asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(ready, started, ended)), daemon=True)
+    # `asyncio.run` ends what serves a connection, too: nothing of it is left to whichever test runs next.
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     try:
         assert started.wait(PATIENCE)
         yield SftpServer(folder, ready[0], key.export_public_key().decode().strip())
     finally:
+        _, loop, ended = ready
         loop.call_soon_threadsafe(ended.set)
         thread.join(PATIENCE)
 

@@ -108,6 +108,8 @@ def test_every_answer_is_as_described(live: Live, cases: int, caplog: pytest.Log
     assert sum(found.values()) >= cases
     assert found[200] > 50 and found[400] > 50, "some calls were right, and some were wrong"
     assert found[206] and found[422], found
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    # What other tests of this process have left to the garbage collector is not the server's.
+    told = [record for record in caplog.records if record.name.partition(".")[0] in ("local_backend", "uvicorn")]
+    assert [record for record in told if record.levelno >= logging.ERROR] == []
     assert not outside(live)
     assert live.call("GET", "/conf").status == 200
