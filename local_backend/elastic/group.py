@@ -318,7 +318,7 @@ class Formation:
 
 _standing: weakref.WeakSet[Group] = weakref.WeakSet()
 _forming: weakref.WeakSet[Formation] = weakref.WeakSet()
-#: Threads at work, and the seconds that each may take when the interpreter exits.
+#: Threads at work, or not quite gone, and the seconds that each may take when the interpreter exits.
 _aside: dict[threading.Thread, float] = {}
 
 
@@ -328,19 +328,17 @@ def aside(work: Callable[[], None], purpose: str, limit: float = EXIT_SECONDS) -
     A thread inside the backend should not outlive the interpreter: on its way out it would ask for its lock.
     """
 
-    def run() -> None:
-        try:
-            work()
-        finally:
-            _aside.pop(thread, None)
-
-    thread = threading.Thread(target=run, name=f"group-{purpose}", daemon=True)
+    # Not by the thread itself: what it lets go of last, a store or a group, takes the backend's code to the end.
+    for gone in [thread for thread in list(_aside) if thread.ident is not None and not thread.is_alive()]:
+        _aside.pop(gone, None)
+    thread = threading.Thread(target=work, name=f"group-{purpose}", daemon=True)
     _aside[thread] = limit
     try:
         thread.start()
     except RuntimeError:
         # Python 3.12 and later start no threads while they exit.
-        run()
+        _aside.pop(thread, None)
+        work()
 
 
 def _leave() -> None:
