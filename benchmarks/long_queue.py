@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from server_load import Backend, Client, fill, one_job, reading
+from server_load import Backend, Client, fill, one_job, reading, report
 
 from dlicmd.contract.states import FINISHED, PENDING
 
@@ -108,11 +108,7 @@ def main() -> None:
         with Backend(home, jobs_go_on=True) as backend:
             found = asyncio.run(measure(backend, options.execs, options.seconds))
             asyncio.run(end(backend, holds))
-    if options.json:
-        print(json.dumps(found))
-        return
-    for name, figures in found.items():
-        print(f"{name:24}" + "  ".join(f"{key} {value}" for key, value in figures.items()))
+    report(found, options.json)
 
 
 if __name__ == "__main__":

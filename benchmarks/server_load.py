@@ -265,7 +265,12 @@ def main() -> None:
         fill(home / "backend.db", options.execs)
         with Backend(home) as backend:
             found = asyncio.run(measure(backend, options.execs, options.seconds))
-    if options.json:
+    report(found, options.json)
+
+
+def report(found: dict[str, Any], as_json: bool) -> None:
+    """Print the figures: name → what was measured."""
+    if as_json:
         print(json.dumps(found))
         return
     for name, figures in found.items():

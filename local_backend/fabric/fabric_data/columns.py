@@ -49,10 +49,10 @@ class Writer:
             self._put_ragged(parts[0])
             return
         size = len(parts[0])
+        rows = self._array[self._at:self._at + size]
         for number, part in enumerate(parts):
-            place = self._array[self._at:self._at + size]
-            (place[:, number] if len(parts) > 1 else place)[...] = _numbers(part).reshape(
-                place.shape[:1] if len(parts) > 1 else place.shape)
+            place = rows[:, number] if len(parts) > 1 else rows
+            place[...] = _numbers(part).reshape(place.shape)
         self._at += size
 
     def _put_ragged(self, part: pyarrow.Array) -> None:

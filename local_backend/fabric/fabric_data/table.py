@@ -91,9 +91,10 @@ class Table(Dataset[Any]):
                 raise DataProblem(f"fill: {self._fill[name]!r} is no {column.type}: {problem}") from None
         if column.null_count and not (t.is_floating(column.type) or t.is_decimal(column.type)):
             raise DataProblem(f"it has missing values; give one to use instead: fill={{'{name}': ...}}")
-        inner = column.flatten() if hasattr(column, "flatten") and t.is_nested(column.type) else None
-        if inner is not None and not isinstance(inner, list) and inner.null_count and not t.is_floating(inner.type):
-            raise DataProblem("its lists have missing values")
+        if t.is_list(column.type) or t.is_large_list(column.type) or t.is_fixed_size_list(column.type):
+            inner = column.flatten()
+            if inner.null_count and not t.is_floating(inner.type):
+                raise DataProblem("its lists have missing values")
         return column
 
     def __len__(self) -> int:
