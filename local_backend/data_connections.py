@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dlicmd.contract import data_sources as wire
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.model import Connection
@@ -23,9 +24,6 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
 
-#: Keys of a reference to a connection, and of a source that has it written out.
-_REFERENCES = ("id", "href", "name")
-_TYPE = "type"
 ENV, KEYRING = "env", "keyring"
 #: Most connections of one user, and most characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
@@ -85,11 +83,11 @@ class Connections:
     def find(self, reference: Mapping[str, str], user: str, admin: bool) -> Connection:
         """The connection that {"id": ...}, {"href": ...} or {"name": ...} means, with its secrets. Raises DataError, in
         the same words when there is none and when this user may not use it."""
-        for key in _REFERENCES:
+        for key in wire.REFERENCES:
             if key in reference:
                 text = str(reference[key])
                 # WML has addresses of assets: /v2/connections/ID?project_id=P
-                name = text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == "href" else text
+                name = text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
                 return self.opened(self.row(name, user, admin))
         raise DataError("a reference to a connection has its 'name' or its 'id'")
 
@@ -117,9 +115,9 @@ class Connections:
     def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
         """The connection of a source: one that the user may use, or the one that is written out in it, together with
         its secrets. Raises DataError."""
-        if _TYPE not in source.connection:
+        if wire.TYPE not in source.connection:
             return self.find(source.connection, user, admin)
-        public = {name: value for name, value in source.connection.items() if name != _TYPE}
+        public = {name: value for name, value in source.connection.items() if name != wire.TYPE}
         return Connection(source.kind, public | dict(secrets))
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:

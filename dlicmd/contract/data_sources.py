@@ -43,6 +43,8 @@ VOLUME = "volume"
 ID = "id"
 HREF = "href"
 ASSET_ID = "asset_id"
+#: Of those the ones that stand for a connection which the server knows, in the order in which they count.
+REFERENCES = (ID, HREF, NAME)
 
 # Keys of `location`
 PATHS = "paths"

@@ -16,7 +16,6 @@ from local_backend.jobspec import Source
 
 #: Finds the connection that {"id"|"name"|"href": ...} means, for the submitting user. Raises DataError.
 Find = Callable[[Mapping[str, str]], Connection]
-_REFERENCES = (wire.ID, wire.NAME, wire.HREF)
 _LONGEST_NAME = 60
 
 
@@ -81,7 +80,7 @@ def _elsewhere(
     connection = {name: _plain(value) for name, value in source.get(wire.CONNECTION, {}).items()}
     if wire.ASSET in source:
         connection = {wire.ID: source[wire.ASSET][wire.ASSET_ID]}
-    written = wire.TYPE in connection or (source[wire.TYPE] == wire.S3 and not set(_REFERENCES) & set(connection))
+    written = wire.TYPE in connection or (source[wire.TYPE] == wire.S3 and not set(wire.REFERENCES) & set(connection))
     if written:
         kind = kinds.find(connection.pop(wire.TYPE, source[wire.TYPE]))
         connection.pop(wire.NAME, None)
@@ -89,7 +88,7 @@ def _elsewhere(
         secret = {item.name for item in kind.fields if item.secret}
         public = {wire.TYPE: kind.name} | {name: text for name, text in values.items() if name not in secret}
     else:
-        public = {name: text for name, text in connection.items() if name in _REFERENCES}
+        public = {name: text for name, text in connection.items() if name in wire.REFERENCES}
         if not public:
             raise DataError("'connection' says neither which one is meant ('name' or 'id') nor of what kind it is "
                             "('type' with its values)")
@@ -127,7 +126,7 @@ def _shown(source: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(source)
     connection = source.get(wire.CONNECTION)
     if isinstance(connection, dict):
-        public = set(_REFERENCES) | {wire.TYPE} | _public(connection.get(wire.TYPE, source[wire.TYPE]))
+        public = set(wire.REFERENCES) | {wire.TYPE} | _public(connection.get(wire.TYPE, source[wire.TYPE]))
         shown[wire.CONNECTION] = {
             name: (masked_place(value) if isinstance(value, str) else value) if name in public else MASK
             for name, value in connection.items()
