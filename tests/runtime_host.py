@@ -29,6 +29,9 @@ def main() -> None:
             case ["resize", exec_id, count]:
                 with suppress(ResizeError):
                     supervisor.resize(exec_id, int(count))
+            case ["why", exec_id]:
+                reason = supervisor.reason(exec_id)
+                print(reason.sentence if reason is not None else "", flush=True)
             case _:
                 supervisor.wake()
     supervisor.close()

@@ -91,6 +91,11 @@ class Bench:
     def wait_running(self, exec_id: str) -> None:
         eventually(lambda: self.row(exec_id).state == RUNNING, f"{exec_id} runs")
 
+    def waits_for(self, exec_id: str) -> str | None:
+        """What an exec waits for, in words, None when it does not."""
+        reason = self.supervisor.reason(exec_id)
+        return None if reason is None else reason.sentence
+
     def wait_for_file(self, exec_id: str, name: str) -> str:
         """Text of a file that the program writes (whole, in one go) in its code directory."""
         path = self.paths(exec_id).code(self.row(exec_id).job) / name
@@ -167,6 +172,12 @@ class Host:
     def resize(self, exec_id: str, count: int) -> None:
         """Have it give a running job other slots."""
         self._tell(f"resize {exec_id} {count}")
+
+    def waits_for(self, exec_id: str) -> str:
+        """What an exec waits for, in words; empty when it does not."""
+        assert self.process is not None and self.process.stdout is not None
+        self._tell(f"why {exec_id}")
+        return self.process.stdout.readline().removesuffix("\n")
 
     def _tell(self, line: str) -> None:
         if self.process is not None and self.process.stdin is not None:

@@ -39,6 +39,7 @@ from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
+from local_backend.store.unfinished import Unfinished
 from local_backend.vault import VaultError
 
 #: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
@@ -77,6 +78,7 @@ class Control:
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()
+        self._unfinished = Unfinished()
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
         self._failed_starts: dict[str, int] = {}
@@ -129,11 +131,12 @@ class Control:
         for active in list(self._active.values()):
             with self._apart(active.exec_id):
                 self._watch_over(active)
-        rows = self._database.read(execs.unfinished)
+        rows = self._database.read(self._unfinished.read)
         self._fetching.turn(rows, self._paths)
         for row in rows:
-            with self._apart(row.id):
-                self._attend(row)
+            if self._asks_for_something(row):
+                with self._apart(row.id):
+                    self._attend(row)
         self._schedule(self._competing(rows))
 
     @contextmanager
@@ -176,6 +179,10 @@ class Control:
             elif active.watch in ready:
                 active.ended()
 
+    def _asks_for_something(self, row: ExecRow) -> bool:
+        """Whether an exec is to be moved on; not one that only waits for slots, of which there may be thousands."""
+        return row.state != PENDING or row.stop_requested or row.deleted or not self._fetching.ready(row)
+
     def _attend(self, row: ExecRow) -> None:
         """Move one exec on as far as that takes no slots."""
         active = self._active.get(row.id)
@@ -207,7 +214,6 @@ class Control:
             self._records.error(self._paths(rows[exec_id]), wire.NEVER_SCHEDULABLE, sentence)
         for exec_id, sentence in decision.expired.items():
             self._records.error(self._paths(rows[exec_id]), wire.PENDING_TIMEOUT, sentence)
-        self._records.waiting(rows, {name: reason.sentence for name, reason in decision.waiting.items()})
         for exec_id, owner in decision.reclaim.items():
             with self._apart(exec_id):
                 active = self._active[exec_id]

@@ -16,6 +16,7 @@ from local_backend.runtime import needs
 from local_backend.runtime.active import Active
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import ROOT, Job, Plan, Slot
+from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
 #: A job is taken to last as long as the last two like it did on average: Tsafrir, Etsion, Feitelson, "Backfilling using
@@ -37,6 +38,8 @@ class Demand:
         self._started = time.time()
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
+        #: What jobs of a likeness will take: of thousands that are new, most are alike.
+        self._lasting: dict[execs.Likeness, float | None] = {}
         self._plans = ROOT
         self._not_before: dict[str, float] = {}
         #: When execs that run had begun.
@@ -46,6 +49,7 @@ class Demand:
         """The jobs of these rows, without those that are put off; all others are forgotten."""
         replan, self._plans = tree is not self._plans, tree
         known, self._known = self._known, {}
+        self._lasting.clear()
         now = time.monotonic()
         found = []
         for row in rows:
@@ -107,8 +111,11 @@ class Demand:
 
     def _lasts(self, row: ExecRow) -> float | None:
         """What a job of a fixed size will take, by the last ones like it."""
-        before = self._earlier(row, _PREDICTORS)
-        return fmean(before) if before else None
+        like = execs.likeness(row)
+        if like not in self._lasting:
+            before = self._earlier(row, _PREDICTORS)
+            self._lasting[like] = fmean(before) if before else None
+        return self._lasting[like]
 
     def kind(self, spec: JobSpec) -> str:
         """Kind of slot that a job runs on."""

@@ -101,21 +101,21 @@ class Fetching:
     def turn(self, rows: Iterable[ExecRow], paths_of: Callable[[ExecRow], ExecPaths]) -> None:
         """Take note of the execs there are, and clean up after those that are over."""
         self._again_at = None
-        rows = list(rows)
-        here = {row.id: row for row in rows if not row.terminal}
-        leaving = {row.id for row in rows if row.terminal}  # with all their files
-        for row in here.values():
-            if row.id not in self._nothing and row.id not in self._there:
+        here: set[str] = set()
+        leaving: set[str] = set()  # with all their files
+        for row in rows:
+            (leaving if row.terminal else here).add(row.id)
+            if row.id not in self._nothing and row.id not in self._there and not row.terminal:
                 if row.job.fetches:
                     self._there[row.id], self._paths[row.id] = False, paths_of(row)
                 else:
                     self._nothing.add(row.id)
-        self._nothing &= here.keys()
-        for gone in self._there.keys() - here.keys():
+        self._nothing &= here
+        for gone in self._there.keys() - here:
             self._clean(gone, all_goes=gone in leaving)
         if not self._swept:
             self._swept = True
-            self._sweep(here.keys() | leaving)
+            self._sweep(here | leaving)
 
     def ready(self, row: ExecRow) -> bool:
         """Whether an exec may compete for slots: it has no data to wait for."""
@@ -198,7 +198,6 @@ class Fetching:
             return
         launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS}, by process {child.pid}")
         self._watch(paths, child.pid, child)
-        self._records.waiting({row.id: row}, {row.id: WAITS})
 
     def _order(self, spec: JobSpec, paths: ExecPaths) -> Order:
         settings = self._settings

@@ -4,7 +4,7 @@ log."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
@@ -100,18 +100,6 @@ class Records:
             paths, outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
             message=outcome.message, reason=outcome.reason,
         )
-
-    def waiting(self, rows: Mapping[str, ExecRow], messages: Mapping[str, str]) -> None:
-        """What execs wait for; only what has changed is written, all at once."""
-        news = {name: text for name, text in messages.items() if rows[name].message != text}
-        if not news:
-            return
-
-        def write(connection: execs.Connection) -> None:
-            for name, text in news.items():
-                execs.note(connection, name, message=text)
-
-        self._database.write(write)
 
     def _parts(self, row: ExecRow, slots: Iterable[Slot]) -> list[Part]:
         share = self._share(row.job) / WHOLE

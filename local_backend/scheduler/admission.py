@@ -26,7 +26,7 @@ class Refusal:
     """Why a job gets nothing now."""
 
     job: Job
-    #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack".
+    #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack"; "leaving" when it is others' for a moment.
     lacks: str
     #: Its user.
     owner: Node
@@ -106,11 +106,14 @@ class Asking:
         whom it is reserved waits for slots.
         """
         found, before = self.found, len(self.found.admitted)
+        found.left = left
+        if not self._held:
+            return []
         self._again = True
-        self._lend = not any(
+        self._lend = not self._root.reserved or not any(
             one.lacks == "slots" and any(node.owed for node in one.owner.up()) for one in found.refused
         )
-        found.left, refused, found.refused = left, found.refused, []
+        refused, found.refused = found.refused, []
         asked = set()
         for user, job in self._held:
             if found.left > 0 or job.shares:
@@ -170,17 +173,17 @@ class Asking:
 
     def _lacks(self, job: Job, slots: int, user: Node) -> str:
         """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
-        found, modest = self.found, self._is_modest(job, user)
+        found = self.found
         if job.memory and not self._has_memory(job):
             return "memory"
         if slots > found.left:
-            if found.head is None and slots <= self._total and not (modest or self._again):
+            if found.head is None and slots <= self._total and not (self._again or self._is_modest(job, user)):
                 found.head = job
             return "slots"
         lent = self._again and (self._lend or job.elastic)
         if self._root.reserved and not lent and slots > found.left - user.owed_to_others():
             return "reserved"
-        if modest:
+        if self._is_modest(job, user):
             return "share"
         if found.head is None or job.elastic:
             return ""

@@ -173,7 +173,7 @@ class Decision:
     """What to do now. Every job that was asked about and does not run is in exactly one of the first four."""
 
     start: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
-    waiting: dict[str, Reason] = field(default_factory=dict)
+    waiting: Mapping[str, Reason] = field(default_factory=dict)
     #: Could never be scheduled on this machine → the sentence that says why and names the cure.
     impossible: dict[str, str] = field(default_factory=dict)
     #: Waited longer than it allowed → the sentence.

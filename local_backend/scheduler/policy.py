@@ -18,6 +18,7 @@ from local_backend.scheduler.admission import Asking, Memory
 from local_backend.scheduler.model import Decision, Job, Machine, Plan, Slot
 from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.placement import Free, place
+from local_backend.scheduler.reasons import Waiting
 from local_backend.scheduler.reclaim import Reclaim, names
 from local_backend.scheduler.surplus import ROTATION, Surplus
 from local_backend.scheduler.tree import Node, grow
@@ -42,7 +43,8 @@ def decide(machine: Machine, plans: Plan, jobs: Iterable[Job], now: float) -> De
 
 
 def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> Decision:
-    decision = Decision()
+    waiting = Waiting()
+    decision = Decision(waiting=waiting)
     memory, free = Memory(machine.memory or sys.maxsize), Free(machine.memory or sys.maxsize)
     possible: dict[str, list[Job]] = {}
     for job in jobs:
@@ -61,7 +63,7 @@ def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> D
     for one in passes:
         one.divide(memory)
     for one in passes:
-        one.finish(decision, free)
+        one.finish(decision, waiting, free)
         one.close()
     return decision
 
@@ -112,18 +114,22 @@ class _Pass:
         left = max(0, self._surplus.rest - self._surplus.later)
         self._surplus.join(self._asking.ask_again(left), left)
 
-    def finish(self, decision: Decision, free: Free) -> None:
+    def finish(self, decision: Decision, waiting: Waiting, free: Free) -> None:
         """Which slots, why others wait, and whose slots are taken back."""
         free.slots = self._unheld()
         late = place(self._jobs, self._admission, self._surplus.targets, self._usable, free, decision)
-        queue = reasons.Queue(self._admission, self._fixed, self._shared, self._machine, self._kind, self._now)
-        for job, reason in [*queue.refused(), *queue.late(late)]:
+        queue = reasons.Queue(
+            self._admission, late, self._fixed, self._shared, self._machine, self._kind, self._now
+        )
+        others = set()
+        for at, job in enumerate(queue):
             if job.running:
-                decision.parked[job.exec_id] = reason
+                decision.parked[job.exec_id] = queue.reason(at)
+                others.add(job.exec_id)
             elif job.patience is not None and self._now - job.entered >= job.patience:
                 decision.expired[job.exec_id] = reasons.expired(job)
-            else:
-                decision.waiting[job.exec_id] = reason
+                others.add(job.exec_id)
+        waiting.add(queue, others)
         reclaim = Reclaim(self._root, self._admission, self._surplus.targets, self._fixed, self._ids)
         for _, (owner, victims) in zip(range(_MOST_TRIALS), reclaim.proposals(self._now), strict=False):
             if self._helps(owner, victims):

@@ -1,13 +1,12 @@
-"""Why a job waits, in words, and until when at least; why it never runs. Pure.
-
-The sentence of a job changes only when something about that job changes: it is in its row of the database, and there
-may be thousands of them. Its place in the queue and the estimate change all the time, and are beside it.
-"""
+"""Why a job waits, in words, and until when at least; why it never runs. Pure."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cached_property
 
 from local_backend.scheduler.admission import Admission, Refusal
 from local_backend.scheduler.model import CPU, GPU, WHOLE, Job, Machine, Reason
@@ -31,6 +30,8 @@ CODES = {
 }
 #: The same for who asks for more than its limit.
 _NEVER = ("change", "only when it asks for less, or with a larger limit (--rp-apply)")
+#: What those lack who begin as soon as there are slots enough for them and those before them.
+_FOR_SLOTS = frozenset({"slots", "queue", "reserved", "share"})
 
 
 def want(job: Job) -> str:
@@ -91,12 +92,19 @@ def _cure(job: Job, total: int) -> str:
 
 
 class Queue:
-    """Those who wait for one kind of slot, in their order."""
+    """Those who wait for one kind of slot, in their order, whether they run parked or not at all.
+
+    What is said of one is made when somebody asks for it: there may be thousands, and nobody asks for most.
+    """
 
     def __init__(  # noqa: PLR0917
-        self, admission: Admission, fixed: Iterable[Job], shared: Shared, machine: Machine, kind: str, now: float
+        self, admission: Admission, late: Iterable[Job], fixed: Iterable[Job], shared: Shared, machine: Machine,
+        kind: str, now: float,
     ) -> None:
-        self._admission = admission
+        """`late` are jobs that were let go, and whose slots others are still giving up."""
+        line = [one for one in admission.refused if not (one.job.running and one.job.slots)]
+        self._line = [*line, *(Refusal(job, "leaving", admission.owners[job.exec_id]) for job in late)]
+        self._head = admission.head
         self._shared = shared
         self._total = machine.count(kind)
         self._drained = sorted(slot.id for slot in machine.slots if slot.kind == kind and slot.id in machine.drained)
@@ -106,47 +114,60 @@ class Queue:
         ends += [(job.ends, job.size) for job in admission.admitted]
         self._free = admission.left
         self._ends = sorted((end, slots) for end, slots in ends if end is not None)
-        self._position = 0
+        # The tree is taken apart when all is decided, and with it go the names of its plans.
+        self._limits = {limit: _limit(limit) for limit in {one.limit for one in line} if limit is not None}
 
-    def refused(self) -> Iterator[tuple[Job, Reason]]:
-        """Jobs that were not let go."""
-        needed, gone, freed = 0.0, 0, float(self._free)
-        for refusal in self._admission.refused:
-            job = refusal.job
-            if job.running and job.slots:
-                continue
-            self._position += 1
-            estimate = None
-            if refusal.lacks in ("slots", "queue", "reserved", "share"):
-                needed += job.size
-                while gone < len(self._ends) and freed < needed:
-                    freed += self._ends[gone][1]
-                    gone += 1
-                if freed >= needed:
-                    estimate = max(self._now, self._ends[gone - 1][0] if gone else self._now)
-            code, sentence = self._say(refusal)
-            advice, starts = _NEVER if _never(refusal) else CODES[code]
-            missing = max(1, math.ceil(job.size - self._free))
-            starts = starts.format(missing=missing, slots=want(job), user=job.user)
-            yield job, Reason(code, sentence, self._position, estimate, advice, starts)
+    def __iter__(self) -> Iterator[Job]:
+        return (one.job for one in self._line)
 
-    def late(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Reason]]:
-        """Jobs whose slots others are giving up."""
-        for job in jobs:
-            self._position += 1
-            verb = "are" if job.floor > 1 else "is"
-            sentence, (advice, starts) = f"its {want(job)} {verb} being given up by others", CODES["LEAVING"]
-            yield job, Reason("LEAVING", sentence, self._position, self._now, advice, starts)
+    def __len__(self) -> int:
+        return len(self._line)
 
-    def _say(self, refusal: Refusal) -> tuple[str, str]:
+    def reason(self, at: int) -> Reason:
+        """Why the job at this place of the line waits; the first is at 0."""
+        refusal = self._line[at]
         job = refusal.job
+        code, sentence = self._say(at)
+        advice, starts = _NEVER if _never(refusal) else CODES[code]
+        missing = max(1, math.ceil(job.size - self._free))
+        starts = starts.format(missing=missing, slots=want(job), user=job.user)
+        return Reason(code, sentence, at + 1, self._estimate(at), advice, starts)
+
+    def _estimate(self, at: int) -> float | None:
+        """When enough has come free for this job and those before it, as far as is known."""
+        lacks = self._line[at].lacks
+        if lacks == "leaving":
+            return self._now
+        if lacks not in _FOR_SLOTS:
+            return None
+        gone = bisect.bisect_left(self._freed, self._needed[at])
+        if gone == len(self._freed):
+            return None
+        return max(self._now, self._ends[gone - 1][0]) if gone else self._now
+
+    @cached_property
+    def _needed(self) -> list[float]:
+        """Slots for each and for those before it."""
+        return list(itertools.accumulate(one.job.size if one.lacks in _FOR_SLOTS else 0.0 for one in self._line))
+
+    @cached_property
+    def _freed(self) -> list[float]:
+        """Slots that can be had now, when the first of those that run has ended, the second, ..."""
+        return list(itertools.accumulate((slots for _, slots in self._ends), initial=float(self._free)))
+
+    def _say(self, at: int) -> tuple[str, str]:
+        refusal = self._line[at]
+        job = refusal.job
+        if refusal.lacks == "leaving":
+            return "LEAVING", f"its {want(job)} {'are' if job.floor > 1 else 'is'} being given up by others"
         if refusal.lacks == "memory":
             return "MEMORY", f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
-        code, waits = _limit(job, refusal.limit) if refusal.limit is not None else self._lack(refusal)
+        code, waits = self._limits[refusal.limit] if refusal.limit is not None else self._lack(at)
         return code, f"waiting for {want(job)}{waits}"
 
-    def _lack(self, refusal: Refusal) -> tuple[str, str]:
+    def _lack(self, at: int) -> tuple[str, str]:
         """The code, and how the sentence goes on that says what the job wants."""
+        refusal = self._line[at]
         job, free = refusal.job, max(0, self._free)
         if refusal.lacks == "reserved":
             return "RESERVED", "; those that are free are reserved for other plans"
@@ -159,9 +180,37 @@ class Queue:
             enough = _least(job) <= self._total
             return ("DRAINED", f"; out of service are {out}") if enough else (
                 "MACHINE", f"; the machine has {self._total} now")
-        if refusal.lacks == "slots" and (job is self._admission.head or self._position == 1):
+        if refusal.lacks == "slots" and (job is self._head or at == 0):
             return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
         return "QUEUE", "; others wait before it"
+
+
+class Waiting(Mapping[str, Reason]):
+    """Why each of many jobs waits, told when somebody asks. From any thread."""
+
+    def __init__(self) -> None:
+        self._queues: list[tuple[Queue, Set[str]]] = []
+
+    def add(self, queue: Queue, without: Set[str]) -> None:
+        """The jobs of a queue wait, but for those whose ids are in `without`."""
+        self._queues.append((queue, without))
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[Queue, int]]:
+        return {
+            job.exec_id: (queue, at)
+            for queue, without in self._queues for at, job in enumerate(queue) if job.exec_id not in without
+        }
+
+    def __getitem__(self, exec_id: str) -> Reason:
+        queue, at = self._places[exec_id]
+        return queue.reason(at)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return sum(len(queue) - len(without) for queue, without in self._queues)
 
 
 def _never(refusal: Refusal) -> bool:
@@ -169,10 +218,10 @@ def _never(refusal: Refusal) -> bool:
     return refusal.limit is not None and refusal.job.size > (refusal.limit.plan.most or 0)
 
 
-def _limit(job: Job, node: Node) -> tuple[str, str]:
+def _limit(node: Node) -> tuple[str, str]:
     most = f"{node.plan.most} slot{'s' if node.plan.most != 1 else ''}"
     if node.is_user:
-        return "USER_LIMIT", f"; {job.user} may have at most {most} at a time"
+        return "USER_LIMIT", f"; {node.plan.name} may have at most {most} at a time"
     return "PLAN_LIMIT", f"; the plan {node.name} has at most {most}"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, select, update
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 from local_backend.jobspec import JobSpec
@@ -88,6 +88,8 @@ class Brief:
         return self.end_time or self.create_time
 
 
+#: Creator, framework, name and number of workers.
+Likeness = tuple[str, str, str, int]
 _UNFINISHED = sorted(MOVES.keys() - TERMINAL)
 _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
@@ -191,9 +193,19 @@ def briefs(connection: Connection) -> list[Brief]:
 
 def unfinished(connection: Connection) -> list[ExecRow]:
     """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
+    return [ExecRow(*found) for found in connection.execute(of_unfinished(_COLUMNS))]
+
+
+def of_unfinished(columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
+    """Ask for some columns of them, oldest first."""
     # Named one by one, the states are found by their index; without the ended ones, which are nearly all.
-    query = select(*_COLUMNS).where(execs.c.state.in_(_UNFINISHED) | execs.c.deleted.is_(True))
-    query = query.order_by(execs.c.number)
+    query = select(*columns).where(execs.c.state.in_(_UNFINISHED) | execs.c.deleted.is_(True))
+    return query.order_by(execs.c.number)
+
+
+def numbered(connection: Connection, numbers: Collection[int]) -> list[ExecRow]:
+    """Those that are there of the execs with these numbers; so few that a database takes them as parameters."""
+    query = select(*_COLUMNS).where(execs.c.number.in_(numbers))
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
@@ -225,13 +237,18 @@ def all_ids(connection: Connection) -> set[str]:
     return set(connection.execute(select(execs.c.id)).scalars())
 
 
+def likeness(row: ExecRow) -> Likeness:
+    """What execs have in common that probably do the same."""
+    return row.creator, row.framework, row.app_name, row.num_worker
+
+
 def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]:
-    """Seconds that the last `most` execs ran that are like this one and ended well, the newest first: of the same
-    creator, framework, name and number of workers."""
-    like = [execs.c[name] == getattr(row, name) for name in ("creator", "framework", "app_name", "num_worker")]
+    """Seconds that the last `most` execs ran that are like this one and ended well, the newest first."""
+    columns = (execs.c.creator, execs.c.framework, execs.c.app_name, execs.c.num_worker)
+    alike = [column == value for column, value in zip(columns, likeness(row), strict=True)]
     query = (
         select(execs.c.end_time - execs.c.start_time)
-        .where(*like, execs.c.state == FINISHED, execs.c.start_time.is_not(None))
+        .where(*alike, execs.c.state == FINISHED, execs.c.start_time.is_not(None))
         .order_by(execs.c.number.desc()).limit(most)
     )
     return [float(seconds) for seconds in connection.execute(query).scalars()]

@@ -92,7 +92,7 @@ def test_a_gpu_in_trouble_gets_no_jobs_until_that_is_over(gpus, tmp_path, fault,
         eventually(lambda: one.supervisor.status()["slots"]["drained"] == {"gpu-0": why}, why)
         job = one.submit(WAIT)
         sentence = f"waiting for 1 GPU slot; out of service are gpu-0: {why}"
-        eventually(lambda: one.row(job).message == sentence, "it waits")
+        eventually(lambda: one.waits_for(job) == sentence, "it waits")
         assert one.row(job).state == PENDING
         assert one.supervisor.reason(job).code == "DRAINED"
         if "xid" in fault:

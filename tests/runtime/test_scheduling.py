@@ -91,7 +91,7 @@ def test_two_jobs_that_take_half_of_a_slot_each_run_on_one_and_a_third_waits(tmp
         halves = [one.submit(WAIT, device_share=0.5) for _ in range(3)]
         for job in halves[:2]:
             one.wait_running(job)
-        eventually(lambda: one.row(halves[2]).message == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had",
+        eventually(lambda: one.waits_for(halves[2]) == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had",
                    "the third waits")
         go(one, halves[0])
         one.wait_running(halves[2])
@@ -109,7 +109,7 @@ def test_a_pack_has_one_slot_over_a_restart_of_the_server(tmp_path: Path) -> Non
         second, third = (one.submit(WAIT, pack="p", cpu_limit=share) for share in (0.4, 0.1))
         one.wait_running(second)
         assert one.row(first).slots == one.row(second).slots
-        eventually(lambda: one.row(third).message == (
+        eventually(lambda: host.waits_for(third) == (
             "waiting for 0.1 of a CPU slot in the pack p, which has 0 left"), "the third waits, though slots are free")
         other = one.submit(WAIT)
         one.wait_running(other)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Connection
 
 from dlicmd.contract import states
 from local_backend.jobspec import JobSpec
@@ -17,6 +20,7 @@ from local_backend.store.database import Database
 from local_backend.store.holdings import Part
 from local_backend.store.sqlite import wal_is_safe
 from local_backend.store.states import MOVES
+from local_backend.store.unfinished import Unfinished
 
 
 def new_exec(database: Database, user: str = "alice") -> str:
@@ -144,3 +148,38 @@ def test_tokens(database: Database) -> None:
 ])
 def test_where_write_ahead_logging_is_safe(version: tuple[int, ...], safe: bool) -> None:
     assert wal_is_safe(version) == safe
+
+
+def test_what_is_kept_of_unfinished_execs_is_what_is_in_the_database_after_any_change(database: Database) -> None:
+    kept = Unfinished()
+    first, second, third = (new_exec(database) for _ in range(3))
+    changes: list[Callable[[Connection], object]] = [
+        lambda c: execs.note(c, first, message="it waits"),
+        lambda c: execs.transition(c, first, states.PENDING),
+        lambda c: execs.begin_attempt(c, first, [Part("cpu-0", "cpu")], "/local"),
+        lambda c: execs.transition(c, first, states.RUNNING, attempt=1),
+        lambda c: execs.hold(c, first, [Part("cpu-1", "cpu")], "/local"),
+        lambda c: execs.note(c, first, pinned=1),
+        lambda c: execs.note(c, second, stop_requested=True),
+        lambda c: execs.transition(c, first, states.FINISHED, exit_code=0),
+        lambda c: execs.note(c, first, deleted=True),
+        lambda c: execs.remove(c, first),
+        lambda c: execs.note(c, third, deleted=True),
+    ]
+    for change in changes:
+        database.write(change)
+        assert database.read(kept.read) == database.read(execs.unfinished)
+    assert [row.id for row in database.read(kept.read)] == [second, third]
+    another = new_exec(database)
+    assert [row.id for row in database.read(kept.read)] == [second, third, another]
+
+
+def test_more_execs_than_a_query_takes_numbers_are_all_kept(database: Database) -> None:
+    spec = JobSpec("", "PyTorch", "alice", "name", 1)
+
+    def many(connection: Connection) -> None:
+        for number in range(1, 1202):
+            execs.create(connection, number, replace(spec, exec_id=execs.exec_id(number)), "", None, "/work")
+
+    database.write(many)
+    assert database.read(Unfinished().read) == database.read(execs.unfinished)
