@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
+    from rabbit_server import Rabbit
 
 # The tests start hundreds of interpreters: none of them is to compile what another one has compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -34,5 +35,18 @@ def postgres() -> Iterator[PostgresServer]:
     try:
         with serving() as server:
             yield server
+    except NotThere as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Rabbit]:
+    """A RabbitMQ broker; the test is skipped where there is none. A test that kills it starts it again."""
+    pytest.importorskip("pika", reason="pika is not installed (extra rabbitmq)")
+    from rabbit_server import NotThere, brokering
+
+    try:
+        with brokering() as found:
+            yield found
     except NotThere as problem:
         pytest.skip(str(problem))

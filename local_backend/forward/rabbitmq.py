@@ -16,6 +16,17 @@ from local_backend.forward.source import Line
 from local_backend.forward.target import Rabbit
 
 _HEARTBEAT = 30
+#: The reply code of a broker that does not like a message as it is, such as one that is too large (AMQP 0-9-1).
+_CONTENT = 406
+#: What pika calls by a name alone.
+_SAID = {
+    "ProbableAuthenticationError": "it refuses the user or the password",
+    "ProbableAccessDeniedError": "it refuses the user this vhost",
+    "ConnectionBlockedTimeout": "it takes no messages now: it is short of memory or disk",
+    "IncompatibleProtocolError": "it speaks no AMQP 0-9-1, or wants TLS (amqps://)",
+    "StreamLostError": "the connection broke off",
+    "AMQPConnectorStackTimeout": "it does not answer",
+}
 
 
 def is_installed() -> bool:
@@ -52,15 +63,16 @@ class RabbitChannel:
             for line in lines:
                 self._publish(pika, line)
                 done += 1
-        except pika.exceptions.NackError:
-            raise Refused("the broker does not take it", done) from None
+        except pika.exceptions.NackError:  # never about what is in it: a queue that is full, or whose process has died
+            raise Trouble("a queue of the broker does not take it, which may be full", done) from None
         except pika.exceptions.UnroutableError:
             raise Trouble("the broker has no queue for it", done) from None
         except network.AddressRefused as problem:
             raise Trouble(str(problem)) from None
         except Exception as problem:  # not all that pika raises about a connection are AMQPErrors or OSErrors
             self.close()
-            raise Trouble(_reason(problem), done) from None
+            kind = Refused if getattr(problem, "reply_code", 0) == _CONTENT else Trouble
+            raise kind(_reason(problem), done) from None
 
     def close(self) -> None:
         """See Channel."""
@@ -84,17 +96,29 @@ class RabbitChannel:
 
     def _open(self, pika: Any) -> None:
         target = self._target
-        address = network.permitted_addresses(target.host, target.port, self._loopback)[0]
         options = pika.SSLOptions(ssl.create_default_context(), target.host) if target.tls else None
-        self._connection = pika.BlockingConnection(pika.ConnectionParameters(
-            host=address, port=target.port, virtual_host=target.vhost, ssl_options=options,
-            credentials=pika.PlainCredentials(target.user, target.password, erase_on_connect=True),
-            heartbeat=_HEARTBEAT, socket_timeout=CONNECT, stack_timeout=CONNECT, blocked_connection_timeout=CONNECT,
-        ))
+        self._connection = pika.BlockingConnection([
+            pika.ConnectionParameters(
+                host=address, port=target.port, virtual_host=target.vhost, ssl_options=options,
+                credentials=pika.PlainCredentials(target.user, target.password, erase_on_connect=True),
+                heartbeat=_HEARTBEAT, socket_timeout=CONNECT, stack_timeout=CONNECT,
+                blocked_connection_timeout=CONNECT,
+            )
+            for address in network.permitted_addresses(target.host, target.port, self._loopback)
+        ])
         self._channel = self._connection.channel()
         self._channel.confirm_delivery()
 
 
-def _reason(problem: Exception) -> str:
-    """One line; pika's errors often have no text, and their texts may hold credentials."""
-    return getattr(problem, "strerror", None) or type(problem).__name__
+def _reason(problem: BaseException) -> str:
+    """One line: what the broker says, what the system says, or what pika means by the class of it. pika's own texts may
+    hold credentials."""
+    inner = problem.args[0] if problem.args else None
+    inner = getattr(inner, "exception", inner)
+    if isinstance(inner, OSError):
+        problem = inner
+    if isinstance(problem, ssl.SSLError):
+        return f"no TLS connection: {getattr(problem, 'verify_message', None) or problem.reason}"
+    said = getattr(problem, "reply_text", None) or getattr(problem, "strerror", None)
+    name = type(problem).__name__
+    return _SAID.get(name) or (str(said) if said else name)

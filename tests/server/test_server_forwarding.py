@@ -288,7 +288,7 @@ class Kept:
 BasicProperties = ConnectionParameters = PlainCredentials = SSLOptions = Kept
 class BlockingConnection:
     def __init__(self, given):
-        parameters.append(given)
+        parameters.extend(given)
     def channel(self):
         return self
     def confirm_delivery(self):
@@ -305,7 +305,7 @@ class BlockingConnection:
 
 @pytest.fixture
 def stub_pika(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module in the place of pika, which keeps what it is given: no broker can be had here."""
+    """A module in the place of pika, which keeps what it is given; test_server_rabbitmq.py has a real broker."""
     (tmp_path / "pika.py").write_text(PIKA)
     monkeypatch.syspath_prepend(str(tmp_path))
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "pika"}
