@@ -45,9 +45,15 @@ class Line:
                 client = self._listener.accept()[0]
             except OSError:
                 return
-            ends = client, socket.create_connection(("127.0.0.1", self._to))
-            for way, source, sink in (("up", *ends), ("down", *reversed(ends))):
-                threading.Thread(target=self._pump, args=(way, source, sink), daemon=True).start()
+            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        """One connection; both of its ends are closed when it is cut, so that what is on its way gets no answer."""
+        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+            back = threading.Thread(target=self._pump, args=("down", server, client), daemon=True)
+            back.start()
+            self._pump("up", client, server)
+            back.join()
 
     def _pump(self, way: str, source: socket.socket, sink: socket.socket) -> None:
         passed = 0
