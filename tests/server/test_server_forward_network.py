@@ -45,6 +45,19 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
         RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])
 
 
+@pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.16689662", "0", "0x0"])
+def test_other_spellings_of_a_refused_address(host: str) -> None:
+    with pytest.raises(network.AddressRefused):
+        network.permitted_addresses(host, 80, loopback=True)
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "127.1", "localhost"])
+def test_other_spellings_of_its_own_machine(host: str) -> None:
+    assert network.permitted_addresses(host, 80, loopback=True)
+    with pytest.raises(network.AddressRefused):
+        network.permitted_addresses(host, 80, loopback=False)
+
+
 def test_a_guarded_process_connects_nowhere_else() -> None:
     """Whatever library connects, and whatever a server told it. The guard stays for good, so it has a process."""
     script = """
