@@ -27,6 +27,10 @@ class Site:
     before: Callable[[str], None] = lambda path: None
     authorization: str = ""
     status: int = 0
+    #: Path → the address that whoever asks for it is sent on to.
+    moved: dict[str, str] = field(default_factory=dict)
+    #: What came as Authorization, with each request.
+    shown: list[str | None] = field(default_factory=list)
     #: Bytes of bodies by path, without those of questions for one byte.
     sent: Counter[str] = field(default_factory=Counter)
     url: str = ""
@@ -50,6 +54,9 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             if not question:
                 site.before(self.path)
             data = site.files.get(self.path)
+            site.shown.append(self.headers.get("Authorization"))
+            if self.path in site.moved:
+                return self.empty(302, ("Location", site.moved[self.path]))
             if site.authorization and self.headers.get("Authorization") != site.authorization:
                 return self.empty(401)
             if site.status or data is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fetching_desk import Count, Desk, content
-from range_server import Site
+from range_server import Site, serving
 from support import PATIENCE
 
 from local_backend.data import fetch, parts
@@ -198,6 +198,20 @@ def test_credentials_go_to_the_server_of_the_connection_alone(desk: Desk, site: 
         with pytest.raises(DataError):
             desk.get("http", {"url": site.url, "token": "t"}, location)
     assert not site.sent
+
+
+@pytest.mark.parametrize("values", [{"token": "t"}, {"username": "u", "password": "p"}, {}])
+def test_a_server_that_sends_on_gives_no_credentials_away(
+    desk: Desk, site: Site, values: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of the connection nor what ~/.netrc of whoever runs the server has for the other one."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login evil password evil\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with serving(Site(files={"/there": b"few"})) as other:
+        site.moved = {"/here": f"{other.url}/there"}
+        get(desk, site, "here", **values)
+        assert desk.read() == {"here": b"few"} and other.shown and set(other.shown) == {None}
+        assert all(site.shown) == bool(values)
 
 
 def test_an_altered_file_is_fetched_again_and_no_other(desk: Desk, site: Site) -> None:

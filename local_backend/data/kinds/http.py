@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -122,7 +123,8 @@ class Web(FileFamily):
         import requests
 
         if not hasattr(self._threads, "session"):
-            session = requests.Session()
+            session: Any = requests.Session()
+            session.rebuild_auth = partial(_sent_on, session)
             session.headers["Accept-Encoding"] = "identity"
             token, user = self.values.get("token"), self.values.get("username")
             if token:
@@ -148,6 +150,13 @@ class Web(FileFamily):
             raise DataError(f"{_shown(url)}: {_short(problem)}") from None
         except requests.RequestException as problem:
             raise DataUnavailable(f"{_shown(url)} does not answer: {_short(problem)}") from None
+
+
+def _sent_on(session: Any, request: Any, answer: Any) -> None:
+    """Another server gets no credentials: not those of the connection, nor, as the base class would see to, those that
+    ~/.netrc of whoever runs this server has for it."""
+    if session.should_strip_auth(answer.request.url, request.url):
+        request.headers.pop("Authorization", None)
 
 
 def _bearer(request: Any, token: str) -> Any:
