@@ -72,6 +72,11 @@ async def follow(
     base_url = str(request.base_url)
     row, version = await run_in_threadpool(_row, backend, exec_id, user)
     paths = backend.paths(row)
+    if cursor and not row.terminal and time.monotonic() < deadline and _behind(row, paths, seen) < MOST_BYTES:
+        # A program that never stops writing is told about some times a second, not as often as its follower can ask.
+        await asyncio.sleep(_POLL)
+        if backend.database.changes != version:
+            row, version = await run_in_threadpool(_row, backend, exec_id, user)
     while True:
         answer = await run_in_threadpool(_news, backend, row, base_url, seen)
         late = time.monotonic() >= deadline or backend.closing or await request.is_disconnected()
@@ -119,6 +124,11 @@ def _sizes(row: ExecRow, paths: ExecPaths) -> list[int]:
     """Changes when there may be news in the files."""
     said = [_changed(path) for path in (paths.progress, paths.fetch_progress)]
     return said + [size(path) for _, _, path in streams(row, paths)]
+
+
+def _behind(row: ExecRow, paths: ExecPaths, seen: Cursor) -> int:
+    """Bytes of output after the cursor."""
+    return sum(size(path) for _, _, path in streams(row, paths)) - sum(seen.offsets.values())
 
 
 def _changed(path: Path) -> int:
