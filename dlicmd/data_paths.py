@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from dlicmd.contract.data_sources import PATH_KEYS
 from dlicmd.errors import UsageProblem
 
 
@@ -23,7 +24,7 @@ def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[
     if source.get("type") != "fs" or not isinstance(location, dict) or "volume" in location:
         return source
     changed = dict(location)
-    for key in ("paths", "path", "file_name"):
+    for key in PATH_KEYS:
         value = location.get(key)
         if isinstance(value, str):
             paths = [path.strip() for path in value.split(",")]

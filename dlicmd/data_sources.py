@@ -27,6 +27,9 @@ def data_sources(line: CommandLine) -> list[Any]:
         _check(sources, OPTION)
         if line.text(META) is not None:
             info(f"{META} has no effect beside {OPTION}, which says where the data is")
+    elif line.many(OPTION):
+        info(f"{OPTION} names no data, and is left out: DATA_DIR is "
+             + ("all data of the server" if line.text(META) is None else f"what {META} says"))
     return sources
 
 

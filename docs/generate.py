@@ -18,8 +18,10 @@ from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 from local_backend.data import kinds  # noqa: E402
-from local_backend.data.kinds.base import FileFamily  # noqa: E402
+from local_backend.data.kinds.base import FileFamily, Mounted  # noqa: E402
 from local_backend.setting_source import TABLE  # noqa: E402
+
+_DELIVERED = {FileFamily: "files", Mounted: "a mount"}
 
 
 def exit_codes() -> str:
@@ -80,7 +82,7 @@ def data_kinds() -> str:
         "|---|---|---|---|---|---|",
     ]
     for kind in kinds.every().values():
-        what = "files" if issubclass(kind.family, FileFamily) else "tables"
+        what = next((word for family, word in _DELIVERED.items() if issubclass(kind.family, family)), "tables")
         names = ", ".join(f"`{name}`" for name in (kind.name, *kind.aliases))
         lines.append(f"| {names} | {kind.title} | {what} | {f'`{kind.extra}`' if kind.extra else ''} | "
                      f"{', '.join(kind.modules)} | {kind.tested or 'not tested against a real server'} |")

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.running import answering, call, fail, offline, running
+from local_backend.running import answering, call, fail, offline, running, settings_here
 
 
 @click.group()
@@ -83,9 +84,11 @@ def test(name: str) -> None:
         problem = None if answer[wire.OK] else answer[wire.MESSAGE]
     else:
         from local_backend.data.tester import tested
+        from local_backend.volumes import roots
 
         # Who is at the machine may reach its own servers.
-        problem = _offline(lambda known, user: tested(known.opened(known.row(name, user, True)), loopback=True))
+        places = replace(roots(settings_here(), "", True), anywhere=True)
+        problem = _offline(lambda known, user: tested(known.opened(known.row(name, user, True)), places))
     if problem is not None:
         fail(f"{name}: {problem}")
     click.echo(f"{name}: ok")

@@ -52,6 +52,8 @@ TABLE = (
             in_file=False),
     Setting("DLI_CONNECTIONS", "YAML file with [connections](connections.md) (`--connections`)", "none"),
     Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
+    Setting("DLI_VOLUMES", "where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
+            "`DLICMD_HOME/volumes`"),
     Setting("DLI_DATA_ROWS", "most rows of a [table](data-tables.md) that a data source names", "no limit"),
     Setting("DLI_DATA_SECONDS", "seconds that reading such a table may take", "no limit"),
     Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),

@@ -120,6 +120,8 @@ class Settings:
     database: str | None = field(default=None, repr=False)
     #: File with connections, beside those that the database has.
     connections: Path | None = None
+    #: Where programs find storage volumes, each in a directory of its name; None for a folder of the home.
+    volume_root: Path | None = None
     #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
     #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
     cache_dir: Path | None = None
@@ -143,6 +145,11 @@ class Settings:
     def paths(self) -> HomePaths:
         """The file names of this backend."""
         return HomePaths(self.home, self.data_fs, self.result_fs)
+
+    @property
+    def volumes(self) -> Path:
+        """The folder of storage volumes."""
+        return self.volume_root or self.paths.volumes
 
     @property
     def where(self) -> Path | URL:
@@ -189,6 +196,7 @@ class Settings:
             "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
             "database": found.text("DLI_DATABASE"),
             "connections": found.path("DLI_CONNECTIONS"),
+            "volume_root": found.path("DLI_VOLUMES"),
             "cache_dir": found.path("DLI_CACHE_DIR"),
             "cache_bytes": found.size("DLI_CACHE_BYTES"),
             "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),

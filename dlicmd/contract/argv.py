@@ -6,6 +6,7 @@ Whatever the table does not know belongs to the program, in order; after a lone 
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
@@ -264,16 +265,39 @@ def split_args(text: str) -> list[str]:
 
     Clients differ: the original one lost all quoting, notebooks wrote backslash-newline continuations, ours quotes.
     So a quote groups only where a shell user would put one, around a whole word or right after `=`; a quote inside a
-    word, as in raw JSON, is an ordinary character.
+    word, as in raw JSON, is an ordinary character. The JSON of --data-source is one word, whatever blanks are in it.
     """
     if _quoted_like_a_shell(text):
         return shlex.split(text)
     text = re.sub(r"\\\r?\n", " ", text)
-    return [_unquote(word) for word in re.findall(_WORD, text)]
+    words: list[str] = []
+    at = 0
+    while match := _WORD.search(text, at):
+        word, at = match[0], match.end()
+        glued = word.startswith(f"{_JSON}=")
+        end = None
+        if glued or words[-1:] == [_JSON]:
+            end = _end_of_json(text, match.start() + (len(_JSON) + 1 if glued else 0))
+        words.append(_unquote(word) if end is None else text[match.start():end])
+        at = max(at, end or 0)
+    return words
+
+
+def _end_of_json(text: str, start: int) -> int | None:
+    """Where the JSON list or object ends that begins at `start`; None when there is none, or it goes on as a word."""
+    if text[start:start + 1] not in ("[", "{"):
+        return None
+    try:
+        end = json.JSONDecoder().raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
+    return end if not text[end:end + 1].strip() else None
 
 
 _QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?=\s|$)"
-_WORD = rf"[^\s'\"=]*=?{_QUOTED}|\S+"
+_WORD = re.compile(rf"[^\s'\"=]*=?{_QUOTED}|\S+")
+#: The option whose value is JSON.
+_JSON = "--data-source"
 
 
 def _quoted_like_a_shell(text: str) -> bool:

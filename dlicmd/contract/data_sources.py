@@ -50,7 +50,13 @@ REFERENCES = (ID, HREF, NAME)
 PATHS = "paths"
 PATH = "path"
 FILE_NAME = "file_name"
+#: Those that name paths: the first that names any counts.
+PATH_KEYS = (PATHS, PATH, FILE_NAME)
 BUCKET = "bucket"
+CONTAINER_NAME = "container"
+SHARE = "share"
+#: What a server of files has its paths below; also values of connections, with what is meant when a location says none.
+TOPS = (BUCKET, CONTAINER_NAME, SHARE)
 
 #: Most data sources of a submission.
 MOST = 100
@@ -84,8 +90,8 @@ _LOCATION: dict[str, Any] = {
         FILE_NAME: _paths("the name of a file, several separated by commas, or a list of names"),
         VOLUME: _text("the name of a storage volume"),
         BUCKET: _text("the name of a bucket"),
-        "container": _text("the name of a container"),
-        "share": _text("the name of a file share"),
+        CONTAINER_NAME: _text("the name of a container"),
+        SHARE: _text("the name of a file share"),
         "url": _text("a URL"),
         "schema_name": _text("the name of a database schema"),
         "table_name": _text("the name of a table"),
@@ -144,7 +150,8 @@ _SOURCE: dict[str, Any] = {
         }),
         _for([S3], {"required": [CONNECTION, LOCATION], "properties": {LOCATION: {"required": [BUCKET]}}}),
         _for([CONNECTED, CONNECTION_ASSET, S3, CONTAINER], {"properties": {
-            ACCESS: {"enum": [DOWNLOAD, STREAM], "description": "download or stream: only type fs can be mounted"},
+            ACCESS: {"enum": [DOWNLOAD, STREAM, MOUNT],
+                     "description": "download or stream, or mount for a storage volume"},
         }}),
     ],
 }

@@ -19,6 +19,8 @@ from local_backend.api.readiness import Readiness
 from local_backend.api.showing import Endings
 from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.audit import AuditLog
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots
 from local_backend.data_connections import Connections
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
@@ -34,6 +36,7 @@ from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault
+from local_backend.volumes import roots
 
 if TYPE_CHECKING:
     from local_backend.signing import SigningKeys
@@ -112,6 +115,13 @@ class Backend:
     def audit(self) -> AuditLog:
         """Where changes are recorded."""
         return AuditLog(self.settings.paths.audit)
+
+    def data_roots(self, user: Caller) -> DataRoots:
+        """Where the data of the caller may lie. Raises ApiError when that cannot be known."""
+        try:
+            return roots(self.settings, user.name, user.admin)
+        except DataError as problem:
+            raise ApiError(500, str(problem)) from None
 
     def reason(self, row: ExecRow) -> Reason | None:
         """Why an exec waits, or is parked; None when it does not."""

@@ -79,7 +79,7 @@ def test(backend: TheBackend, user: TheUser, name: str) -> dict[str, Any]:
     if not _tests.acquire(blocking=False):
         raise ApiError(429, "Other connections are being tested; try again in a moment")
     try:
-        problem = tested(backend.connections.opened(row), backend.settings.embedded)
+        problem = tested(backend.connections.opened(row), backend.data_roots(user))
     except DataError as caught:
         problem = str(caught)
     finally:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
@@ -26,7 +27,6 @@ from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import saying, why
 from local_backend.api.showing import progress_of, show, show_json
 from local_backend.api.submission_keys import digest, key_of
-from local_backend.data.fs import DataRoots
 from local_backend.measures import SUBMISSIONS
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
@@ -110,7 +110,7 @@ async def submit(
         await run_in_threadpool(_check_quota, backend, asking, int(declared) if declared.isdecimal() else 0)
         _make(folder)
         upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
-        row = await run_in_threadpool(_accept_once, backend, user, args, upload, sig_name, key)
+        row, notes = await run_in_threadpool(_accept_once, backend, user, args, upload, sig_name, key)
     except (SubmitError, ApiError) as problem:
         SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
         if isinstance(problem, StorageFailed):
@@ -125,8 +125,9 @@ async def submit(
     logs.about(exec=row.id)
     about(request.scope, row.id)
     backend.supervisor.wake()
+    warnings = [*notes, *([_WRITTEN_OUT] if MASK in (row.data_source or "") else [])]
     shown = show(backend, row, str(request.base_url))
-    return JSONResponse(shown | ({wire.WARNING: _WRITTEN_OUT} if MASK in (row.data_source or "") else {}))
+    return JSONResponse(shown | ({wire.WARNING: "; ".join(warnings)} if warnings else {}))
 
 
 @router.delete(wire.EXECS, status_code=204)
@@ -238,20 +239,20 @@ def _check_quota(backend: Backend, user: Caller | None, adding: int) -> None:
 
 def _accept_once(  # noqa: PLR0917
     backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, key: str | None
-) -> ExecRow:
-    """The exec of a submission, made now or when it came with its key before."""
+) -> tuple[ExecRow, list[str]]:
+    """The exec of a submission, made now or when it came with its key before; what its submitter may not have meant."""
     keyed = None if key is None else Keyed(user.name, key, digest(args, sig_name, upload))
     with backend.submission_keys.claimed(keyed) as row:
-        return row or _accept(backend, user, args, upload, sig_name, keyed)
+        return (row, []) if row else _accept(backend, user, args, upload, sig_name, keyed)
 
 
 def _accept(  # noqa: PLR0917
     backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, keyed: Keyed | None
-) -> ExecRow:
+) -> tuple[ExecRow, list[str]]:
     settings, paths = backend.settings, backend.settings.paths
     asked = words.read(args, upload.data)
-    roots = DataRoots(settings.data_fs, paths.volumes, settings.embedded)
-    data = data_of(asked, roots, lambda meant: backend.connections.find(meant, user.name, user.admin))
+    find = partial(backend.connections.find, user=user.name, admin=user.admin)
+    data = data_of(asked, backend.data_roots(user), find)
     spec = check(asked, user.name, data, backend.vault.seal_text)
     if spec.submit_user not in ("", user.name):
         administrator(user, "submits for others (--submit-user)")
@@ -278,7 +279,7 @@ def _accept(  # noqa: PLR0917
     if targets is not None:
         backend.forwarding.add(row.id)
     backend.sizes.took(row.id, size)
-    return row
+    return row, data.notes
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -18,7 +19,6 @@ from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.data.asked import understand
 from local_backend.data.errors import DataError
-from local_backend.data.fs import DataRoots
 from local_backend.data.gauge import shown
 from local_backend.data.previewer import Wish
 from local_backend.data.tester import hidden
@@ -41,12 +41,11 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[di
     sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
     if not isinstance(sources, list) or not 0 < len(sources) <= _MOST:
         raise ApiError(400, f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of 1 to {_MOST} data sources')
-    settings = backend.settings
-    roots = DataRoots(settings.data_fs, settings.paths.volumes, settings.embedded)
     if not _looks.acquire(blocking=False):
         raise ApiError(429, "Others look at data at this moment; try again in a while")
     try:
-        asked = understand(sources, roots, lambda meant: backend.connections.find(meant, user.name, user.admin))
+        find = partial(backend.connections.find, user=user.name, admin=user.admin)
+        asked = understand(sources, backend.data_roots(user), find)
         return [_look(backend, user, source, asked.secrets.get(number, {}))
                 for number, source in enumerate(asked.sources, 1)]
     except DataError as problem:

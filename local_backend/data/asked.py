@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
 from dlicmd.contract.secret import MASK, masked_place
 from local_backend.data import fs, kinds
 from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Mounted
+from local_backend.data.listing import named
 from local_backend.data.model import Connection
+from local_backend.data.names import Names, file_name
 from local_backend.jobspec import Source
 
 #: Finds the connection that {"id"|"name"|"href": ...} means, for the submitting user. Raises DataError.
 Find = Callable[[Mapping[str, str]], Connection]
-_LONGEST_NAME = 60
 
 
 @dataclass
 class Asked:
     """What a submission says about its data. `data_dir` is DATA_DIR, as far as it is known; `shown` is what everybody
     sees who may see the exec; `secrets` are those of connections that were written out, by the number of their source
-    in `sources`, from 1."""
+    in `sources`, from 1. `notes` are what the submitter may not have meant."""
 
     data_dir: str
     sources: tuple[Source, ...] = ()
     shown: list[Any] = field(default_factory=list)
     secrets: dict[int, dict[str, str]] = field(default_factory=dict, repr=False)
+    notes: list[str] = field(default_factory=list)
 
 
 def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find) -> Asked:
@@ -37,14 +39,16 @@ def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find) -> Asked
     _check_schema(list(sources))
     found: list[Source] = []
     asked = Asked("")
+    names = Names(sources)
     for number, source in enumerate(sources, 1):
         try:
             for one, secrets in _understood(source, roots, find):
-                found.append(one)
+                found.append(replace(one, name=names.of(source, one.name)))
                 if secrets:
                     asked.secrets[len(found)] = secrets
         except DataError as problem:
             raise type(problem)(f"data source {number}: {problem}") from None
+        asked.notes += [f"data source {number}: {note}" for note in _notes(source, found[-1])]
         asked.shown.append(_shown(source))
     asked.sources, asked.data_dir = tuple(found), found[0].path
     return asked
@@ -60,23 +64,27 @@ def _check_schema(sources: list[Any]) -> None:
 
 
 def _understood(source: Mapping[str, Any], roots: fs.DataRoots, find: Find) -> Iterator[tuple[Source, dict[str, str]]]:
-    """What one entry means, each with the secrets in it: one source, or one for every path of type fs."""
+    """What one entry means, each with the secrets in it: one source, or one for every path that lies here already."""
     kind, location = source[wire.TYPE], source.get(wire.LOCATION, {})
-    if kind == wire.DATA_ASSET and not fs.paths_of(location):
+    if kind == wire.DATA_ASSET and not named(location):
         raise DataError("this server keeps no assets of projects; give the path of the file (location.path), or name a "
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
         for path in fs.places(location, roots):
-            yield Source(_name(source, path), kind, wire.MOUNT, path), {}
+            yield Source(file_name(path), kind, wire.MOUNT, path), {}
         return
-    if wire.CONNECTION not in source and wire.ASSET not in source:
+    if kind == wire.CONTAINER and not source.get(wire.CONNECTION) and wire.ASSET not in source:
         raise DataError("there is no default bucket on this server; name a connection (type connection)")
-    yield _elsewhere(source, location, roots, find)
+    if location and set(location) <= {wire.ID, wire.HREF}:
+        raise DataError(f"its location has '{next(iter(location))}' alone, which names an asset of a project, and this "
+                        "server keeps none; say what of the connection is meant: bucket and paths, or schema_name "
+                        "and table_name")
+    yield from _elsewhere(source, location, roots, find)
 
 
 def _elsewhere(
     source: Mapping[str, Any], location: Mapping[str, Any], roots: fs.DataRoots, find: Find
-) -> tuple[Source, dict[str, str]]:
+) -> Iterator[tuple[Source, dict[str, str]]]:
     connection = {name: _plain(value) for name, value in source.get(wire.CONNECTION, {}).items()}
     if wire.ASSET in source:
         connection = {wire.ID: source[wire.ASSET][wire.ASSET_ID]}
@@ -93,14 +101,24 @@ def _elsewhere(
             raise DataError("'connection' says neither which one is meant ('name' or 'id') nor of what kind it is "
                             "('type' with its values)")
         known = find(public)
-        kind, values, secret = kinds.find(known.kind), {}, set()
-        kind.check(known.values)
-    result = Source(
-        _name(source, str(next(iter(location.values()), kind.name))), source[wire.TYPE],
-        source.get(wire.ACCESS, wire.DOWNLOAD), kind=kind.name, connection=public, location=dict(location),
+        kind, secret = kinds.find(known.kind), set()
+        values = kind.check(known.values)
+    kind.check_location(location)
+    if issubclass(kind.family, Mounted):
+        for key in (wire.ACCESS, wire.TARGET):
+            if source.get(key, wire.MOUNT) != wire.MOUNT:
+                raise DataError(f"a storage volume is mounted, and nothing of it fetched: leave '{key}' out")
+        for path in fs.mounted(values, location, roots):
+            yield Source(file_name(path), source[wire.TYPE], wire.MOUNT, path), {}
+        return
+    access = source.get(wire.ACCESS, wire.DOWNLOAD)
+    if access == wire.MOUNT:
+        raise DataError(f"what {kind.title} has cannot be mounted: 'access' must be download or stream")
+    yield Source(
+        file_name(str(next(iter(location.values()), kind.name))), source[wire.TYPE], access,
+        kind=kind.name, connection=public, location=dict(location),
         target=_target(source.get(wire.TARGET, wire.LOCAL), roots),
-    )
-    return result, {name: text for name, text in values.items() if name in secret}
+    ), {name: text for name, text in values.items() if name in secret}
 
 
 def _target(target: Any, roots: fs.DataRoots) -> str:
@@ -109,10 +127,14 @@ def _target(target: Any, roots: fs.DataRoots) -> str:
     return str(target)
 
 
-def _name(source: Mapping[str, Any], what: str) -> str:
-    """What the source is called in file names: its name, or the last part of what it is."""
-    text = str(source.get(wire.NAME) or what.partition(",")[0].rstrip("/").rpartition("/")[2])
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-")[:_LONGEST_NAME] or "data"
+def _notes(source: Mapping[str, Any], found: Source) -> Iterator[str]:
+    """What of an entry reads as if it named something, and does not."""
+    location = source.get(wire.LOCATION, {})
+    empty = next((key for key in wire.PATH_KEYS if key in location), None)
+    if empty is not None and not named(location):
+        yield f"'{empty}' names nothing: all of {found.path or 'it'} is meant"
+    elif found.kind and not location and {item.name for item in kinds.find(found.kind).fields} & set(wire.TOPS):
+        yield "its location is empty: all that its connection leads to is meant"
 
 
 def _plain(value: Any) -> str:

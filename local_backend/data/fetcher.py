@@ -118,8 +118,8 @@ def _insist(item: Item, values: Mapping[str, str], order: Order, gauge: Gauge) -
                 pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
             waited = time.monotonic() - since
             if waited + pause > order.patience:
-                text = f"{problem}; gave up after {tries} tries in {waited:.0f} s (DLI_DATA_PATIENCE)"
-                raise DataError(text) from None
+                count = "1 try" if tries == 1 else f"{tries} tries"
+                raise DataError(f"{problem}; gave up after {count} in {waited:.0f} s (DLI_DATA_PATIENCE)") from None
             tries += 1
             gauge.say(f"{without(problem, secrets_of(item, values))}; try {tries} comes in {pause:.0f} s")
             gauge.sleep(pause)

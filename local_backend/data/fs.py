@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
+from local_backend.data.listing import named, paths_of
 
 _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
 
 
 @dataclass(frozen=True)
 class DataRoots:
-    """Where data may lie. With `anywhere` absolute paths of this machine are allowed: its user is the submitter."""
+    """Where data may lie. With `anywhere` absolute paths of this machine are allowed: its user is the submitter. In
+    `closed` are the volumes that the submitter may not use: directory of its name → what that leads to."""
 
     data_fs: Path
     volumes: Path
     anywhere: bool
+    closed: Mapping[str, str] = field(default_factory=dict)
 
 
 def from_meta(meta: str, roots: DataRoots) -> str:
@@ -48,18 +51,18 @@ def from_meta(meta: str, roots: DataRoots) -> str:
 def places(location: Mapping[str, Any], roots: DataRoots) -> list[str]:
     """What a location of type fs names, in its order, as absolute paths that exist; DLI_DATA_FS or the volume itself
     when it names none. Raises DataError."""
-    paths = paths_of(location)
+    paths = named(location)
     if wire.VOLUME in location:
-        return [_below(volume(location[wire.VOLUME], roots), path, f"volume {location[wire.VOLUME]}")
-                for path in paths or [""]]
+        place, what = volume(location[wire.VOLUME], roots), f"volume {location[wire.VOLUME]}"
+        return [_below(place, path, what, roots) for path in paths or [""]]
     return [_directory(path, roots) for path in paths or [""]]
 
 
-def paths_of(location: Mapping[str, Any]) -> list[str]:
-    """`paths`, `path` or `file_name`: one path, several separated by commas, or a list of paths."""
-    value: Any = next((location[key] for key in (wire.PATHS, wire.PATH, wire.FILE_NAME) if key in location), [])
-    words = value.split(",") if isinstance(value, str) else value
-    return [word.strip() for word in words if word.strip()]
+def mounted(values: Mapping[str, str], location: Mapping[str, Any], roots: DataRoots) -> list[str]:
+    """What a location names of a connection to a storage volume, as `places`. Raises DataError."""
+    folder = values.get("folder", "").strip("/")
+    paths = [f"{folder}/{path}".lstrip("/") for path in paths_of(location) or [""]]
+    return places({wire.VOLUME: values["volume"], wire.PATHS: paths}, roots)
 
 
 def volume_directory(name: str) -> str:
@@ -72,11 +75,12 @@ def volume_directory(name: str) -> str:
 
 
 def volume(name: str, roots: DataRoots) -> Path:
-    """Where a volume is mounted: a path that stays the same wherever its data lies. Raises DataError."""
+    """Where a volume is mounted: a path that stays the same wherever its data lies. Raises DataError, in the same words
+    when there is none and when the submitter may not use it."""
     path = roots.volumes / volume_directory(name)
-    if not path.is_dir():
-        raise DataError(f"there is no storage volume '{name}': {path} is not a directory (local-backend volume add "
-                        f"{path.name} DIR)")
+    if path.name in roots.closed or not path.is_dir():
+        raise DataError(f"there is no storage volume '{name}' that you may use; local-backend volume list shows those "
+                        f"of this server (local-backend volume add {path.name} DIR makes one)")
     return path
 
 
@@ -87,39 +91,42 @@ def _directory(path: str, roots: DataRoots) -> str:
     if not path and not roots.data_fs.exists():
         return ""
     if not os.path.isabs(path):
-        return _real(roots.data_fs, path, "DLI_DATA_FS")
+        return _real(roots.data_fs, path, "DLI_DATA_FS", roots)
     real = os.path.realpath(path)
     if _inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
-        return _existing(real, path)
+        return _existing(real, path, roots)
     # WMLA joined the path to DLI_DATA_FS, whether it began with a slash or not.
     if os.path.exists(roots.data_fs / path.lstrip("/")):
-        return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS")
+        return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS", roots)
     if roots.anywhere:
-        return _existing(real, path)
+        return _existing(real, path, roots)
     raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give it relative to that")
 
 
-def _below(base: Path, path: str, what: str) -> str:
+def _below(base: Path, path: str, what: str, roots: DataRoots) -> str:
     """A path below the stable name `base`, which may be a link: the name is kept, what it leads to is checked."""
-    _real(base, path, what)
+    _real(base, path, what, roots)
     return str(base / path)
 
 
-def _real(base: Path, path: str, what: str) -> str:
+def _real(base: Path, path: str, what: str, roots: DataRoots) -> str:
     _check_characters(path)
     root = os.path.realpath(base)
     real = os.path.realpath(os.path.join(root, path))
     if not _inside(real, root):
         raise DataError(f"the data path '{path}' leads out of {what} ({root})")
-    return _existing(real, path)
+    return _existing(real, path, roots)
 
 
 def _inside(path: str, root: str) -> bool:
     return os.path.commonpath([path, root]) == root
 
 
-def _existing(real: str, path: str) -> str:
-    """`real` when the path is there; a file is as good as a directory: DATA_DIR names it then."""
+def _existing(real: str, path: str, roots: DataRoots) -> str:
+    """`real` when the path is there; a file is as good as a directory: DATA_DIR names it then. What a volume has is for
+    its users alone, whichever way leads there."""
+    if any(_inside(real, closed) for closed in roots.closed.values()):
+        raise DataError(f"the data path '{path}' is on a storage volume that is not yours to use")
     if not os.path.exists(real):
         raise DataError(f"the data path '{path}' does not exist: there is no {real} on the server")
     return real

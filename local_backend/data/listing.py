@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry
 
@@ -13,18 +14,25 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 3000
 
 
-def paths_of(location: Mapping[str, Any]) -> list[str]:
-    """The paths of a location, without slashes at their beginning: one text with commas between them, or a list. Empty
-    when everything is meant.
+def named(location: Mapping[str, Any]) -> list[str]:
+    """The paths of a location, as they are written: one text with commas between them, or a list, of the first of
+    `paths`, `path` and `file_name` that names any. Empty when everything is meant.
 
     Raises DataError.
     """
-    value: Any = next((location[key] for key in ("paths", "path", "file_name") if location.get(key)), [])
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-        raise DataError("'paths' is neither a text nor a list of texts")
-    return [path.strip().lstrip("/") for path in value if path.strip().lstrip("/")]
+    for key in wire.PATH_KEYS:
+        value: Any = location.get(key) or []
+        words = value.split(",") if isinstance(value, str) else value
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise DataError(f"'{key}' is neither a text nor a list of texts")
+        if found := [word.strip() for word in words if word.strip()]:
+            return found
+    return []
+
+
+def paths_of(location: Mapping[str, Any]) -> list[str]:
+    """The same for servers, whose paths have no slash at their beginning. Raises DataError."""
+    return [path for path in (word.lstrip("/") for word in named(location)) if path]
 
 
 def place(asked: str, several: bool, key: str) -> str:

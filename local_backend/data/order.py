@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dlicmd.contract.data_sources import TOPS
+from local_backend.data.listing import named
 from local_backend.files import read_json, write_json
 
 #: How it came out.
@@ -30,13 +32,16 @@ class Item:
 
     @property
     def label(self) -> str:
-        """As people are told of it: `s3://bucket/x`."""
+        """As people are told of it: `s3://bucket/x`; of servers without buckets, `x (http)` and `public.t (mysql)`."""
         place = self.location
-        what = [place.get(key) for key in ("bucket", "container", "share", "schema_name")]
-        what += [place.get("table_name") or place.get("collection") or place.get("paths") or place.get("path")
-                 or place.get("file_name") or ("a query" if place.get("query") else None)]
-        words = [", ".join(map(str, part)) if isinstance(part, list) else str(part) for part in what if part]
-        text = f"{self.kind}://{'/'.join(words)}" if words else self.name
+        bucket = next((str(place[key]) for key in TOPS if place.get(key)), "")
+        paths = ", ".join(named(place))
+        table = place.get("table_name") or place.get("collection") or ("a query" if place.get("query") else "")
+        schema = f"{place['schema_name']}." if table and place.get("schema_name") else ""
+        if bucket:
+            text = f"{self.kind}://{bucket}" + (f"/{paths}" if paths else "")
+        else:
+            text = f"{schema}{table or paths or self.name} ({self.kind})"
         return text if len(text) <= 80 else text[:79] + "…"
 
 

@@ -9,6 +9,8 @@ import sys
 from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots, mounted
+from local_backend.data.kinds.base import Mounted
 from local_backend.data.model import Connection
 
 #: Seconds that a test may take.
@@ -16,15 +18,19 @@ PATIENCE = 30.0
 _LONGEST = 1000
 
 
-def tested(connection: Connection, loopback: bool) -> str | None:
-    """What is wrong with a connection; None when its server lets us in. With `loopback` it may be this machine.
-    Raises DataError when it cannot be tested."""
-    kinds.find(connection.kind).check(connection.values)
-    order = json.dumps({"kind": connection.kind, "values": dict(connection.values), "loopback": loopback}).encode()
+def tested(connection: Connection, roots: DataRoots) -> str | None:
+    """What is wrong with a connection; None when its server lets us in, or its volume is there, for a user whose data
+    may lie in `roots`. Raises DataError when it cannot be tested."""
+    kind = kinds.find(connection.kind)
+    values = kind.check(connection.values)
+    if issubclass(kind.family, Mounted):
+        mounted(values, {}, roots)
+        return None
+    order = {"kind": connection.kind, "values": dict(connection.values), "loopback": roots.anywhere}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "local_backend.data.tester"], input=order, capture_output=True, timeout=PATIENCE,
-            check=False, start_new_session=True, cwd="/",
+            [sys.executable, "-m", "local_backend.data.tester"], input=json.dumps(order).encode(),
+            capture_output=True, timeout=PATIENCE, check=False, start_new_session=True, cwd="/",
         )
     except subprocess.TimeoutExpired:
         return f"its server does not answer within {PATIENCE:.0f} seconds"

@@ -70,7 +70,7 @@ class Control:
         self._plans = Plans(database)
         self._demand = Demand(
             total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
-            lambda row: self._records.held(row)[1],
+            lambda row: self._records.held(row)[1], self._arrived,
         )
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
@@ -171,6 +171,10 @@ class Control:
         compete = {row.id for row in waiting if not (row.stop_requested or row.deleted)} | self._active.keys()
         return [row for row in rows if row.id in compete]
 
+    def _arrived(self, row: ExecRow) -> float | None:
+        """When the data of an exec was here that it had to wait for."""
+        return self._fetching.arrived(row)
+
     def on_ready(self, ready: set[int]) -> None:
         """Take note of runners that have begun or ended; `ready` are readable descriptors."""
         for active in list(self._active.values()):
@@ -270,6 +274,9 @@ class Control:
         write_attempt(paths, attempt)
         for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
+        if not paths.data_folders(spec)[0]:
+            launcher_log.note(paths.launcher_log, "supervisor", "DATA_DIR is empty: there is no DLI_DATA_FS, "
+                                                                f"{settings.data_fs}", "ERROR")
         return launch
 
     def _begun(self, active: Active) -> None:

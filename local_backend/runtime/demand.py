@@ -29,12 +29,12 @@ class Demand:
 
     def __init__(
         self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]],
-        left: Callable[[ExecRow], float | None],
+        left: Callable[[ExecRow], float | None], arrived: Callable[[ExecRow], float | None],
     ) -> None:
         """`earlier` gives the seconds that the last execs like one ran, see `execs.earlier_runs`; `left` when one gave
-        up its last slot (epoch seconds)."""
+        up its last slot, and `arrived` when the data was here that it had to wait for (epoch seconds)."""
         self._earlier = earlier
-        self._left = left
+        self._left, self._arrived = left, arrived
         self._started = time.time()
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
@@ -99,12 +99,15 @@ class Demand:
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
-        """When a row that waits had given up its last slot; this server may not have seen it."""
-        left = self._left(row) if row.attempt and row.slots is None else None
-        return None if left is None else time.monotonic() - max(0.0, time.time() - left)
+        """When a row that waits had given up its last slot, or its data had come: from then on it waits for slots. This
+        server may not have seen it."""
+        began = None if row.slots is not None else self._left(row) if row.attempt else self._arrived(row)
+        return None if began is None else time.monotonic() - max(0.0, time.time() - began)
 
     def _waited(self, row: ExecRow) -> float:
-        """How long one that waits again had waited for its last attempt."""
+        """How long one that waits again had waited for its last attempt, and any other for its data."""
+        if not row.attempt and row.slots is None:
+            return max(0.0, (self._arrived(row) or row.create_time) - row.create_time)
         if not row.attempt or row.slots is not None or row.start_time is None:
             return 0.0
         return max(0.0, row.start_time - row.create_time)

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from dlicmd import __version__
 from local_backend.jobspec import JobSpec
@@ -113,8 +114,9 @@ def _job(launch: Launch) -> dict[str, str]:
     spec, paths = launch.spec, launch.paths
     code, job, folders = str(paths.code(spec)), spec.exec_id, paths.data_folders(spec)
     env = {
-        "DATA_DIR": folders[0], "DLI_DATA_DIRS": os.pathsep.join(folders), "RESULT_DIR": str(paths.root),
-        "SAVED_MODEL_DIR": str(paths.model),
+        "DATA_DIR": folders[0], "DATA_PATH": _below(folders[0], launch.home.data_fs),
+        "DLI_DATA_DIRS": os.pathsep.join(folders),
+        "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
         "CHECKPOINT_DIR": str(paths.checkpoint), "DLI_DATA_FS": str(launch.home.data_fs),
         "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
         "MODEL_FILE_LOCATION": str(paths.submitted),
@@ -136,6 +138,14 @@ def _job(launch: Launch) -> dict[str, str]:
         env |= {"CONDA_PREFIX": spec.conda_env, "CONDA_DEFAULT_ENV": os.path.basename(spec.conda_env)}
         env["DLI_CONDA_ENV_NAME"] = env["CONDA_DEFAULT_ENV"]
     return env
+
+
+def _below(data_dir: str, data_fs: Path) -> str:
+    """DATA_PATH: what, joined to DLI_DATA_FS, is DATA_DIR; empty when that is DLI_DATA_FS itself, or there is none."""
+    if not data_dir or not Path(data_dir).is_relative_to(data_fs):
+        return data_dir
+    path = str(Path(data_dir).relative_to(data_fs))
+    return "" if path == "." else path
 
 
 def _task(launch: Launch, task: TaskId) -> dict[str, str]:

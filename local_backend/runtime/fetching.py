@@ -121,6 +121,16 @@ class Fetching:
         """Whether an exec may compete for slots: it has no data to wait for."""
         return self._there.get(row.id, True)
 
+    def arrived(self, row: ExecRow) -> float | None:
+        """When all data of an exec was here (epoch seconds); None for one that waits for none, or still does."""
+        paths = self._paths.get(row.id)
+        if paths is None or not self._there[row.id]:
+            return None
+        try:
+            return paths.fetch_outcome.stat().st_mtime
+        except OSError:
+            return None
+
     def attend(self, row: ExecRow) -> None:
         """Bring an exec that waits on, as far as its data goes: start its fetcher, or take over what that has done."""
         if self.ready(row):

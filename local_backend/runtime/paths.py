@@ -122,8 +122,13 @@ class HomePaths:
 
     @property
     def volumes(self) -> Path:
-        """Named storage volumes: a directory, or a link to one, per volume."""
+        """Named storage volumes, unless the settings say another place: a directory, or a link to one, per volume."""
         return self.home / "volumes"
+
+    @property
+    def volume_users(self) -> Path:
+        """Who may use the volumes that are not for everybody."""
+        return self.home / "volumes.json"
 
     @property
     def cache(self) -> Path:

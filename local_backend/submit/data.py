@@ -15,7 +15,10 @@ def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
     even looked at then. Raises BadSubmission."""
     try:
         if not asked.data_source:
-            return AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
+            found = AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
+            if asked.data_source is not None:
+                found.notes.append(f"the list of data sources is empty: DATA_DIR is {found.data_dir or 'empty'}")
+            return found
         return understand(asked.data_source, roots, find)
     except DataError as problem:
         raise BadSubmission(str(problem)) from None

@@ -8,10 +8,12 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract.data_sources import MOST
 from dlicmd.contract.secret import masked_text
 from local_backend.submit.errors import BadSubmission
 
 _MAX_WORDS = 10_000
+_OPTION = "--data-source"
 
 
 @dataclass
@@ -41,7 +43,8 @@ def read(args: str | None, data: str | None) -> Asked:
     hardware = extra.get(wire.HARDWARE_SPEC) or {}
     if not isinstance(hardware, dict):
         raise BadSubmission(f"'{wire.HARDWARE_SPEC}' is not a JSON object")
-    return Asked(line, masked_text(join_args(words) if text is None else text, words), _sources(extra), hardware)
+    shown = masked_text(join_args(words) if text is None else text, words)
+    return Asked(line, shown, _all_sources(extra.get(wire.DATA_SOURCE), line.many(_OPTION)), hardware)
 
 
 def _words(argv: Any, text: str | None) -> list[str]:
@@ -64,17 +67,31 @@ def _has_surrogate(word: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in word)
 
 
-def _sources(extra: dict[str, Any]) -> list[Any] | None:
-    sources = extra.get(wire.DATA_SOURCE)
-    if sources is None:
-        return None
-    if isinstance(sources, dict):
-        sources = [sources]
-    if not isinstance(sources, list):
-        raise BadSubmission(f"'{wire.DATA_SOURCE}' is not a JSON list")
-    if len(sources) > 100:
-        raise BadSubmission("more than 100 data sources")
-    return sources
+def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
+    """What the data part says, then what the command line does, as clients have it that leave --data-source=... there;
+    what stands in both is meant once. None when neither says anything."""
+    lists = [] if given is None else [_sources(given, f"'{wire.DATA_SOURCE}'")]
+    lists += [_sources(text, _OPTION) for text in options]
+    found: list[Any] = []
+    for number, sources in enumerate(lists):
+        found += [source for source in sources if number == 0 or source not in found]
+    if len(found) > MOST:
+        raise BadSubmission(f"more than {MOST} data sources")
+    return found if lists else None
+
+
+def _sources(value: Any, what: str) -> list[Any]:
+    """A list of data sources, also where it is text, or one alone."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as problem:
+            raise BadSubmission(f"{what} is not JSON: {problem}") from None
+    if isinstance(value, dict):
+        return [value]
+    if not isinstance(value, list):
+        raise BadSubmission(f"{what} is not a JSON list")
+    return value
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -95,11 +95,11 @@ def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user:
     found = shown(user, exec_id)
     assert (found["state"], found["reason"]) == ("PENDING_CRD_SCHEDULER", "DATA") and "queuePosition" not in found
     why = user.run("--exec-why", exec_id).out
-    assert "fetching toy://d" in why and "it starts when its data is here" in why and "(DATA)" in why
-    assert "fetching toy://d" in user.run("--top").out
+    assert "fetching d (toy)" in why and "it starts when its data is here" in why and "(DATA)" in why
+    assert "fetching d (toy)" in user.run("--top").out
     follower = user.start("--follow", exec_id)
     assert follower.stderr is not None
-    assert any("fetching toy://d: 50 %" in line for line in follower.stderr), "following shows it, too"
+    assert any("fetching d (toy): 50 %" in line for line in follower.stderr), "following shows it, too"
     (lake / "gate").unlink()
     follower.communicate(timeout=100)
     assert follower.returncode == 0

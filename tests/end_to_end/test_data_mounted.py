@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import psutil
 import pytest
 from user import User
 
-SHOW = 'echo "$DATA_DIR|$DLI_DATA_DIRS|$(cat "$DLI_DATA_SOURCES_FILE" 2>/dev/null)"'
+SHOW = 'echo "$DATA_PATH|$DATA_DIR|$DLI_DATA_DIRS|$(cat "$DLI_DATA_SOURCES_FILE" 2>/dev/null)"'
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,9 @@ def found(user: User, *words: str) -> tuple[str, list[str], list[dict]]:
     """DATA_DIR, all directories, and the entries of the file, as a program sees them."""
     done = user.run("--exec-start", "PyTorch", "--user-cmd", "--follow", *words, "--", "sh", "-c", SHOW)
     assert done.code == 0, done
-    line = next(line for line in done.out.splitlines() if line.count("|") >= 2)
-    data_dir, folders, entries = line.split("|", 2)
+    line = next(line for line in done.out.splitlines() if line.count("|") >= 3)
+    data_path, data_dir, folders, entries = line.split("|", 3)
+    assert os.path.normpath(user.home / "data" / data_path) == data_dir, "DATA_PATH leads there from DLI_DATA_FS"
     return data_dir, folders.split(":"), json.loads(entries or "[]")
 
 
@@ -73,9 +75,42 @@ def test_volumes_come_and_go(user: User) -> None:
     (user.home / "volumes" / "real").mkdir()
     kept = user.backend("volume", "remove", "real")
     assert kept.code == 1 and "folder with the data itself" in kept.err
+    (user.home / "volumes" / "real").rmdir()
     for name, folder, expected in (("../x", "one", "is not the name"), ("x", "absent", "is not a directory")):
         refused = user.backend("volume", "add", name, folder)
         assert refused.code == 1 and expected in refused.err and len(refused.err.splitlines()) == 1
     source = '[{"type": "fs", "location": {"volume": "absent"}}]'
     done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", source, "--", "true")
     assert done.code == 2 and "local-backend volume add absent DIR" in done.err
+
+
+def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User) -> None:
+    user.backend("stop")
+    user.environment["DLI_VOLUMES"] = str(user.folder / "mnts")
+    (user.folder / "deep").mkdir()
+    added = user.backend("volume", "add", "cpd::demo-project-pvc", "deep", "--user", "ada", "--user", "bob")
+    place = user.folder / "mnts" / "demo_project_pvc"
+    assert added.code == 0 and f"for programs {place}, for ada,bob" in added.out, added
+    [listed] = json.loads(user.backend("volume", "list", "-o", "json").out)
+    assert (listed["path"], listed["users"]) == (str(place), ["ada", "bob"])
+    assert "demo_project_pvc  ada,bob  " in user.backend("volume", "list").out
+    source = '[{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}]'
+    assert found(user, f"--data-source={source}")[0] == str(place), "who the server runs as is an administrator"
+    assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc is for everybody\n"
+    refused = user.backend("volume", "allow", "absent", "--user", "ada")
+    assert refused.code == 1 and "there is no volume absent" in refused.err
+    wrong = user.backend("volume", "allow", "demo-project-pvc", "--user", "../x")
+    assert wrong.code == 1 and "cannot be the name of a user" in wrong.err
+    assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
+    assert user.backend("volume", "remove", "demo-project-pvc").code == 0
+    assert user.backend("volume", "add", "demo-project-pvc", "deep").out.endswith("for everybody\n"), "nothing stays"
+
+
+def test_without_a_data_directory_there_is_no_data_and_the_log_says_so(user: User) -> None:
+    user.backend("stop")
+    user.environment["DLI_DATA_FS"] = str(user.folder / "nowhere")
+    empty = 'test -z "$DATA_DIR$DATA_PATH"'
+    done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--", "sh", "-c", empty)
+    assert done.code == 0, done
+    log = user.run("--exec-launcherlogs", "last").out
+    assert f"ERROR supervisor: DATA_DIR is empty: there is no DLI_DATA_FS, {user.folder / 'nowhere'}" in log

@@ -36,7 +36,7 @@ def env_of(one: Launch, task: TaskId | None = None) -> dict[str, str]:
 def test_a_program_finds_what_the_contract_promises() -> None:
     env = env_of(launch())
     expected = {
-        "DATA_DIR": "/h/data/mnist", "RESULT_DIR": ROOT, "SAVED_MODEL_DIR": f"{ROOT}/model",
+        "DATA_DIR": "/h/data/mnist", "DATA_PATH": "mnist", "RESULT_DIR": ROOT, "SAVED_MODEL_DIR": f"{ROOT}/model",
         "CHECKPOINT_DIR": f"{ROOT}/checkpoint", "DLI_EXECID": "local-7", "APP_ID": "local-7", "JOB_ID": "local-7",
         "DLI_DATA_FS": "/h/data", "DLI_RESULT_FS": "/h/results", "DLI_WORK_DIR": f"{ROOT}/_submitted_code/digits",
         "MODEL_FILE_LOCATION": f"{ROOT}/_submitted_code", "FABRIC_HOME": "/h/fabric", "FRAME_WORK": "PyTorch",
@@ -52,6 +52,15 @@ def test_a_program_finds_what_the_contract_promises() -> None:
     assert env["PYTHONPATH"].split(os.pathsep)[:1] == [f"{ROOT}/_submitted_code/digits"]
     assert "/h/fabric/libs/fabric.zip" in env["PYTHONPATH"].split(os.pathsep)
     assert not {"RANK", "WORLD_SIZE", "TF_CONFIG", "DLI_IS_DRIVER"} & set(env)
+
+
+@pytest.mark.parametrize(("data_dir", "data_path"), [
+    ("/h/data/a/b", "a/b"), ("/h/data", ""), ("", ""), ("/elsewhere", "/elsewhere"), ("/h/database", "/h/database"),
+])
+def test_data_path_leads_from_the_data_directory_to_the_data(data_dir: str, data_path: str) -> None:
+    env = env_of(launch(data_dir=data_dir))
+    assert env["DATA_PATH"] == data_path
+    assert not data_dir or os.path.normpath(os.path.join(env["DLI_DATA_FS"], data_path)) == env["DATA_DIR"]
 
 
 def test_distributed_workers_are_told_their_rank() -> None:

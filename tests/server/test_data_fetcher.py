@@ -61,13 +61,13 @@ def test_but_not_for_ever(order: Order, gauge: Gauge, monkeypatch: pytest.Monkey
     impatient = Order(**{**vars(order), "patience": 0.0})
     outcome = fetcher.fetch(impatient, {}, gauge)
     assert outcome.state == FAILED
-    assert outcome.message == "postgresql://T1: it is down; gave up after 1 tries in 0 s (DLI_DATA_PATIENCE)"
+    assert outcome.message == "T1 (postgresql): it is down; gave up after 1 try in 0 s (DLI_DATA_PATIENCE)"
 
 
 def test_what_is_there_is_not_fetched_again(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
     deliveries(monkeypatch, {"bytes": 1}, DataError("there is no T2"))
     failed = fetcher.fetch(order, {}, gauge)
-    assert (failed.state, failed.message) == (FAILED, "postgresql://T2: there is no T2")
+    assert (failed.state, failed.message) == (FAILED, "T2 (postgresql): there is no T2")
     assert read_outcome(Path(order.outcome)) == Outcome("", "", {1: {"bytes": 1}})
     asked = deliveries(monkeypatch, {"bytes": 2})
     assert fetcher.fetch(order, {}, gauge).delivered == {1: {"bytes": 1}, 2: {"bytes": 2}} and asked == [2]
@@ -144,7 +144,9 @@ def test_sizes_are_short(size: int) -> None:
 
 @pytest.mark.parametrize(("location", "label"), [
     ({"bucket": "b", "path": "x/y"}, "s3://b/x/y"), ({"bucket": "b", "paths": ["x", "y"]}, "s3://b/x, y"),
-    ({"schema_name": "S", "table_name": "T"}, "s3://S/T"), ({"query": "select 1"}, "s3://a query"), ({}, "n"),
+    ({"bucket": "b"}, "s3://b"), ({"paths": "a.npy, b.npy"}, "a.npy, b.npy (s3)"),
+    ({"paths": "", "path": "x"}, "x (s3)"),
+    ({"schema_name": "S", "table_name": "T"}, "S.T (s3)"), ({"query": "select 1"}, "a query (s3)"), ({}, "n (s3)"),
 ])
 def test_what_people_are_told_of_an_item(location: dict[str, Any], label: str) -> None:
     assert Item(1, "n", "s3", "download", location, "", "").label == label

@@ -71,6 +71,9 @@ class Kind:
         self.require()
         return self._complete(values)
 
+    def check_location(self, location: Mapping[str, Any]) -> None:
+        """Raises DataError for what cannot be asked of such a server, before anything of it is kept or shown."""
+
     def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
         known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
         unknown = [name for name in values if name not in known]
@@ -143,6 +146,14 @@ class Family(ABC):
             if item.secret and value:
                 line = line.replace(value, "…")
         return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
+
+
+class Mounted(Family):
+    """What lies on this machine already: the storage volume that the value `volume` names, or its `folder`. Whoever
+    checks a data source looks there; nothing is ever connected to."""
+
+    def test(self) -> None:
+        """Nothing to connect to."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,14 @@
+"""Storage volumes as connections: clients of other products name volumes and NFS servers that way."""
+
+from __future__ import annotations
+
+from local_backend.data.kinds.base import Field, Kind, Mounted
+
+KINDS = (
+    Kind("storage-volume", "Storage volume", Mounted, fields=(
+        Field("volume", "name of the volume: local-backend volume list", required=True,
+              aliases=("volume_name", "volumeName", "pvc")),
+        Field("folder", "folder of the volume below which the paths are", aliases=("root", "path")),
+    ), aliases=("volume", "volumes", "storagevolume", "nfs", "nfs-volume", "network-file-system", "pvc",
+                "persistent-volume"), tested="a volume of this machine"),
+)

@@ -1,0 +1,43 @@
+"""Who may use which storage volume. A volume is a directory, or a link to one, in the folder of all volumes; those that
+are not for everybody stand with their users in DLICMD_HOME/volumes.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots
+from local_backend.files import read_json, write_json
+from local_backend.settings import Settings
+
+
+def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
+    """Where the data of a user may lie: administrators use all volumes. Raises DataError."""
+    closed = [] if admin else [name for name, users in users_of(settings).items() if user not in users]
+    return DataRoots(settings.data_fs, settings.volumes, settings.embedded,
+                     {name: os.path.realpath(settings.volumes / name) for name in closed})
+
+
+def users_of(settings: Settings) -> dict[str, list[str]]:
+    """Volume, by its directory → its users; those that are for everybody are not in it. Raises DataError: with a file
+    that cannot be read nobody knows whom to keep out."""
+    path = settings.paths.volume_users
+    try:
+        found = read_json(path)
+    except OSError as problem:
+        raise DataError(f"{path}, which says who may use which volume, cannot be read: {problem.strerror}") from None
+    if found is None and not path.exists():
+        return {}
+    if isinstance(found, dict) and all(isinstance(users, list) for users in found.values()):
+        return found
+    raise DataError(f"{path}, which says who may use which volume, is damaged; restore it, or remove it and run "
+                    "local-backend volume allow for every volume that is not for everybody")
+
+
+def allow(settings: Settings, name: str, users: Sequence[str]) -> None:
+    """Have a volume, by its directory, for these users alone; for everybody when there are none. Raises DataError and
+    OSError."""
+    known = users_of(settings)
+    known.pop(name, None)
+    write_json(settings.paths.volume_users, known | ({name: sorted(set(users))} if users else {}))

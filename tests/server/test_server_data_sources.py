@@ -1,0 +1,257 @@
+"""Data sources as clients of all ages write them: where in the body they stand, and what each means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_server import Answer, Live, quoted
+
+from local_backend.jobspec import JobSpec
+from local_backend.volumes import allow
+
+START = "--exec-start PyTorch --model-main main.py"
+FS = {"type": "fs", "location": {"paths": "mnist"}}
+
+
+@pytest.fixture
+def lake(live: Live) -> Path:
+    """DLI_DATA_FS with two folders, and a volume with one."""
+    for folder in ("mnist", "other", "my dir"):
+        (live.settings.data_fs / folder).mkdir(parents=True)
+    (live.settings.paths.volumes / "deep_lake" / "train").mkdir(parents=True)
+    return live.settings.data_fs
+
+
+def form(live: Live, data: dict[str, Any] | str) -> Answer:
+    """POST /execs with a urlencoded field `data`, as clients send it that upload nothing."""
+    body = f"data={quoted(data if isinstance(data, str) else json.dumps(data))}".encode()
+    return live.call("POST", "/execs", body, {"Content-Type": "application/x-www-form-urlencoded"})
+
+
+def job(live: Live, answer: Answer) -> JobSpec:
+    assert answer.status == 200, answer.text
+    return live.row(answer.json()["id"]).job
+
+
+def submit(live: Live, *sources: Any) -> Answer:
+    return live.submit(START, {"main.py": b""}, json.dumps({"dataSource": list(sources)}))
+
+
+# --- where they stand
+
+@pytest.mark.parametrize("option", [
+    "--data-source {}", "--data-source '{}'", "--data-source={}", "--data-source='{}'", '--data-source \\\n  {}',
+])
+@pytest.mark.parametrize("spaces", [True, False])
+def test_they_may_stand_in_the_command_line(live: Live, lake: Path, option: str, spaces: bool) -> None:
+    sources = [FS, {"type": "fs", "location": {"path": ["my dir"]}, "name": "mine"}]
+    text = json.dumps(sources, separators=None if spaces else (",", ":"))
+    line = f"{START} {option.format(text)} --epochs 1"
+    for answer in (live.submit(line, {"main.py": b""}),
+                   live.submit("", {"main.py": b""}, json.dumps({"args": line})),
+                   form(live, {"args": line.replace("--model-main main.py", "--user-cmd") + " -- true"})):
+        found = job(live, answer)
+        assert [source.path for source in found.sources] == [str(lake / "mnist"), str(lake / "my dir")]
+        assert answer.json()["dataSource"] == sources and found.data_dir == str(lake / "mnist")
+        assert found.program_args in (("--epochs", "1"), ()), "nothing of them reaches the program"
+
+
+def test_given_twice_and_in_the_body_all_count_once(live: Live, lake: Path) -> None:
+    other = [{"type": "fs", "location": {"paths": "other"}}]
+    twice = f"{START} --data-source {json.dumps([FS])} --data-source={json.dumps(other)}"
+    assert live.submit(twice, {"main.py": b""}).json()["dataSource"] == [FS, *other]
+    both = live.submit(twice, {"main.py": b""}, json.dumps({"dataSource": other}))
+    assert both.json()["dataSource"] == [*other, FS], "the body's first"
+
+
+def test_the_simple_option_in_every_place(live: Live, lake: Path) -> None:
+    for spelling in ("--cs-datastore-meta type=fs,data_path=other", "--cs-datastore-meta=type=fs,data_path=other"):
+        line = f"{START} {spelling}"
+        for args, data in ((line, None), ("", json.dumps({"args": line}))):
+            answer = live.submit(args, {"main.py": b""}, data)
+            assert job(live, answer).data_dir == str(lake / "other")
+        beside = live.submit(f"{line} --data-source {json.dumps([FS])}", {"main.py": b""})
+        assert job(live, beside).data_dir == str(lake / "mnist"), "--data-source wins"
+
+
+def test_a_list_that_is_text_is_read_once_more(live: Live, lake: Path) -> None:
+    for text in (json.dumps([FS]), json.dumps(FS)):
+        [source] = job(live, live.submit(START, {"main.py": b""}, json.dumps({"dataSource": text}))).sources
+        assert source.name == "mnist"
+
+
+def test_secrets_in_the_command_line_are_masked_there_too(live: Live, lake: Path) -> None:
+    connection = {"endpoint_url": "https://s3.example.com", "access_key_id": "AK", "secret_access_key": "planted"}
+    text = json.dumps([{"type": "s3", "connection": connection, "location": {"bucket": "b"}}])
+    answer = live.submit(f"{START} --data-source={text} --epochs 1", {"main.py": b""})
+    assert job(live, answer).program_args == ("--epochs", "1")
+    assert "planted" not in answer.text and "credentials were written" in answer.json()["warning"]
+    assert '"secret_access_key": "***"' in answer.json()["args"] and answer.json()["args"].endswith("--epochs 1 ")
+
+
+@pytest.mark.parametrize(("line", "data", "said"), [
+    ("--data-source=[{", None, "--data-source is not JSON"),
+    ("--data-source 3", None, "--data-source is not a JSON list"),
+    ("--data-source=" + json.dumps([FS] * 101), None, "more than 100 data sources"),
+    ("", {"dataSource": "[{"}, "'dataSource' is not JSON"), ("", {"dataSource": 3}, "'dataSource' is not a JSON list"),
+    ("--data-source " + json.dumps([{"type": "ffs"}]), None, "did you mean 'fs'"),
+])
+def test_what_is_none_is_refused_wherever_it_stands(live: Live, line: str, data: Any, said: str) -> None:
+    answer = live.submit(f"{START} {line}", {"main.py": b""}, None if data is None else json.dumps(data))
+    assert answer.status == 400 and said in answer.text, answer.text
+
+
+# --- what they mean
+
+@pytest.mark.parametrize("location", [{"paths": "", "path": "mnist"}, {"paths": [], "file_name": "mnist"},
+                                      {"path": " , ", "file_name": ["mnist"]}, {"paths": "mnist", "path": "absent"}])
+def test_the_first_key_that_names_a_path_counts(live: Live, lake: Path, location: dict[str, Any]) -> None:
+    assert job(live, submit(live, {"type": "fs", "location": location})).data_dir == str(lake / "mnist")
+
+
+@pytest.mark.parametrize(("sources", "said"), [
+    ([], "the list of data sources is empty: DATA_DIR is {data}"),
+    ([{"type": "fs", "location": {"paths": ""}}], "data source 1: 'paths' names nothing: all of {data} is meant"),
+    ([FS, {"type": "fs", "location": {"volume": "deep-lake", "path": []}}], "data source 2: 'path' names nothing"),
+    ([{"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b", "paths": ""}}],
+     "'paths' names nothing: all of it is meant"),
+    ([{"type": "connection", "connection": {"type": "s3", "bucket": "b"}, "location": {}}], "its location is empty"),
+])
+def test_who_names_nothing_is_told_what_is_meant(live: Live, lake: Path, sources: list[Any], said: str) -> None:
+    assert said.format(data=lake) in submit(live, *sources).json()["warning"]
+    assert "warning" not in submit(live, FS).json() and "warning" not in submit(live, {"type": "fs"}).json()
+
+
+@pytest.mark.parametrize(("source", "said"), [
+    ({"type": "container", "connection": {}, "location": {"path": "x"}}, "no default bucket on this server; name"),
+    ({"type": "container", "location": {"path": "x"}}, "no default bucket on this server"),
+    ({"type": "connection_asset", "connection": {}, "location": {"bucket": "b"}}, "says neither which one is meant"),
+    ({"type": "connection_asset", "connection": {"type": "s3", "bucket": "b"}, "location": {"href": "/v2/assets/1"}},
+     "its location has 'href' alone, which names an asset of a project"),
+    ({"type": "connection_asset", "connection": {"type": "s3"}, "location": {"id": "1"}}, "has 'id' alone"),
+    ({"type": "data_asset", "location": {"id": "1"}}, "keeps no assets of projects"),
+    ({"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"}, "access": "mount"},
+     "what Amazon S3 has cannot be mounted: 'access' must be download or stream"),
+])
+def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: Any, said: str) -> None:
+    answer = submit(live, FS | {"location": {}}, source)
+    assert answer.status == 400 and said in answer.text and "data source 2" in answer.text, answer.text
+
+
+@pytest.mark.parametrize("kind", ["storage-volume", "Storage volume", "nfs", "NFS volume", "Network File System"])
+@pytest.mark.parametrize("form", ["connection", "connection_asset", "container"])
+def test_a_volume_as_a_connection_is_mounted(live: Live, lake: Path, kind: str, form: str) -> None:
+    connection = {"type": kind, "volume": "cpd::deep-lake"}
+    place = live.settings.paths.volumes / "deep_lake"
+    for location, path in (({"path": "train"}, place / "train"), ({"file_name": "/train"}, place / "train"),
+                           ({"paths": ""}, place)):
+        found = job(live, submit(live, {"type": form, "connection": connection, "location": location}))
+        [source] = found.sources
+        assert (source.type, source.access, source.path, found.data_dir) == (form, "mount", str(path), str(path))
+    below = {"type": form, "connection": {**connection, "folder": "/train/"}, "location": {}, "access": "mount"}
+    assert job(live, submit(live, below)).data_dir == str(place / "train")
+    for more, said in (
+        ({"access": "stream"}, "leave 'access' out"), ({"target": "shared"}, "leave 'target' out"),
+        ({"location": {"path": "../../x"}}, "leads out of volume"), ({"location": {"path": "no"}}, "does not exist"),
+    ):
+        assert said in submit(live, {**below, **more}).text
+
+
+def test_a_volume_as_a_connection_that_the_server_keeps(live: Live, lake: Path) -> None:
+    def call(path: str, body: dict[str, Any]) -> Answer:
+        return live.call("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    for name, volume in (("nfs-1", "deep-lake"), ("gone", "absent")):
+        assert call("/connections", {"name": name, "type": "nfs", "values": {"volume_name": volume}}).status == 200
+    source = {"type": "connection_asset", "connection": {"name": "nfs-1"}, "location": {"file_name": "train"}}
+    place = live.settings.paths.volumes / "deep_lake" / "train"
+    assert job(live, submit(live, source)).data_dir == str(place)
+    [seen] = call("/data/preview", {"dataSource": [source]}).json()
+    assert (seen["ok"], seen["path"]) == (True, str(place))
+    assert call("/connections/nfs-1/test", {}).json() == {"ok": True}
+    assert "no storage volume 'absent'" in call("/connections/gone/test", {}).json()["message"]
+
+
+def test_sources_are_told_apart_by_their_names(live: Live, lake: Path) -> None:
+    named = [{**FS, "name": "train!"}, {"type": "fs", "location": {"paths": "other"}, "name": "train "}]
+    refused = submit(live, *named)
+    assert refused.status == 400 and "data source 2: data source 1 is called 'train' already" in refused.text
+    (lake / "a" / "mnist").mkdir(parents=True)
+    three = {"type": "fs", "location": {"paths": "mnist, a/mnist, other"}}
+    found = job(live, submit(live, three, {**FS, "name": "other"}))
+    assert [source.name for source in found.sources] == ["mnist", "mnist-2", "other-2", "other"]
+
+
+# --- whose they are
+
+def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
+    live = start(embedded=False, volume_root=tmp_path / "mnts")
+    ada, bob, boss = live.add_user("ada"), live.add_user("bob"), live.add_user("boss", "admin")
+    hidden = live.settings.data_fs / "below" / "hidden"
+    for folder in (hidden / "x", tmp_path / "mnts" / "open"):
+        folder.mkdir(parents=True)
+    (tmp_path / "mnts" / "closed").symlink_to(hidden)
+    allow(live.settings, "closed", ["ada"])
+
+    def asked(token: str, source: dict[str, Any]) -> tuple[str, str]:
+        """What a submission and a look before it say."""
+        body = json.dumps({"dataSource": [source]})
+        answer = live.submit(START, {"main.py": b""}, body, token)
+        seen = live.call("POST", "/data/preview", body.encode(), {"Content-Type": "application/json"}, token=token)
+        return (answer.json()["id"] if answer.status == 200 else answer.text,
+                seen.json()[0]["path"] if seen.status == 200 else seen.text)
+
+    volume = {"type": "fs", "location": {"volume": "closed", "paths": "x"}}
+    connected = {"type": "connection", "connection": {"type": "nfs", "volume": "closed"}, "location": {"path": "x"}}
+    around = {"type": "fs", "location": {"path": "below/hidden/x"}}
+    for token in (ada, boss):
+        for source in (volume, connected):
+            accepted, seen = asked(token, source)
+            place = str(tmp_path / "mnts" / "closed" / "x")
+            assert seen == live.row(accepted).job.data_dir == place, "where the setting says that volumes are"
+        assert asked(token, around)[1] == str(hidden / "x")
+    target = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"},
+              "target": {"volume": "closed"}}
+    for source in (volume, connected, target):
+        closed, absent = asked(bob, source), asked(bob, json.loads(json.dumps(source).replace("closed", "no")))
+        assert "there is no storage volume 'closed' that you may use" in closed[0] and closed[0] == closed[1]
+        assert closed[0].replace("closed", "no") == absent[0], "closed and absent look the same"
+    assert "is on a storage volume that is not yours" in asked(bob, around)[0]
+    assert asked(bob, {"type": "fs", "location": {"volume": "open"}})[1] == str(tmp_path / "mnts" / "open")
+    meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=below/hidden", {"main.py": b""}, token=bob)
+    assert meta.status == 400 and "not yours" in meta.text
+    live.settings.paths.volume_users.write_text("{")
+    damaged = live.submit(START, {"main.py": b""}, token=bob)
+    assert damaged.status == 500 and "volumes.json" in damaged.text and "is damaged; restore it" in damaged.text
+    assert live.submit(START, {"main.py": b""}, token=boss).status == 200
+
+
+def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
+    (tmp_path / "abs").mkdir()
+    for embedded in (True, False):
+        live = start(embedded=embedded)
+        inside = live.settings.data_fs / "mnist"
+        inside.mkdir(parents=True)
+        (live.settings.data_fs / "out").symlink_to(tmp_path / "abs")
+
+        def data_dir(path: str, live: Live = live) -> tuple[str, str]:
+            """By --data-source and by --cs-datastore-meta."""
+            both = (submit(live, {"type": "fs", "location": {"path": path}}),
+                    live.submit(f"{START} --cs-datastore-meta type=fs,data_path={path}", {"main.py": b""}))
+            found = [job(live, one).data_dir if one.status == 200 else one.text for one in both]
+            return found[0].replace("data source 1: ", ""), found[1]
+
+        for path in (str(inside), "/mnist", "mnist"):
+            assert data_dir(path) == (str(inside), str(inside))
+        for found in data_dir(str(tmp_path / "abs")):
+            assert found == str(tmp_path / "abs") if embedded else "is not below DLI_DATA_FS" in found
+        for found in (*data_dir("out"), *data_dir("../../abs"), *data_dir("mnist/../../../abs")):
+            assert "leads out of DLI_DATA_FS" in found
+        for found in data_dir("/etc/none"):
+            assert ("does not exist" if embedded else "is not below DLI_DATA_FS") in found
+        for found in data_dir("/etc"):
+            assert found == "/etc" if embedded else "is not below DLI_DATA_FS" in found
