@@ -14,7 +14,7 @@ from rich.text import Text
 from dlicmd.console import inert
 from dlicmd.contract import states, wire
 from dlicmd.times import duration
-from dlicmd.views import Part, elapsed, fitted, how_it_goes, progress_text, share_done, where_it_is
+from dlicmd.views import Part, elapsed, fitted, how_it_goes, progress_text, share_done, what_it_says, where_it_is
 
 _STYLES = {states.RUNNING: "green", states.FINISHED: "bold green", states.ERROR: "bold red", states.KILLED: "yellow",
            states.RECOVERING: "yellow"}
@@ -56,7 +56,11 @@ class LiveView:
         name = Text(self._exec_id, style="bold", no_wrap=True)
         room = width - len(self._exec_id) - 1
         passed = elapsed(self._found) or duration(time.monotonic() - self._began)
-        parts = [*where_it_is(self._found), Part(f"{passed} elapsed", 3)]
+        told = what_it_says(self._found)
+        # What has no room behind the state gets lines of its own: what it waits for is never cut.
+        apart = told and len(fitted(where_it_is(self._found), room)) > room
+        shown = {**self._found, wire.MESSAGE: ""} if apart else self._found
+        parts = [*where_it_is(shown), Part(f"{passed} elapsed", 3)]
         cells: list[Any] = [name]
         done = share_done(self._found)
         if done is not None and len(fitted(parts)) + BAR + 1 <= room:
@@ -66,4 +70,5 @@ class LiveView:
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
         below = fitted([*how_it_goes(self._found), Part("Ctrl-C detaches, the job goes on")], width)
-        return Group(row, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))
+        reason = [Text(told, style=style, overflow="fold")] if apart else []
+        return Group(row, *reason, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))

@@ -36,14 +36,15 @@ def preview(session: Session) -> int:
 
 
 def _sources(text: str) -> list[Any]:
-    """The sources of a JSON text; `NAME:PATH` of a connection, or a path, for those who type. Raises UsageProblem."""
+    """The sources of a JSON text; for those who type `NAME:PATH`, or `NAME:`, of a connection, or a path. Raises
+    UsageProblem."""
     if text.lstrip()[:1] in ("[", "{"):
         return one_or_more(text, OPTION)
     name, colon, path = text.partition(":")
     if colon and path.startswith("//"):
         raise UsageProblem(f"{OPTION}: for an address give JSON: a connection of its kind, and what of it (location)")
-    if colon and name and path:
-        return [{TYPE: CONNECTED, CONNECTION: {NAME: name}, LOCATION: {PATH: path}}]
+    if colon and name:
+        return [{TYPE: CONNECTED, CONNECTION: {NAME: name}, LOCATION: {PATH: path} if path else {}}]
     return [{TYPE: FS, LOCATION: {PATH: [text]}}]
 
 
@@ -60,9 +61,16 @@ def _text(found: Mapping[str, Any]) -> str:
         lines.append(f"{found['sample']}: {found.get('format')}")
     if (rows := found.get("rowCount")) is not None:
         lines.append(f"{rows:,} row{'' if rows == 1 else 's'}")
+    arrays = [found] if found.get("dtype") else found.get("arrays") or []
+    lines += [f"array {one.get('name') or ''}".rstrip() + f": {_shape(one)} of {one.get('dtype')}" for one in arrays]
     if schema := found.get("schema"):
         lines.append("columns: " + ", ".join(f"{column.get('name')} {column.get('type')}" for column in schema))
     return inert("\n".join(lines)) + _rows(found)
+
+
+def _shape(array: Mapping[str, Any]) -> str:
+    shape = array.get("shape")
+    return "x".join(map(str, shape)) if isinstance(shape, list) and shape else "one element"
 
 
 def _rows(found: Mapping[str, Any]) -> str:

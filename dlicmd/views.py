@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from dlicmd import hints
-from dlicmd.console import aside, inert
+from dlicmd.console import aside, inert, one_line
 from dlicmd.contract import states, wire
 from dlicmd.contract.reading import number
 from dlicmd.times import duration, since
@@ -112,9 +112,15 @@ def where_it_is(found: dict[str, Any]) -> list[Part]:
     left = _number(found, wire.SECONDS_LEFT)
     if left is not None and not _is_trained(found):
         parts.append(Part(f"{duration(left)} left"))
-    if not states.is_terminal(state) and found.get(wire.MESSAGE):
-        parts.append(Part(f"({found[wire.MESSAGE]})"))
+    if told := what_it_says(found):
+        parts.append(Part(f"({told})"))
     return [Part(inert(part.text).replace("\n", " "), part.rank) for part in parts]
+
+
+def what_it_says(found: Mapping[str, Any]) -> str:
+    """What an exec that is not over waits for, or does, in one line; empty when nothing is said of it."""
+    over = states.is_terminal(str(found.get(wire.STATE) or states.SUBMITTED))
+    return "" if over else one_line(str(found.get(wire.MESSAGE) or ""))
 
 
 def _activity(found: dict[str, Any]) -> list[Part]:

@@ -74,9 +74,9 @@ def data_kinds() -> str:
     lines = [
         "# Kinds of connections",
         "",
-        "Made by `python docs/generate.py` from the registry in `local_backend/data/kinds/`. Case, spaces and",
-        "underscores in the name of a kind do not matter. A kind whose extra is not installed on the server says so:",
-        "`pip install 'dlicmd[s3]'`.",
+        "Made by `python docs/generate.py` from the registry in `local_backend/data/kinds/`. Case, spaces, underscores",
+        "and the maker (IBM, Amazon, Apache, Google, Microsoft) in the name of a kind do not matter. A kind whose extra",
+        "is not installed on the server says so: `pip install 'dlicmd[s3]'`.",
         "",
         "| kind | what | as | extra | libraries | tested against |",
         "|---|---|---|---|---|---|",

@@ -145,9 +145,9 @@ def _offline(work: Any) -> Any:
             fail(str(problem).rstrip("."))
         caller = Caller(settings.user, True)
         if isinstance(found, ConnectionRow):
-            return shown(found, caller, connections.is_of_file(found))
+            return shown(found, caller, connections)
         if isinstance(found, list):
-            return [shown(row, caller, connections.is_of_file(row)) for row in found]
+            return [shown(row, caller, connections) for row in found]
         return found
 
 

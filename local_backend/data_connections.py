@@ -101,6 +101,20 @@ class Connections:
             raise DataError(f"connection '{row.name}': {problem}") from None
         return Connection(row.kind, values, row.name)
 
+    def secrets(self, row: ConnectionRow) -> dict[str, str]:
+        """Where each secret of a connection is, by its name: `sealed`, `env:NAME` or `keyring:PLACE`."""
+        places = {name: ":".join(next(iter(value.items()))) for name, value in row.values.items()
+                  if isinstance(value, Mapping)}
+        if row.sealed is None:
+            return places
+        try:
+            sealed = list(json.loads(self._vault.open_text(row.sealed)))
+        except VaultError:
+            # With another key nobody can tell any more which there were.
+            kind = kinds.every().get(row.kind)
+            sealed = [field.name for field in kind.fields if field.secret] if kind else []
+        return {name: "sealed" for name in sealed if name not in places} | places
+
     def of_sources(self, row: ExecRow) -> dict[int, Mapping[str, str]]:
         """The values of the connections of an exec, by the number of their source, from 1. Raises DataError, also for a
         connection that was removed since, or that its creator may not use any more."""

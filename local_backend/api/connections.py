@@ -15,10 +15,9 @@ from local_backend.api.backend import Backend, TheBackend, TheUser, administrato
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import iso
-from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.tester import tested
-from local_backend.data_connections import references
+from local_backend.data_connections import Connections, references
 from local_backend.store import users
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 
@@ -35,7 +34,7 @@ _tests = threading.BoundedSemaphore(4)
 def list_connections(backend: TheBackend, user: TheUser) -> list[dict[str, Any]]:
     """The connections that the caller may use, without their secrets."""
     found = backend.connections.visible(user.name, user.admin)
-    return [shown(row, user, backend.connections.is_of_file(row)) for row in found]
+    return [shown(row, user, backend.connections) for row in found]
 
 
 @router.post(wire.CONNECTIONS)
@@ -52,7 +51,8 @@ def add(request: Request, backend: TheBackend, user: TheUser, body: Written = No
         administrator(user, f"takes '{references(values)[0][:40]}' from the environment or keyring of the server")
     shared, replace = _shared(body.get(wire.SHARED_WITH, [])), body.get(wire.REPLACE, False) is True
     try:
-        return shown(backend.connections.add(user.name, name, kind, values, shared, replace), user, False)
+        row = backend.connections.add(user.name, name, kind, values, shared, replace)
+        return shown(row, user, backend.connections)
     except DataError as problem:
         raise ApiError(400, str(problem)) from None
     except ConnectionExists as problem:
@@ -87,19 +87,14 @@ def test(backend: TheBackend, user: TheUser, name: str) -> dict[str, Any]:
     return {wire.OK: problem is None} | ({} if problem is None else {wire.MESSAGE: problem})
 
 
-def shown(row: ConnectionRow, user: Caller, from_file: bool) -> dict[str, Any]:
+def shown(row: ConnectionRow, user: Caller, connections: Connections) -> dict[str, Any]:
     """A connection without its secrets. Where they are taken from is for administrators and its owner."""
-    kind = kinds.every().get(row.kind)
-    places = {name: ":".join(next(iter(value.items()))) for name, value in row.values.items()
-              if isinstance(value, Mapping)}
-    secret = [field.name for field in kind.fields if field.secret] if kind else []
-    held = {name: "sealed" for name in secret if name not in places} if row.sealed else {}
     return {
         wire.ID: row.id, wire.NAME: row.name, wire.TYPE: row.kind, wire.OWNER: row.owner,
         wire.SHARED_WITH: wire.EVERYBODY if row.shared_with is True else row.shared_with,
-        wire.VALUES: {name: value for name, value in row.values.items() if name not in places},
-        wire.SECRETS: (held | places) if user.admin or row.owner == user.name else {},
-        wire.FROM_FILE: from_file, wire.CREATED: iso(row.created) if row.created else "",
+        wire.VALUES: {name: value for name, value in row.values.items() if not isinstance(value, Mapping)},
+        wire.SECRETS: connections.secrets(row) if user.admin or row.owner == user.name else {},
+        wire.FROM_FILE: connections.is_of_file(row), wire.CREATED: iso(row.created) if row.created else "",
     }
 
 

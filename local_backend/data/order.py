@@ -15,6 +15,9 @@ from local_backend.files import read_json, write_json
 #: How it came out.
 DELIVERED, FAILED = "delivered", "failed"
 
+#: Characters of what a source is called, where it has many paths.
+_LONGEST_LABEL = 200
+
 
 @dataclass(frozen=True)
 class Item:
@@ -42,7 +45,7 @@ class Item:
             text = f"{self.kind}://{bucket}" + (f"/{paths}" if paths else "")
         else:
             text = f"{schema}{table or paths or self.name} ({self.kind})"
-        return text if len(text) <= 80 else text[:79] + "…"
+        return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ class Wish:
 
 def look(wish: Wish) -> dict[str, Any]:
     """`files`, `bytes` and the first `names` of files, `rowCount` of a table, and `schema` and `rows` where there are
-    some: of a folder, those of its first file that has. Raises DataError, and what libraries raise."""
+    some, of NumPy's files `shape` and `dtype`, or `arrays` with them: of a folder, those of its first file that has.
+    Raises DataError, and what libraries raise."""
     if wish.path:
         return _listed(_local(Path(wish.path)), lambda entry: open(entry.key, "rb", buffering=0))
     family = kinds.find(wish.kind).open(wish.values, wish.loopback)
@@ -98,7 +99,7 @@ def _listed(entries: Iterator[Entry], opened: Any) -> dict[str, Any]:
         except Exception as problem:  # a file that is damaged, by whatever library
             raise DataError(f"{entry.path} cannot be read as what its name says: {plain(problem)}") from None
         shown |= {"sample": entry.path, **inside}
-        if inside.get("rows") or inside.get("schema"):
+        if any(inside.get(what) for what in ("rows", "schema", "dtype", "arrays")):
             break
     return shown
 

@@ -1,16 +1,16 @@
-"""The first rows of a file, by what it is: Parquet, CSV, JSON lines, NumPy arrays; of any other that is text, lines."""
+"""The first rows of a file, by what it is: Parquet, CSV, JSON lines, NumPy's arrays and archives; of any other that is
+text, lines."""
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import json
-import struct
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, BinaryIO
 
+from local_backend.data import arrays
 from local_backend.data.model import columns_of
 
 ROWS = 10
@@ -81,19 +81,15 @@ def _json_lines(file: BinaryIO) -> dict[str, Any]:
 
 
 def _numpy(file: BinaryIO) -> dict[str, Any]:
-    """The header of a .npy file (NumPy enhancement proposal 1): its dictionary is text, after the length of that."""
-    start = file.read(12)
-    if start[:6] != b"\x93NUMPY" or len(start) < 12:
-        raise ValueError("it is no NumPy array")
-    long = start[6] > 1
-    size = struct.unpack("<I", start[8:12])[0] if long else struct.unpack("<H", start[8:10])[0]
-    header = (b"" if long else start[10:12]) + file.read(min(size, _HEAD) - (0 if long else 2))
-    found = ast.literal_eval(header.decode("latin-1"))
-    shape = tuple(found["shape"])
-    return {
-        "format": "numpy", "schema": [{"name": "x".join(map(str, shape)) or "scalar", "type": str(found["descr"])}],
-        "rowCount": shape[0] if shape else 1,
-    }
+    return _shown(arrays.npy(file, ROWS))
+
+
+def _archive(file: BinaryIO) -> dict[str, Any]:
+    return _shown(arrays.npz(file, ROWS))
+
+
+def _shown(found: dict[str, Any]) -> dict[str, Any]:
+    return found | {"rows": [[plain(value) for value in row] for row in found.get("rows", ())]}
 
 
 def _text(file: BinaryIO) -> dict[str, Any]:
@@ -118,5 +114,5 @@ def _head(file: BinaryIO) -> str | None:
 
 _READERS: dict[str, Callable[[BinaryIO], dict[str, Any]]] = {
     "parquet": _parquet, "pq": _parquet, "csv": _csv, "tsv": _csv, "jsonl": _json_lines, "ndjson": _json_lines,
-    "npy": _numpy,
+    "npy": _numpy, "npz": _archive,
 }

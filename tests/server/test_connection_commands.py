@@ -53,6 +53,28 @@ def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.Monke
     assert "NO_SUCH_PLACE" not in os.environ
 
 
+def test_only_secrets_that_are_there_are_listed(command: Command) -> None:
+    assert command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--secret", "password",
+                   input=f"{SECRET}\n").exit_code == 0
+    [shown] = json.loads(command("connection", "list", "-o", "json").stdout)
+    assert shown["secrets"] == {"password": "sealed"}
+
+
+def test_an_address_is_looked_at_before_it_is_kept(command: Command) -> None:
+    refused = command("connection", "add", "web", "--type", "http", "--set", "url=example.com/sets")
+    assert refused.exit_code == 1 and "write http://HOST or https://HOST" in refused.stderr
+    assert json.loads(command("connection", "list", "-o", "json").stdout) == []
+
+
+def test_a_volume_that_is_not_there_fails_its_test(command: Command, tmp_path: Path) -> None:
+    for name in ("here", "gone"):
+        assert command("connection", "add", name, "--type", "nfs", "--set", f"volume={name}").exit_code == 0
+    (tmp_path / "home" / "volumes" / "here").mkdir()
+    assert command("connection", "test", "here").stdout == "here: ok\n"
+    gone = command("connection", "test", "gone")
+    assert gone.exit_code == 1 and "there is no storage volume 'gone'" in gone.stderr
+
+
 def test_kinds_and_their_fields_are_shown(command: Command) -> None:
     assert "lockbox           Lockbox of the tests\n" in command("connection", "kinds").stdout
     assert "what opens it (required, secret)" in command("connection", "kinds", "lockbox").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import struct
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry, FileFamily, Kind
 from local_backend.data.previewer import Wish, _Remote, look
-from local_backend.data.sample import ROWS, sample
+from local_backend.data.sample import ROWS, plain, sample
 
 TABLE = pa.table({"id": range(50), "name": [f"n{number}" for number in range(50)]})
 
@@ -47,21 +48,72 @@ def parquet() -> bytes:
 
 def array(version: tuple[int, int]) -> bytes:
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.zeros((3, 4), dtype="<f4"), version=version)
+    np.lib.format.write_array(buffer, np.arange(12, dtype="<f4").reshape(3, 4) / 2, version=version)
+    return buffer.getvalue()
+
+
+def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
+    """As NumPy saves one array, or several in an archive."""
+    buffer = io.BytesIO()
+    np.save(buffer, *arrays) if arrays else np.savez_compressed(buffer, **named)
     return buffer.getvalue()
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), [
     ("a.csv", b"a,b\n1,2\n3,", {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
-    ("a.CSV.gz", gzip.compress(b"a;b\n1;2\n"), {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
+    ("a.CSV.gz", gzip.compress(b"a;b\n1;2\n", mtime=0), {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
     ("a.jsonl", b'{"a": 1}\nnonsense\n', {"format": "json", "rows": [['{"a": 1}']]}),
     ("a.txt", "ü\n".encode(), {"format": "text", "rows": [["ü"]]}),
     ("a.bin", b"\0\1", {"format": "binary"}), ("a", b"", {"format": "text", "rows": []}),
     *((f"{version}.npy", array((version, 0)), {
-        "format": "numpy", "schema": [{"name": "3x4", "type": "<f4"}], "rowCount": 3}) for version in (1, 2, 3)),
+        "format": "numpy", "shape": [3, 4], "dtype": "<f4", "rowCount": 3,
+        "rows": [[0.0, 0.5, 1.0, 1.5], [2.0, 2.5, 3.0, 3.5], [4.0, 4.5, 5.0, 5.5]]}) for version in (1, 2, 3)),
 ])
 def test_what_is_said_of_a_file(name: str, content: bytes, expected: dict[str, Any]) -> None:
     assert sample(name, io.BytesIO(content)) == expected
+
+
+@pytest.mark.parametrize("array", [
+    np.arange(30, dtype=">i2"), np.array([True, False]), np.array(2.5), np.array(["a", "üb"]), np.array([b"x", b"yz"]),
+    np.array([np.inf, 0.25], dtype="<f2"), np.arange(5, dtype="uint64"), np.zeros((0, 3)), np.zeros((3, 0)),
+])
+def test_arrays_are_read_as_numpy_reads_them(array: np.ndarray) -> None:
+    found = sample("a.npy", io.BytesIO(saved(array)))
+    assert (found["shape"], found["dtype"]) == (list(array.shape), array.dtype.str)
+    values = [one.decode() if isinstance(one, bytes) else one for one in np.atleast_1d(array)[:ROWS].tolist()]
+    assert found["rows"] == ([[plain(one)] for one in values] if array.size else [])
+
+
+def test_of_wide_and_far_rows_the_beginning_is_shown() -> None:
+    images = np.arange(20 * 28 * 28, dtype="<i4").reshape(20, 28, 28)
+    found = sample("a.npy", io.BytesIO(saved(images)))
+    assert found["rows"] == [[*row.ravel()[:16].tolist(), "…"] for row in images[:ROWS]] and found["rowCount"] == 20
+    assert len(sample("a.npy", io.BytesIO(saved(np.zeros((3, 2**18)))))["rows"]) == 1
+
+
+@pytest.mark.parametrize("array", [
+    np.asfortranarray(np.zeros((2, 3))), np.zeros(2, dtype=[("a", "<i4"), ("b", "<f8", (2,))]),
+    np.array([{}, None]), np.zeros(2, dtype="<c8"), np.zeros(2, dtype="<M8[s]"),
+])
+def test_of_others_shape_and_type_are(array: np.ndarray) -> None:
+    found = sample("a.npy", io.BytesIO(saved(array)))
+    assert found["shape"] == list(array.shape) and found["dtype"] and found["rows"] == []
+
+
+def test_an_archive_shows_all_its_arrays_and_rows_of_the_first() -> None:
+    content = saved(x=np.arange(4.0).reshape(2, 2), y=np.array([1, 2], dtype="<i8"))
+    assert sample("a.npz", io.BytesIO(content)) == {
+        "format": "numpy archive", "rows": [[0.0, 1.0], [2.0, 3.0]],
+        "arrays": [{"name": "x", "shape": [2, 2], "dtype": "<f8"}, {"name": "y", "shape": [2], "dtype": "<i8"}]}
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("a.npy", b""), ("a.npy", b"\x93NUMPY"), ("a.npy", b"\x93NUMPY\x01\0\xff\xff" + b"(" * 65535),
+    ("a.npy", b"\x93NUMPY\x01\0\x02\0{}"), ("a.npy", array((1, 0))[:-1]), ("a.npz", b"PK"), ("a.npz", array((1, 0))),
+])
+def test_what_is_no_array_is_said_to_be_none(name: str, content: bytes) -> None:
+    with pytest.raises((ValueError, struct.error)):
+        sample(name, io.BytesIO(content))
 
 
 def test_parquet_tells_schema_and_rows() -> None:

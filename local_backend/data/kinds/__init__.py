@@ -14,6 +14,7 @@ from local_backend.data.kinds.base import Kind
 
 #: Group of the entry points of other packages.
 GROUP = "dlicmd.data_kinds"
+_MAKERS = frozenset({"amazon", "apache", "google", "ibm", "microsoft"})
 
 
 @lru_cache(maxsize=1)
@@ -26,14 +27,21 @@ def every() -> dict[str, Kind]:
 
 
 def find(name: str) -> Kind:
-    """The kind of that name or alias; case, spaces and underscores do not matter. Raises DataError."""
+    """The kind of that name or alias; case, spaces, underscores and whose product it is do not matter. Raises
+    DataError."""
     names = {_plain(alias): kind for kind in every().values() for alias in (kind.name, *kind.aliases, kind.title)}
-    kind = names.get(_plain(name))
+    kind = names.get(_plain(name)) or {_bare(alias): kind for alias, kind in names.items()}.get(_bare(_plain(name)))
     if kind is None:
         near = difflib.get_close_matches(_plain(name), names, 1)
         hint = f"; did you mean '{names[near[0]].name}'?" if near else f"; there are {', '.join(every())}"
         raise DataError(f"there is no kind of connection '{name[:80]}'{hint}")
     return kind
+
+
+def _bare(name: str) -> str:
+    """A name without its maker: consoles show "RDS for Oracle" in one list, and "Amazon RDS for Oracle" in another."""
+    maker, _, rest = name.partition("-")
+    return rest if maker in _MAKERS and rest else name
 
 
 def _plain(name: str) -> str:

@@ -28,6 +28,9 @@ class Field:
     required: bool = False
     secret: bool = False
     aliases: tuple[str, ...] = ()
+    #: Of an address: what it may begin with, and whether a host alone is one, too.
+    schemes: tuple[str, ...] = ()
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,24 @@ class Kind:
         if missing:
             raise DataError(f"a connection of type '{self.name}' needs '{missing[0]}'")
         for item in self.fields:
-            if not item.secret and "://" in found.get(item.name, ""):
-                self._check_address(item.name, found[item.name])
+            address = found.get(item.name, "")
+            if address and not item.secret and ("://" in address or item.schemes):
+                self._check_address(item, address)
         return found
 
-    def _check_address(self, name: str, address: str) -> None:
-        """Raises DataError for an address with something in it that is secret: addresses are shown."""
-        names = {item.name for item in self.fields}
+    def _check_address(self, item: Field, address: str) -> None:
+        """Raises DataError for an address that leads nowhere, or has something in it that is secret: addresses are
+        shown."""
+        name, names = item.name, {one.name for one in self.fields}
+        bare = item.bare and "://" not in address
         try:
-            parts = urlsplit(address)
+            parts = urlsplit(f"https://{address}" if bare else address)
+            _ = parts.port
         except ValueError as problem:
             raise DataError(f"'{name}' of the connection is no address: {problem}") from None
+        if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
+            either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
+            raise DataError(f"'{name}' of the connection is no address of a server: write {either}")
         if parts.username is not None or parts.password is not None:
             apart = "give them as 'username' and 'password'" if {"username", "password"} <= names else "leave them out"
             raise DataError(f"'{name}' of the connection has a user or password in it, and is shown to people; {apart}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from local_backend.data import iam
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _PATIENCE = (10, 60)
 #: Documents of one answer, which is in memory as a whole.
 _PAGE = 200
-_IAM = "https://iam.cloud.ibm.com/identity/token"
 
 
 class Cloudant(TableFamily):
@@ -91,8 +91,7 @@ class Cloudant(TableFamily):
         return session
 
     def _token(self, session: requests.Session) -> str:
-        answer = self._send(session, "POST", _IAM, data={
-            "grant_type": "urn:ibm:params:oauth:grant-type:apikey", "apikey": self.values["apikey"]})
+        answer = self._send(session, "POST", iam.TOKENS, data=iam.form(self.values["apikey"]))
         return str(answer.get("access_token"))
 
     def _ask(self, session: requests.Session, method: str, path: str, **more: Any) -> dict[str, Any]:
@@ -145,7 +144,8 @@ KINDS = (
     Kind(
         "cloudant", "Cloudant", Cloudant,
         fields=(
-            Field("url", "address of the server: https://HOST", required=True, aliases=("custom_url", "host")),
+            Field("url", "address of the server: https://HOST", required=True, aliases=("custom_url", "host"),
+                  schemes=("https", "http")),
             Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
             Field("username", "who reads", aliases=("user",)),
             Field("password", "the password", secret=True),

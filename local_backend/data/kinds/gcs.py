@@ -48,6 +48,7 @@ KINDS = (
                                       "be read", secret=True, aliases=("token", "service_account", "credentials_json")),
                  Field("project", "project of the buckets", aliases=("project_id",)),
                  Field("bucket", "bucket that is read when a location names none"),
-                 Field("endpoint_url", "URL of the server, unless it is Google's own", aliases=("url",))),
+                 Field("endpoint_url", "URL of the server, unless it is Google's own", aliases=("url",),
+                       schemes=("https", "http"))),
          aliases=("gs", "googlecloudstorage", "google")),
 )

@@ -44,7 +44,7 @@ class Hdfs(FileSystem):
 KINDS = (
     Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"),
          fields=(Field("url", "address of the name node's web server, http://NAMENODE:9870", required=True,
-                       aliases=("host", "webhdfs_url")),
+                       aliases=("host", "webhdfs_url"), schemes=("http", "https", "webhdfs", "swebhdfs"), bare=True),
                  Field("username", "user there", aliases=("user",)),
                  Field("password", "password of the user, where a gateway wants one", secret=True),
                  Field("token", "delegation token", secret=True),

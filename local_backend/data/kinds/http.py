@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import paths_of
+from local_backend.data.listing import named, paths_of
+from local_backend.data.troubles import in_words
 
 #: What arrives of a piece before a connection breaks is lost.
 _PIECE = 1 << 18
@@ -144,12 +145,12 @@ class Web(FileFamily):
         try:
             yield
         except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as problem:
-            raise DataError(f"{_shown(url)}: {_short(problem)}") from None
+            raise DataError(f"{_shown(url)}: {in_words(problem)}") from None
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.InvalidHeader,
                 requests.exceptions.MissingSchema) as problem:
-            raise DataError(f"{_shown(url)}: {_short(problem)}") from None
+            raise DataError(f"{_shown(url)} is no address that can be asked: {type(problem).__name__}") from None
         except requests.RequestException as problem:
-            raise DataUnavailable(f"{_shown(url)} does not answer: {_short(problem)}") from None
+            raise DataUnavailable(f"{_shown(url)} does not answer: {in_words(problem)}") from None
 
 
 def _sent_on(session: Any, request: Any, answer: Any) -> None:
@@ -174,15 +175,21 @@ def _shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
 
 
-def _short(problem: BaseException) -> str:
-    """What happened, without the address: that may have secrets in its query."""
-    reason = getattr(problem.args[0], "reason", None) if problem.args else None
-    return type(reason or problem).__name__
+class WebKind(Kind):
+    """Web servers."""
+
+    def check_location(self, location: Mapping[str, Any]) -> None:
+        """Raises DataError for a query: what stands in a location is shown, and a query may be a signature."""
+        for place in (*named(location), str(location.get("url", ""))):
+            if "?" in place:
+                raise DataError("a path has something behind a '?', and paths are shown to people; give that to the "
+                                "connection as its secret 'query'")
 
 
 KINDS = (
-    Kind("http", "HTTP", Web, tested="Python's http.server with ranges",
-         fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",)),
+    WebKind("http", "HTTP", Web, tested="Python's http.server with ranges",
+         fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",),
+                       schemes=("http", "https")),
                  Field("username", "user for basic authentication", aliases=("user",)),
                  Field("password", "password of the user", secret=True),
                  Field("token", "bearer token", secret=True, aliases=("api_key",)),

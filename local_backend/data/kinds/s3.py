@@ -163,21 +163,18 @@ def _short(problem: BaseException) -> str:
     return " ".join(str(problem).split())[:200] or type(problem).__name__
 
 
-_KEYS = (
+KEYS = (
     Field("access_key_id", "access key; without one only public buckets can be read", aliases=("access_key", "key")),
     Field("secret_access_key", "secret of the access key", secret=True, aliases=("secret_key", "secret")),
     Field("session_token", "token of a temporary access key", secret=True, aliases=("token",)),
     Field("region", "region of the buckets", aliases=("region_name",)),
     Field("bucket", "bucket that is read when a location names none"),
 )
-_NEEDS: dict[str, Any] = {"family": S3, "extra": "s3", "modules": ("boto3",)}
-_URL = "URL of the server, such as https://s3.eu-de.cloud-object-storage.appdomain.cloud"
+NEEDS: dict[str, Any] = {"extra": "s3", "modules": ("boto3",)}
+SCHEMES = ("https", "http")
 
 KINDS = (
-    Kind("s3", "Amazon S3", fields=(Field("endpoint_url", "URL of the server, unless it is Amazon's own",
-                                          aliases=("url", "endpoint", "host")), *_KEYS),
-         aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **_NEEDS),
-    Kind("cos", "IBM Cloud Object Storage", fields=(Field("endpoint_url", _URL, required=True,
-                                                          aliases=("url", "endpoint", "host")), *_KEYS),
-         aliases=("bluemixcloudobjectstorage", "cloudobjectstorage", "ibm-cos"), tested="moto", **_NEEDS),
+    Kind("s3", "Amazon S3", S3, fields=(Field("endpoint_url", "URL of the server, unless it is Amazon's own",
+                                          aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True), *KEYS),
+         aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **NEEDS),
 )

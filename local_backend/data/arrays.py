@@ -1,0 +1,119 @@
+"""The first rows of NumPy's files, read as they are written (NumPy enhancement proposal 1): NumPy is the program's
+library, not the server's. `.npy` is an array, `.npz` an archive of such."""
+
+from __future__ import annotations
+
+import ast
+import struct
+from collections.abc import Sequence
+from itertools import islice
+from math import prod
+from typing import Any, BinaryIO
+
+#: Kind and size of an element → what `struct` calls it.
+_ELEMENTS = {
+    "b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e",
+    "f4": "f", "f8": "d",
+}
+_LONGEST_HEADER = 64 * 1024
+#: Elements of a row that are shown, and arrays of an archive.
+_WIDEST, _MOST = 16, 100
+#: Bytes from one row to the next beyond which the first is enough: they may have to be fetched, or unpacked.
+_FARTHEST = 1 << 20
+
+
+def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
+    """`format`, `shape`, `dtype`, `rowCount` and, of plain numbers and texts, the first `rows`: an element each, or the
+    first of a row of more dimensions. Raises ValueError for what is no array."""
+    shape, descr, by_columns = _header(file)
+    found: dict[str, Any] = {
+        "format": "numpy", "shape": list(shape), "dtype": _type(descr), "rowCount": shape[0] if shape else 1,
+    }
+    decoded = _decoder(descr)
+    # By columns the elements of a row lie all over the file.
+    if decoded is None or (by_columns and len(shape) > 1):
+        return found
+    size, decode = decoded
+    width = prod(shape[1:])
+    count, shown = min(most_rows, shape[0] if shape else 1), min(width, _WIDEST)
+    rows = []
+    for _ in range(count if width else 0):
+        row = file.read(shown * size)
+        if len(row) < shown * size:
+            raise ValueError("it ends before its last element")
+        values = [decode(row[at:at + size]) for at in range(0, len(row), size)]
+        rows.append(values if width == shown else [*values, "…"])
+        if (width - shown) * size > _FARTHEST:
+            break
+        _skip(file, (width - shown) * size)
+    return found | {"rows": rows}
+
+
+def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
+    """`format`, and of the `arrays` in it `name`, `shape` and `dtype`; the first `rows` of the first. Raises ValueError
+    for what is no archive of arrays."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            arrays: list[dict[str, Any]] = []
+            rows: list[list[Any]] = []
+            for number, name in enumerate(islice(names, _MOST)):
+                with archive.open(name) as inside:
+                    found = npy(inside, most_rows if number == 0 else 0)  # type: ignore[arg-type]
+                rows = found.get("rows", []) if number == 0 else rows
+                arrays.append({"name": name.removesuffix(".npy"), "shape": found["shape"], "dtype": found["dtype"]})
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as problem:
+        raise ValueError(f"it is no archive of arrays: {problem}") from None
+    return {"format": "numpy archive", "arrays": arrays, "rows": rows}
+
+
+def _header(file: BinaryIO) -> tuple[tuple[int, ...], Any, bool]:
+    """Shape, type of the elements, and whether they lie column by column."""
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY" or len(start) < 8:
+        raise ValueError("it is no NumPy array")
+    form = "<H" if start[6] == 1 else "<I"
+    length = struct.unpack(form, file.read(struct.calcsize(form)))[0]
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"its header has {length} bytes")
+    try:
+        found = ast.literal_eval(file.read(length).decode("utf-8" if start[6] > 2 else "latin-1"))
+        shape = tuple(found["shape"])
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
+        raise ValueError("its header is damaged") from None
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError("its header is damaged: it has no shape")
+    return shape, found.get("descr"), bool(found.get("fortran_order"))
+
+
+def _type(descr: Any) -> str:
+    """The type of the elements, as NumPy writes it: `<f4`; of records their fields."""
+    if isinstance(descr, str):
+        return descr
+    return ", ".join(f"{field[0]} {_type(field[1])}" for field in descr) if isinstance(descr, Sequence) else "?"
+
+
+def _decoder(descr: Any) -> tuple[int, Any] | None:
+    """Bytes of an element, and what makes a value of them; None for records, objects and what else is rare."""
+    if not isinstance(descr, str) or len(descr) < 3 or descr[0] not in "<>|=":
+        return None
+    order = ">" if descr[0] == ">" else "<"
+    if descr[1:] in _ELEMENTS:
+        one = struct.Struct(order + _ELEMENTS[descr[1:]])
+        return one.size, lambda element: one.unpack(element)[0]
+    if descr[1] in "SU" and descr[2:].isdecimal() and int(descr[2:]):
+        if descr[1] == "S":
+            return int(descr[2:]), lambda element: element.rstrip(b"\0").decode("utf-8", "replace")
+        coding = "utf-32-be" if order == ">" else "utf-32-le"
+        return 4 * int(descr[2:]), lambda element: element.decode(coding, "replace").rstrip("\0")
+    return None
+
+
+def _skip(file: BinaryIO, size: int) -> None:
+    if file.seekable():
+        file.seek(size, 1)
+        return
+    while size > 0 and (passed := len(file.read(min(size, 1 << 20)))):
+        size -= passed

@@ -1,0 +1,50 @@
+"""What kept a server from answering, in words for people."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+#: Ends of names of exceptions, of whatever library, and what they mean; the first that fits counts.
+_MEANINGS = (
+    (("NameResolutionError",), "its name is not known"),
+    (("TooManyRedirects",), "it sends on and on to other addresses"),
+    (("IncompleteRead", "ChunkedEncodingError", "ProtocolError", "RemoteDisconnected", "ConnectionResetError",
+      "BrokenPipeError", "ConnectionAbortedError"), "the connection broke off"),
+    (("Timeout", "TimeoutError"), "nothing came from it for too long"),
+)
+
+
+def in_words(problem: BaseException) -> str:
+    """One short sentence about an exception of a library, by what caused it. No address is in it: one may have secrets
+    in its query."""
+    causes = list(_causes(problem))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not good: {cause.verify_message or 'nobody vouches for it'}"
+        if isinstance(cause, ssl.SSLError):
+            return f"it does not speak TLS as it should: {cause.reason or 'the handshake failed'}"
+        if isinstance(cause, socket.gaierror):
+            return "its name is not known"
+        if isinstance(cause, ConnectionRefusedError):
+            return "it refuses connections"
+    for ends, meaning in _MEANINGS:
+        if any(type(cause).__name__.endswith(ends) for cause in causes):
+            return meaning
+    told = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None)
+    return told.lower() if told else "the connection failed"
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and all that it wraps, as libraries do that: as a cause, an argument or a `reason`."""
+    seen: list[BaseException] = []
+    waiting = [problem]
+    while waiting:
+        one = waiting.pop(0)
+        if one in seen:
+            continue
+        seen.append(one)
+        yield one
+        inside = (getattr(one, "reason", None), *one.args, one.__cause__, one.__context__)
+        waiting += [found for found in inside if isinstance(found, BaseException)]

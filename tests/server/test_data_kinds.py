@@ -1,0 +1,75 @@
+"""The names of kinds of connections, as products and their consoles write them; and what makes no connection of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Kind
+
+#: As the contract lists them.
+LISTED = {
+    "Databases for MySQL": "mysql", "Cloud Object Storage": "cos", "Cloudant": "cloudant",
+    "Cloud Data Engine": "data-engine", "Cognos Analytics": "cognos-analytics", "Databases for MongoDB": "mongodb",
+    "Db2 for z/OS": "db2zos", "Db2 Warehouse": "db2warehouse", "Netezza Performance Server": "netezza",
+    "Amazon RDS for MySQL": "mysql", "RDS for MySQL": "mysql", "RDS for Oracle": "oracle",
+    "Amazon RDS for Oracle": "oracle", "S3": "s3", "Amazon S3": "s3", "Apache Cassandra": "cassandra",
+    "Cassandra": "cassandra", "Hive": "hive", "Apache Hive": "hive", "Azure File Storage": "azure-files",
+    "Azure Data Lake Storage": "azure-data-lake", "SQL Server": "sqlserver", "Microsoft SQL Server": "sqlserver",
+    "MongoDB": "mongodb", "MySQL": "mysql", "PostgreSQL": "postgresql", "SingleStoreDB": "singlestore",
+    "Snowflake": "snowflake", "Teradata": "teradata", "storage volume": "storage-volume", "NFS": "storage-volume",
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_every_listed_spelling_is_known(name: str) -> None:
+    spellings = (name, name.lower(), name.replace(" ", "_").upper(), name.replace(" ", "-"), f" {name} ")
+    assert {kinds.find(one).name for one in spellings} == {LISTED[name]}
+
+
+@pytest.mark.parametrize("name", [name for name in LISTED if name.startswith(("Databases", "Cloud", "Db2", "Netezza"))])
+def test_with_its_maker_it_is_the_same(name: str) -> None:
+    assert kinds.find(f"IBM {name}") is kinds.find(name)
+
+
+def test_no_name_means_two_kinds() -> None:
+    meant: dict[str, Kind] = {}
+    for kind in kinds.every().values():
+        for name in (kind.name, kind.title, *kind.aliases):
+            maker, _, rest = name.lower().replace(" ", "-").partition("-")
+            for spelling in (name.lower(), rest if rest and maker in kinds._MAKERS else name.lower()):
+                assert kinds.find(spelling) is meant.setdefault(spelling, kind) is kind
+
+
+def test_an_unknown_one_is_told_its_neighbour() -> None:
+    with pytest.raises(DataError, match="did you mean 'postgresql'"):
+        kinds.find("postgresq")
+    with pytest.raises(DataError, match="there are azure-blob, "):
+        kinds.find("zzzzzzz")
+
+
+@pytest.mark.parametrize(("kind", "values", "said"), [
+    ("http", {"url": "example.com/a"}, "'url' of the connection is no address of a server: write http://HOST or https"),
+    ("http", {"url": "ftp://h/a"}, "write http://HOST or https://HOST"), ("http", {"url": "https:///a"}, "write http://"),
+    ("http", {"url": "https://h:x/a"}, "'url' of the connection is no address: Port could not be cast"),
+    ("http", {"url": "https://[h/a"}, "is no address: Invalid IPv6 URL"),
+    ("cloudant", {"url": "h.example.com", "database": "d"}, "write https://HOST or http://HOST"),
+    ("gcs", {"endpoint_url": "gs://bucket"}, "write https://HOST"),
+    ("s3", {"endpoint_url": "s3://bucket"}, "write https://HOST"), ("s3", {"endpoint_url": "/h"}, "write https://HOST"),
+    ("cos", {"endpoint_url": "https://h", "iam_url": "iam.cloud.ibm.com"}, "'iam_url' of the connection is no address"),
+    ("hdfs", {"url": "hdfs://namenode:8020"}, "write http://HOST"),
+])
+def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: dict[str, str], said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        kinds.find(kind)._complete(values)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "values"), [
+    ("http", {"url": "https://h:8443/a/b"}), ("s3", {"endpoint_url": "h.example.com:9000"}), ("s3", {}),
+    ("cos", {"endpoint_url": "s3.eu-de.cloud-object-storage.appdomain.cloud"}), ("hdfs", {"url": "namenode"}),
+    ("hdfs", {"url": "webhdfs://namenode:9870"}), ("cloudant", {"url": "http://h", "database": "d"}),
+])
+def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
+    assert kinds.find(kind)._complete(values) == values
