@@ -61,7 +61,7 @@ def _text(found: Mapping[str, Any]) -> str:
         lines.append(f"{found['sample']}: {found.get('format')}")
     if (rows := found.get("rowCount")) is not None:
         lines.append(f"{rows:,} row{'' if rows == 1 else 's'}")
-    arrays = [found] if found.get("dtype") else found.get("arrays") or []
+    arrays = [{**found, "name": ""}] if found.get("dtype") else found.get("arrays") or []
     lines += [f"array {one.get('name') or ''}".rstrip() + f": {_shape(one)} of {one.get('dtype')}" for one in arrays]
     if schema := found.get("schema"):
         lines.append("columns: " + ", ".join(f"{column.get('name')} {column.get('type')}" for column in schema))

@@ -149,10 +149,6 @@ _SOURCE: dict[str, Any] = {
             "$comment": "needs a 'connection' (or an 'asset'), which says who has the data",
         }),
         _for([S3], {"required": [CONNECTION, LOCATION], "properties": {LOCATION: {"required": [BUCKET]}}}),
-        _for([CONNECTED, CONNECTION_ASSET, S3, CONTAINER], {"properties": {
-            ACCESS: {"enum": [DOWNLOAD, STREAM, MOUNT],
-                     "description": "download or stream, or mount for a storage volume"},
-        }}),
     ],
 }
 

@@ -14,6 +14,7 @@ from dlicmd.contract.argv import parse_argv
 from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
 from dlicmd.data_sources import data_sources, one_or_more
 from dlicmd.errors import UsageProblem
+from dlicmd.preview import _sources, _text
 
 CONNECTED = {"type": "connection", "connection": {"name": "lake"}, "location": {"bucket": "b", "path": "x"}}
 
@@ -42,6 +43,7 @@ def test_the_schema_is_one() -> None:
      "location": {"bucket": "b", "path": "p"}},
     {"type": "data_asset", "connection": {}, "location": {"href": "/v2/assets/1?project_id=2"}},
     {"type": "container", "location": {"path": "p"}},
+    {**CONNECTED, "access": "mount"},
     {**CONNECTED, "access": "stream", "target": "shared"}, {**CONNECTED, "target": {"volume": "v"}},
 ])
 def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None:
@@ -62,7 +64,7 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     ({"type": "connection", "connection": {"name": "x"}}, "'location' is missing; it is a JSON object"),
     ({"type": "s3", "connection": {}, "location": {"path": "x"}}, "'location.bucket' is missing; it is the name of"),
     ({**CONNECTED, "target": "volume"}, "'target' must be local, shared or"),
-    ({**CONNECTED, "access": "mount"}, "'access' must be download or stream"),
+    ({**CONNECTED, "access": "copy"}, "'access' must be one of mount, download, stream"),
 ])
 def test_what_is_wrong_is_said_with_source_key_and_cure(source: Any, expected: str) -> None:
     said = complaint({"type": "fs"}, source)
@@ -94,6 +96,36 @@ def test_the_other_option_has_no_effect_beside_it_and_that_is_said(desk: Desk, l
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=a",
                     "--data-source", '[{"type": "fs"}]', "--", "true")
     assert done.code == 0 and "--cs-datastore-meta has no effect beside --data-source" in done.err
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ([], "DATA_DIR is all data of the server"),
+    (["--cs-datastore-meta", "type=fs,data_path=a"], "DATA_DIR is what --cs-datastore-meta says"),
+])
+def test_an_empty_list_names_nothing_and_that_is_said(
+    desk: Desk, local: FakeServer, more: list[str], said: str
+) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source=[]", *more, "--", "true")
+    assert done.code == 0 and f"--data-source names no data, and is left out: {said}" in done.err
+
+
+def test_a_connection_alone_may_be_looked_at() -> None:
+    def source(text: str) -> dict[str, Any]:
+        [one] = _sources(text)
+        return one
+
+    assert source("web:") == {"type": "connection", "connection": {"name": "web"}, "location": {}}
+    assert source("web:a/b") == {"type": "connection", "connection": {"name": "web"}, "location": {"path": "a/b"}}
+    assert source(":a") == {"type": "fs", "location": {"path": [":a"]}}
+
+
+def test_arrays_are_shown_with_their_shape() -> None:
+    told = _text({"ok": True, "name": "x", "type": "fs", "sample": "x.npz", "format": "numpy archive",
+                  "arrays": [{"name": "a", "shape": [60000, 28, 28], "dtype": "|u1"},
+                             {"name": "b", "shape": [], "dtype": "<f8"}], "rows": [[1, 2, "…"]]})
+    assert "array a: 60000x28x28 of |u1\narray b: one element of <f8" in told and told.endswith("\n  1  2  …")
+    one = {"ok": True, "name": "x", "type": "fs", "format": "numpy", "shape": [3], "dtype": "<f4", "rowCount": 3}
+    assert "array: 3 of <f4" in _text(one)
 
 
 def test_faults_of_any_json_can_be_explained() -> None:

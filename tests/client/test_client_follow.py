@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from typing import Any
 
@@ -278,6 +279,28 @@ def test_the_live_view_is_inert(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "plain [bold]text[/bold] :smile:" in shown and "evil" in shown and "more" in shown
     for bad in ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x1bP", "52;c"):
         assert bad not in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_live_view_shows_all_that_it_waits_for(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    import io
+
+    import rich.console
+
+    from dlicmd import live
+
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+    monkeypatch.setattr(live, "Console", lambda **_: console)
+    view = live.LiveView("local-12")
+    message = "fetching s3://a-long-name/of/a.tar: https://s3.example.com does not answer: it refuses connections"
+    view.state({"state": "PENDING_CRD_SCHEDULER", "message": f"{message}\n"})
+    view.close()
+    with console.capture() as captured:
+        console.print(view._picture())
+    first, *below, last = captured.get().splitlines()
+    assert "PENDING" in first and "Ctrl-C" in last and (below == []) == (width == 200)
+    shown = " ".join("".join(re.sub(r"\x1b\[[0-9;]*m", "", line) for line in (first, *below)).split())
+    assert message.replace(" ", "") in shown.replace(" ", "")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

@@ -167,6 +167,10 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"
     local = user.run("--data-preview", str(lake / "d"))
     assert local.code == 0 and "a.csv: csv" in local.out
+    (lake / "d" / "b.npy").write_bytes(b"\x93NUMPY\1\0\x39\0{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3)}" +
+                                       bytes(range(6)))
+    arrays = user.run("--data-preview", str(lake / "d" / "b.npy"))
+    assert arrays.code == 0 and "array: 2x3 of |u1" in arrays.out and "  3  4  5" in arrays.out, arrays
     (lake / "down").touch()
     done = user.run("--data-preview", source(lake))
     assert done.code == 1 and "cannot be read: the toy server is down" in done.out
@@ -177,6 +181,20 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
         refused = user.run("--data-preview", text)
         assert (refused.code, expected in refused.err) == (code, True), refused
     assert sorted(os.listdir(user.home / "jobs")) == jobs
+
+
+def test_the_server_says_how_long_a_job_is_patient(user: User, lake: Path) -> None:
+    (lake / "down").touch()
+    user.backend("stop")
+    user.environment["DLI_DATA_PATIENCE"] = "0"
+    try:
+        exec_id = start(user, source(lake))
+        done = user.run("--wait", exec_id)
+        assert done.code == 3 and "the toy server is down; gave up after 1 try in 0 s (DLI_DATA_PATIENCE)" in done.err
+        assert shown(user, exec_id)["reason"] == "DATA"
+    finally:
+        del user.environment["DLI_DATA_PATIENCE"]
+        user.backend("stop")
 
 
 def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:

@@ -142,6 +142,20 @@ def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: 
     assert answer.status == 400 and said in answer.text and "data source 2" in answer.text, answer.text
 
 
+@pytest.mark.parametrize("location", [
+    {"path": "a.csv?sig=planted"}, {"paths": ["ok", "b?x=planted"]}, {"url": "/sets/?key=planted"},
+    {"paths": "", "file_name": "a, c?planted"},
+])
+def test_a_query_is_no_path(live: Live, location: dict[str, Any]) -> None:
+    source = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}, "location": location}
+    looked = live.call("POST", "/data/preview", json.dumps({"dataSource": [source]}).encode(),
+                       {"Content-Type": "application/json"})
+    for answer in (submit(live, source), looked, live.submit(f"{START} --data-source={json.dumps([source])}")):
+        assert answer.status == 400 and "as its secret 'query'" in answer.text and "planted" not in answer.text
+    s3 = {"type": "s3", "connection": {}, "location": {"bucket": "b", "path": "really?"}}
+    assert submit(live, s3).status == 200, "of others it is a character like any other"
+
+
 @pytest.mark.parametrize("kind", ["storage-volume", "Storage volume", "nfs", "NFS volume", "Network File System"])
 @pytest.mark.parametrize("form", ["connection", "connection_asset", "container"])
 def test_a_volume_as_a_connection_is_mounted(live: Live, lake: Path, kind: str, form: str) -> None:

@@ -1,0 +1,77 @@
+"""Who waits for data does not wait for slots yet: how long it may, and has, waited for those."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from local_backend.data.order import DELIVERED, Outcome
+from local_backend.jobspec import JobSpec, Source
+from local_backend.runtime.demand import Demand
+from local_backend.runtime.fetching import Fetching
+from local_backend.scheduler.plans import ROOT
+from local_backend.scheduler.slots import cpu_slots
+from local_backend.scheduler.urgency import waited
+from local_backend.settings import Settings
+from local_backend.store.execs import ExecRow
+
+HOUR = 3600.0
+ELSEWHERE = Source("x", "s3", "download", kind="s3", connection={"type": "s3"}, location={"bucket": "b"})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path, tmp_path / "data", tmp_path / "results", "ada")
+
+
+@pytest.fixture
+def fetching(settings: Settings) -> Iterator[Fetching]:
+    found = Fetching(settings, cast("Any", None), lambda row: {})
+    yield found
+    found.close()
+
+
+def submitted(settings: Settings, *sources: Source) -> ExecRow:
+    """An exec that was submitted an hour ago and may wait half of one for slots."""
+    spec = JobSpec("local-1", "PyTorch", "ada", "a", 1, sources=sources, pending_timeout=int(HOUR / 2))
+    row = ExecRow(
+        number=1, id="local-1", creator="ada", framework="PyTorch", app_name="a", args="", spec=spec.to_json(),
+        data_source=None, elastic=False, num_worker=1, work_dir="/", state="SUBMITTED", attempt=0, slots=None,
+        create_time=time.time() - HOUR, start_time=None, end_time=None, exit_code=None, message=None, reason=None,
+        stop_requested=False, deleted=False, pinned=None,
+    )
+    settings.paths.job(row.id, "ada").fetching.mkdir(parents=True)
+    return row
+
+
+def patience_begins(fetching: Fetching, row: ExecRow) -> tuple[float, float]:
+    """For how long it has tried to get slots, as its patience counts and as its place in the queue does."""
+    demand = Demand(cpu_slots(2), lambda row, most: [], lambda row: None, fetching.arrived)
+    [job] = demand.jobs([row], {}, ROOT)
+    return time.monotonic() - job.entered, waited(job, time.monotonic())
+
+
+def test_patience_begins_when_the_data_is_here(settings: Settings, fetching: Fetching) -> None:
+    row = submitted(settings, ELSEWHERE)
+    paths = settings.paths.job(row.id, "ada")
+    fetching.turn([row], lambda row: paths)
+    assert not fetching.ready(row) and fetching.arrived(row) is None
+    Outcome(DELIVERED).write(paths.fetch_outcome)
+    fetching.attend(row)
+    assert fetching.ready(row)
+    since_data, in_queue = patience_begins(fetching, row)
+    assert since_data < HOUR / 2 and in_queue >= HOUR - 1, "it keeps its place, and has all of its patience"
+    os.utime(paths.fetch_outcome, (row.create_time + HOUR / 4,) * 2)
+    assert patience_begins(fetching, row)[0] >= HOUR * 3 / 4 - 1, "also after a restart of the server: the file tells"
+
+
+def test_without_data_from_elsewhere_it_begins_at_once(settings: Settings, fetching: Fetching) -> None:
+    row = submitted(settings)
+    fetching.turn([row], lambda row: settings.paths.job(row.id, "ada"))
+    since, in_queue = patience_begins(fetching, row)
+    assert since >= HOUR - 1 and in_queue >= HOUR - 1
