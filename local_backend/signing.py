@@ -50,20 +50,19 @@ class SigningKeys:
             key = keys[newest]
         return jwt.encode({**claims, "jti": secrets.token_hex(16)}, key, _ALGORITHM, headers={"kid": newest})
 
-    def is_ours(self, token: str) -> bool:
-        """Whether one of these keys has signed it, and its time is not over. Raises OSError when they cannot be
-        read."""
+    def claims(self, token: str) -> dict[str, Any] | None:
+        """What a token says that one of these keys has signed; None of any other, and when its time is over. Raises
+        OSError when the keys cannot be read."""
         try:
             kid = jwt.get_unverified_header(token).get("kid")
             with self._lock:
                 key = self._loaded().get(kid) if isinstance(kid, str) else None
             if key is None:
-                return False
+                return None
             options: Options = {"require": _REQUIRED, "verify_aud": False}
-            jwt.decode(token, key.public_key(), [_ALGORITHM], options)
+            return jwt.decode(token, key.public_key(), [_ALGORITHM], options)
         except (jwt.PyJWTError, ValueError):
-            return False
-        return True
+            return None
 
     def troubles(self) -> list[OSError]:
         """What is wrong with the files of the keys, one error for each that cannot be used. Raises OSError when the

@@ -7,6 +7,8 @@ from urllib.parse import quote
 BASE = "/platform/rest/deeplearning/v1"
 LOGON = "/auth/v1/logon"
 LOGOFF = "/auth/v1/logoff"
+#: Whose a token is, as the platform around the recorded server answers it.
+VALIDATE = "/v1/preauth/validateAuth"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"

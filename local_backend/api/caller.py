@@ -12,6 +12,8 @@ from local_backend.store.execs import ExecRow
 
 #: Where the guard leaves the Caller, in the scope of a call.
 CALLER = "dlicmd.caller"
+#: Where it leaves the token that has let the call in; nothing where user and password have.
+TOKEN = "dlicmd.token"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from local_backend.api.errors import answers
-from local_backend.api.guard import OPEN_PATHS
+from local_backend.api.guard import OPEN_PATHS, SESSION
 
 #: What every path may answer.
 COMMON = answers(400, 401, 403, 404, 405, 413, 415, 429, 500, 507)
@@ -15,6 +15,7 @@ _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"},
     "basic": {"type": "http", "scheme": "basic"},
+    "session": {"type": "apiKey", "in": "cookie", "name": SESSION},
 }
 #: FastAPI describes its own answer to a wrong value; ours is 400.
 _NOT_OURS = "HTTPValidationError"

@@ -4,9 +4,11 @@
     the loopback address still sends its own name.
  2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
  3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
-   HTTP Basic on every call, as clients of the first product generation send them. Only logon, the client's file
-   and the two looks at the server's health go without, and /metrics where a setting says so. What the call may see
-   and do is then up to each route: users have their own execs only.
+   HTTP Basic on every call, as clients of the first product generation send them; or, in a call with neither
+   header, the cookie that their logon gives them. A browser sends its cookies whoever made the page: 1 and 2 come
+   first, and SameSite keeps this one at home. Only logon, the client's file and the two looks at the server's health
+   go without, and /metrics where a setting says so. What the call may see and do is then up to each route: users
+   have their own execs only.
  4. Body: only so large (bodies.py).
 """
 
@@ -28,7 +30,7 @@ from local_backend.api import passwords
 from local_backend.api.audited import Audit
 from local_backend.api.backend import Backend
 from local_backend.api.bodies import bounded
-from local_backend.api.caller import CALLER, Caller, caller
+from local_backend.api.caller import CALLER, TOKEN, Caller, caller
 from local_backend.api.errors import ApiError, database_failed, error_response
 from local_backend.api.observe import Observation
 from local_backend.store import tokens
@@ -40,7 +42,11 @@ CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client, for whoever has none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
 LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
+#: Where user and password are exchanged for a token.
+_MAKES_TOKENS = LOGON_PATHS | {wire.VALIDATE}
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
+#: The cookie of CONDUCTOR_LOGON.
+SESSION = "dlicmd_session"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
@@ -72,7 +78,7 @@ class Guard:
             return
         with Observation(scope) as seen:
             scope["path"] = scope["path"].rstrip("/") or "/"
-            audit = Audit(self.backend.audit, scope, LOGON_PATHS, seen.sending(send))
+            audit = Audit(self.backend.audit, scope, _MAKES_TOKENS, seen.sending(send))
             try:
                 await self._admit(scope, receive, audit.send)
             finally:
@@ -82,7 +88,7 @@ class Guard:
         headers = Headers(scope=scope)
         try:
             self._refuse_foreign(headers, scope["scheme"])
-            found = None if scope["path"] in self._open else await self._let_in(headers, address_of(scope))
+            found = None if scope["path"] in self._open else await self._let_in(scope, headers)
             scope[CALLER] = found
             if found is not None:
                 logs.about(user=found.name)
@@ -110,17 +116,21 @@ class Guard:
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
             raise ApiError(403, "Calls from pages of another site are refused")
 
-    async def _let_in(self, headers: Headers, address: str) -> Caller:
-        """Whose valid token, or password, the call carries. Raises ApiError when it carries none."""
-        for token in presented(headers):
+    async def _let_in(self, scope: Scope, headers: Headers) -> Caller:
+        """Whose valid token, or password, the call carries; of a token, TOKEN of the scope says which. Raises ApiError
+        when it carries none."""
+        shown = "authorization" in headers or "x-auth-token" in headers
+        for token in presented(headers) if shown else session(headers):
+            scope[TOKEN] = token
             if passwords.same(token, self.backend.token):
                 return Caller(self.backend.settings.user, True)
             found = await run_in_threadpool(self._of_token, token)
             if found is not None:
                 return found
+        scope[TOKEN] = None
         given = headers.getlist("authorization")
         pair = passwords.basic_credentials(given[0]) if len(given) == 1 else None
-        found = await self.backend.passwords.owner(*pair, address) if pair is not None else None
+        found = await self.backend.passwords.owner(*pair, address_of(scope)) if pair is not None else None
         if found is None:
             lacks = "A valid token is required: log on first, or send the token of the running backend"
             raise ApiError(401, lacks if pair is None else "User or password is wrong", CHALLENGE)
@@ -129,7 +139,7 @@ class Guard:
     def _of_token(self, token: str) -> Caller | None:
         """Whose token this is: one of logon, signed by this server and not revoked."""
         backend = self.backend
-        if token.count(".") != 2 or not backend.keys.is_ours(token):
+        if token.count(".") != 2 or backend.keys.claims(token) is None:
             return None
 
         def look(connection: Connection) -> Caller | None:
@@ -146,7 +156,7 @@ def address_of(scope: Scope) -> str:
 
 
 def presented(headers: Headers) -> list[str]:
-    """The tokens that a call carries, in any of the ways."""
+    """The tokens that a call carries in its headers, in any of the ways."""
     found = headers.getlist("x-auth-token")
     for value in headers.getlist("authorization"):
         scheme, _, rest = value.partition(" ")
@@ -154,7 +164,19 @@ def presented(headers: Headers) -> list[str]:
             found.append(rest.strip())
         elif (pair := passwords.basic_credentials(value)) is not None:
             found.append(pair[1])
-    return [token for token in found[:4] if 0 < len(token) <= 4096]
+    return _usable(found[:4])
+
+
+def session(headers: Headers) -> list[str]:
+    """The token in the cookie of a session, in a list; of several cookies none, for whoever else serves on this host
+    may have added one."""
+    pairs = [pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
+    found = [value.strip() for name, _, value in pairs if name.strip() == SESSION]
+    return _usable(found) if len(found) == 1 else []
+
+
+def _usable(found: list[str]) -> list[str]:
+    return [token for token in found if 0 < len(token) <= 4096]
 
 
 def _is_address(name: str) -> bool:

@@ -155,6 +155,11 @@ def basic_credentials(value: str) -> tuple[str, str] | None:
     return (user, password) if colon else None
 
 
+def is_malformed(value: str) -> bool:
+    """Whether an Authorization header means to be HTTP Basic, and holds no user and password."""
+    return value.partition(" ")[0].lower() == "basic" and basic_credentials(value) is None
+
+
 def same(one: str, other: str) -> bool:
     """Whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(tokens.digest(one), tokens.digest(other))

@@ -48,8 +48,8 @@ class Wire:
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None,
         *, authorised: bool = True,
     ) -> Answer:
-        """One call; `target` is below the base path unless it begins with /auth, /ui, /platform or /openapi."""
-        whole = target if target.startswith(("/auth", "/ui", "/platform", "/openapi")) else BASE + target
+        """One call; `target` is below the base path unless it begins with /auth, /ui, /platform, /v1 or /openapi."""
+        whole = target if target.startswith(("/auth", "/ui", "/platform", "/v1", "/openapi")) else BASE + target
         sent = ({"Authorization": f"Bearer {self.token}"} if authorised else {}) | (headers or {})
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:

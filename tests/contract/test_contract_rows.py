@@ -86,8 +86,19 @@ def instance(answer: Answer, _: World) -> bool:
     return all(set(found) == keys for found in answer.json()) and len(answer.json()) > 0
 
 
+def states_a_user(answer: Answer, world: World) -> bool:
+    keys = {"username": str, "role": str, "permissions": list, "groups": list, "sub": str, "iss": str, "aud": str,
+            "uid": str, "authenticator": str, "accessToken": str, "messageCode": str, "message": str}
+    found = answer.json()
+    return all(type(found[key]) is kind for key, kind in keys.items()) and found["username"] == world.user and \
+        (found["iss"], found["aud"], found["message"], found["messageCode"]) == ("KNOXSSO", "DSX", "success", "success")
+
+
 TEXT, JSON = {"Accept": "text/plain"}, {"Accept": "application/json"}
 ROWS = [
+    # §8 Auth
+    Row("§8: 'GET /v1/preauth/validateAuth answers username, role, permissions[], groups[], sub, ...'", "GET",
+        "/v1/preauth/validateAuth", 200, states_a_user),
     # 1.2 Configuration, status, frameworks
     Row("GET /conf: '200, flat JSON map string→string'", "GET", "/conf", 200, strings),
     Row("GET /status: '200, shape unknown, printed raw'", "GET", "/status", 200, an_object),
@@ -200,10 +211,22 @@ def test_logon_and_logoff(world: World, path: str, body: bytes | None) -> None:
     sent = credentials(world.user, world.password) | {"Accept": "application/json"}
     answer = world.wire.ask("GET", path, sent, body, authorised=False)
     assert answer.status == 200 and type(answer.json()["accessToken"]) is str
+    assert states_a_user(answer, world)
     bearer = {"Authorization": f"Bearer {answer.json()['accessToken']}"}
     assert world.wire.ask("GET", "/conf", bearer, authorised=False).status == 200
     assert 200 <= world.wire.ask("POST", "/auth/v1/logoff", bearer, authorised=False).status < 300
     assert world.wire.ask("GET", "/conf", bearer, authorised=False).status == 401
+
+
+def test_a_session_of_the_first_generation(world: World) -> None:
+    """1.1: 'GET /platform/rest/conductor/v1/auth/logon (G1) | HTTP Basic | 200 + session cookies'."""
+    path = "/platform/rest/conductor/v1/auth/logon"
+    answer = world.wire.ask("GET", path, credentials(world.user, world.password), authorised=False)
+    assert answer.status == 200
+    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    assert world.wire.ask("GET", "/execs", cookie, authorised=False).status == 200
+    assert world.wire.ask("POST", "/auth/v1/logoff", cookie, authorised=False).status == 200
+    assert world.wire.ask("GET", "/execs", cookie, authorised=False).status == 401
 
 
 def test_the_client_file_needs_nothing(world: World) -> None:

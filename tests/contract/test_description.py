@@ -33,10 +33,17 @@ def test_every_failure_is_text_with_a_number_of_its_own(document: dict[str, Any]
 
 
 def test_only_what_is_open_needs_no_token(document: dict[str, Any]) -> None:
-    assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic"}
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "token", "basic", "session"}
     open_ones = {path for path, _, operation in operations(document) if not operation["security"]}
     assert open_ones == {"/auth/v1/logon", "/platform/rest/conductor/v1/auth/logon", "/ui/tools/dlicmd.py", "/healthz",
                          "/readyz"}
+
+
+def test_the_tokens_of_the_platform_are_described(document: dict[str, Any]) -> None:
+    operations = document["paths"]["/v1/preauth/validateAuth"]
+    assert list(operations) == ["get"] and {"session": []} in operations["get"]["security"]
+    logon = document["paths"]["/platform/rest/conductor/v1/auth/logon"]["get"]
+    assert "Set-Cookie" in logon["responses"]["200"]["headers"]
 
 
 def test_a_submission_with_a_key(world: World, document: dict[str, Any]) -> None:

@@ -127,7 +127,7 @@ def test_point_3_logon_answers_access_token_and_logoff_revokes_it(live: Live) ->
 
 def test_failed_logon(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "SLOW", 0.01)
-    for headers in ({}, basic("alice", "wrong"), basic("bob", TOKEN), basic("", ""), {"Authorization": "Basic x"},
+    for headers in ({}, basic("alice", "wrong"), basic("bob", TOKEN), basic("", ""), {"Authorization": "Token x"},
                     {"Authorization": f"Bearer {TOKEN}"}):
         answer = live.call("GET", wire.LOGON, headers=headers, token=None, base="")
         assert answer.status == 401 and answer.text.startswith("Error 401: ")
