@@ -1,13 +1,17 @@
-"""One call for each of several names, and how each of them went."""
+"""One call for each of several names, or one for all of them, and how each of them went."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from dlicmd.answers import BAD_REQUEST
 from dlicmd.console import error, inert, info
+from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import ServerError
 from dlicmd.render import emit
+from dlicmd.retry import OK
 from dlicmd.transport import Answer
 
 
@@ -31,4 +35,20 @@ def tell(
             code = problem.exit_code
         else:
             emit(f"{what} {name} succeed. HTTP:{answer.status} {said}")
+    return code
+
+
+def tell_together(what: str, outcomes: Iterable[dict[str, Any]], *, over_is_done: bool) -> int:
+    """Say the same of what `Client.stop_applications` answers. With `over_is_done` one that has ended is no failure."""
+    code = Exit.DONE
+    for outcome in outcomes:
+        name, said = (inert(str(outcome.get(key, ""))) for key in (wire.ID, wire.MESSAGE))
+        if outcome.get(wire.STOPPED_NOW):
+            emit(f"{what} {name} succeed. HTTP:{OK} {said}")
+        elif over_is_done and wire.STATE in outcome:
+            info(f"{name} has ended by itself")
+        else:
+            emit(f"{what} {name} failed. HTTP:{BAD_REQUEST} ")
+            error(said)
+            code = Exit.FAILED if wire.STATE in outcome else Exit.NO_SUCH_ID
     return code

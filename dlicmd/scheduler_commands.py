@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
@@ -65,15 +65,12 @@ def _app_wait(session: Session) -> int:
 
 
 def _app_stop(session: Session) -> int:
-    from dlicmd.each import tell
-
-    return tell(_STOP, session.operands, session.client.stop_application)
+    return _stop(session, session.operands)
 
 
 def _app_stop_all(session: Session) -> int:
     from dlicmd.apps import active
     from dlicmd.contract.application import identity, is_active
-    from dlicmd.each import tell
 
     found = active(session.client, *_part(session))
     if not found:
@@ -82,7 +79,17 @@ def _app_stop_all(session: Session) -> int:
     def ended(app_id: str) -> bool:
         return not is_active(session.client.application(app_id))
 
-    return tell(_STOP, [identity(app) for app in found], session.client.stop_application, ended)
+    return _stop(session, [identity(app) for app in found], ended)
+
+
+def _stop(session: Session, names: Sequence[str], ended: Callable[[str], bool] | None = None) -> int:
+    """Stop these, several in one call where the server takes that. With `ended` one that is over is no failure."""
+    from dlicmd.each import tell, tell_together
+
+    client = session.client
+    if len(names) > 1 and wire.EXT_STOP_MANY in client.extensions():
+        return tell_together(_STOP, client.stop_applications(names), over_is_done=ended is not None)
+    return tell(_STOP, names, client.stop_application, ended or (lambda _: False))
 
 
 def _app_analyze(session: Session) -> int:

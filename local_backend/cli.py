@@ -25,6 +25,8 @@ from local_backend.volume_commands import volume
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
 _POLL = 0.05
+#: Jobs that a line names.
+_NAMED = 20
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -107,12 +109,12 @@ def stop(jobs: bool) -> None:
     if found is None:
         left = _unfinished() if jobs else []
         if left:
-            fail(f"no server runs on {home_contract.home()} that could stop {', '.join(left)}; start one "
+            fail(f"no server runs on {home_contract.home()} that could stop {_names(left)}; start one "
                  "(local-backend serve) and stop it with --jobs")
         click.echo(f"no server runs on {home_contract.home()}")
         return
     try:
-        active = [item[wire.ID] for item in call(found, "GET", wire.EXECS) if item[wire.STATE] in states.ACTIVE]
+        active = _active(found)
         if jobs and active:
             _stop_jobs(found, active)
     except OSError as problem:
@@ -127,7 +129,7 @@ def stop(jobs: bool) -> None:
         pass  # it has ended by itself in the meantime
     click.echo("the server is stopped")
     if active and not jobs:
-        click.echo(f"{len(active)} unfinished: {', '.join(active)}; running jobs go on, and the next server takes over")
+        click.echo(f"{len(active)} unfinished: {_names(active)}; running jobs go on, and the next server takes over")
 
 
 def _unfinished() -> list[str]:
@@ -214,20 +216,25 @@ def _lives(process: psutil.Process) -> bool:
 
 def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     grace = call(found, "GET", wire.STATUS)[wire.STOP_GRACE]
-    click.echo(f"stopping {', '.join(active)}; jobs get {grace:g} s to end")
-    for exec_id in active:
-        try:
-            call(found, "POST", wire.exec_path(exec_id, "stop"))
-        except urllib.error.HTTPError as problem:
-            if problem.code != 400:  # 400: it has ended by itself in the meantime
-                raise
+    click.echo(f"stopping {_names(active)}; jobs get {grace:g} s to end")
+    for at in range(0, len(active), wire.MOST_IDS):
+        call(found, "POST", wire.STOP_MANY, {wire.IDS: active[at : at + wire.MOST_IDS]})
+    asked = set(active)
+    # The oldest tells: what is submitted meanwhile is younger than all of these.
+    _wait(lambda: not asked.intersection(_active(found, most=1)), "the jobs did not end")
+    click.echo(f"stopped {_names(active)}")
 
-    def ended() -> bool:
-        listed = call(found, "GET", wire.EXECS)
-        return not any(item[wire.STATE] in states.ACTIVE for item in listed if item[wire.ID] in active)
 
-    _wait(ended, "the jobs did not end")
-    click.echo(f"stopped {', '.join(active)}")
+def _active(found: dict[str, Any], most: int | None = None) -> list[str]:
+    """Ids of the oldest execs that are not over."""
+    query = f"{wire.STATE}={','.join(sorted(states.ACTIVE))}" + ("" if most is None else f"&{wire.LIMIT}={most}")
+    return [item[wire.ID] for item in call(found, "GET", f"{wire.EXECS}?{query}")]
+
+
+def _names(ids: list[str]) -> str:
+    """The first ones by name, for a line."""
+    more = len(ids) - _NAMED
+    return ", ".join(ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _wait(done: Any, failure: str) -> None:

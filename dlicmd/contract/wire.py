@@ -19,6 +19,8 @@ REQUEST_ID = "X-Request-ID"
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 ENGINE_APPLICATIONS = BASE + "/scheduler/engine/applications"
 APPLICATIONS = BASE + "/scheduler/applications"
+#: Where several are stopped in one call.
+STOP_MANY = APPLICATIONS + "/stop"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 PLAN_TREE = BASE + "/resplans/resplantree"
 PLAN = BASE + "/resplans/resplan"
@@ -101,6 +103,8 @@ EXT_IDEMPOTENCY = "idempotency-key"
 EXT_CONNECTIONS = "connections"
 #: POST /data/preview looks at data sources before anything is submitted.
 EXT_DATA_PREVIEW = "data-preview"
+#: POST /scheduler/applications/stop stops many in one call.
+EXT_STOP_MANY = "stop-many"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
@@ -206,6 +210,12 @@ CURSOR = "cursor"  # opaque; hand it back as ?cursor=
 TASK = "task"
 STREAM = "stream"
 TEXT = "text"
+
+# Keys of POST /scheduler/applications/stop: `ids` in the body; the answer is a list of {id, stopped, state, message},
+# in the same order, without a state where there is nothing with this id
+IDS = "ids"
+STOPPED_NOW = "stopped"  # bool: it was not over, and will be
+MOST_IDS = 10_000  # in one call
 
 # Keys of GET /execs/{id}/why, beside those of an exec
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator

@@ -25,7 +25,7 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
     settings = backend.settings
     extensions = [
         wire.EXT_ARGV, wire.EXT_FOLLOW, wire.EXT_SLOTS, wire.EXT_WHY, wire.EXT_SLOT_VIEW, wire.EXT_HOLDINGS,
-        wire.EXT_IDEMPOTENCY, wire.EXT_CONNECTIONS, wire.EXT_DATA_PREVIEW,
+        wire.EXT_IDEMPOTENCY, wire.EXT_CONNECTIONS, wire.EXT_DATA_PREVIEW, wire.EXT_STOP_MANY,
     ]
     if settings.embedded:
         extensions.append(wire.EXT_LOCAL_PATHS)

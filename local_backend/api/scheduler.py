@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Body, Request
 from starlette.responses import JSONResponse, Response
 
 from dlicmd.contract import wire
+from dlicmd.contract.states import TERMINAL
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
@@ -110,6 +111,23 @@ def stop_application(request: Request, backend: TheBackend, user: TheUser, app_i
     return JSONResponse({"id": app_id, "message": "stop requested"})
 
 
+@router.post(wire.STOP_MANY)
+def stop_many(
+    request: Request, backend: TheBackend, user: TheUser, body: Annotated[Any, Body()] = None
+) -> list[dict[str, Any]]:
+    """Stop the applications and packs with these `ids`, in one go; what became of each, in the same order."""
+    ids = body.get(wire.IDS) if isinstance(body, dict) else None
+    if not (isinstance(ids, list) and all(isinstance(name, str) for name in ids) and len(ids) <= wire.MOST_IDS):
+        raise ApiError(400, f'The body is no JSON object with a list "{wire.IDS}" of at most {wire.MOST_IDS} texts')
+    packs = {name: [row.id for row in _named(backend, user, name)] for name in set(ids) if name.startswith(PACK)}
+    single = {name for name in ids if execs.is_exec_id(name)}
+    meant = sorted(single.union(*packs.values()))
+    states = backend.database.write(lambda c: execs.request_stops(c, meant, user.sees_of))
+    backend.supervisor.wake()
+    about(request.scope, *(name for name, state in states.items() if state not in TERMINAL))
+    return [_stopped(name, [states[member] for member in packs.get(name, [name]) if member in states]) for name in ids]
+
+
 @router.get(wire.KUBERNETES_OBJECTS)
 def kubernetes_objects(backend: TheBackend, user: TheUser, type: str = "", name: str | None = None) -> dict[str, Any]:
     """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
@@ -142,6 +160,15 @@ def instances(request: Request, user: TheUser) -> list[dict[str, str]]:
             "historyServerUrl": "",
         }
     ]
+
+
+def _stopped(name: str, states: list[str]) -> dict[str, Any]:
+    """What became of an application, or of a pack, whose jobs were in these states."""
+    if not states:
+        return {wire.ID: name, wire.STOPPED_NOW: False, wire.MESSAGE: f"Exec {name[:80]!r} is not found"}
+    active = [state for state in states if state not in TERMINAL]
+    said = "stop requested" if active else f"{name} is already {states[0]}"
+    return {wire.ID: name, wire.STOPPED_NOW: bool(active), wire.STATE: (active or states)[0], wire.MESSAGE: said}
 
 
 def _application(backend: Backend, row: ExecRow) -> dict[str, Any]:

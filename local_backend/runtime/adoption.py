@@ -169,7 +169,7 @@ class Adopter:
         if row.stop_requested or row.deleted:
             self._records.killed(paths)
         elif rebooted and requeues(paths) < _MOST_REQUEUES:
-            self._records.pending(paths, "queued again: the machine was restarted while it ran")
+            self._records.pending(paths, message="queued again: the machine was restarted while it ran")
         else:
             why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"
             self._records.error(paths, wire.LOST, f"{why}; nothing of the job is left")

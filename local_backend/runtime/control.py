@@ -133,10 +133,15 @@ class Control:
                 self._watch_over(active)
         rows = self._database.read(self._unfinished.read)
         self._fetching.turn(rows, self._paths)
+        # Both of them all at once, for there may be thousands: what is new, and what was stopped while it waited.
+        self._records.pending(*(self._paths(row) for row in rows if row.state == SUBMITTED and not _unwanted(row)))
+        called_off: list[ExecRow] = []
         for row in rows:
             if self._asks_for_something(row):
                 with self._apart(row.id):
-                    self._attend(row)
+                    if self._attend(row):
+                        called_off.append(row)
+        self._end(called_off)
         self._schedule(self._competing(rows))
 
     @contextmanager
@@ -168,7 +173,7 @@ class Control:
     def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:
         """The execs that have slots, or wait for some and for nothing else."""
         waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
-        compete = {row.id for row in waiting if not (row.stop_requested or row.deleted)} | self._active.keys()
+        compete = {row.id for row in waiting if not _unwanted(row)} | self._active.keys()
         return [row for row in rows if row.id in compete]
 
     def _arrived(self, row: ExecRow) -> float | None:
@@ -185,26 +190,28 @@ class Control:
 
     def _asks_for_something(self, row: ExecRow) -> bool:
         """Whether an exec is to be moved on; not one that only waits for slots, of which there may be thousands."""
-        return row.state != PENDING or row.stop_requested or row.deleted or not self._fetching.ready(row)
+        return row.state != PENDING or _unwanted(row) or not self._fetching.ready(row)
 
-    def _attend(self, row: ExecRow) -> None:
-        """Move one exec on as far as that takes no slots."""
+    def _attend(self, row: ExecRow) -> bool:
+        """Move one exec on as far as that takes no slots; whether it was stopped while it waits, and can end now."""
         active = self._active.get(row.id)
         if active is not None:
-            if row.stop_requested or row.deleted:
+            if _unwanted(row):
                 self._stop(active)
         elif row.terminal:
             self._remover.remove(self._paths(row))
-        elif row.stop_requested or row.deleted:
-            if not self._fetching.stop(row):
-                return
-            self._records.killed(self._paths(row))
+        elif _unwanted(row):
+            return self._fetching.stop(row)
+        else:
+            self._fetching.attend(row)
+        return False
+
+    def _end(self, rows: list[ExecRow]) -> None:
+        """Record the end of execs that were stopped while they waited."""
+        self._records.killed(*map(self._paths, rows))
+        for row in rows:
             if row.deleted:
                 self._remover.remove(self._paths(row))
-        else:
-            if row.state == SUBMITTED:
-                self._records.pending(self._paths(row))
-            self._fetching.attend(row)
 
     def _schedule(self, unfinished: list[ExecRow]) -> None:
         """Decide who gets which slots, and do it: slots are taken before others are given."""
@@ -375,8 +382,8 @@ class Control:
         outcome = read_outcome(active.paths, active.attempt)
         if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
             leftovers.kill(active.paths)
-            self._records.pending(active.paths, f"queued again: its slots were lent, and {active.reclaimed_for} "
-                                                "needed them")
+            self._records.pending(active.paths, message="queued again: its slots were lent, and "
+                                                        f"{active.reclaimed_for} needed them")
         elif outcome is not None:
             if not active.recovering:
                 self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
@@ -410,3 +417,8 @@ class Control:
 
     def _paths(self, row: ExecRow) -> ExecPaths:
         return self._settings.paths.job(row.id, row.creator)
+
+
+def _unwanted(row: ExecRow) -> bool:
+    """Whether somebody wants the exec to end."""
+    return row.stop_requested or row.deleted

@@ -4,7 +4,9 @@ log."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, KILLED, PENDING, RECOVERING, RUNNING
@@ -19,6 +21,9 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
 
+#: Execs that are moved in one transaction, at most: each commit waits for the disk, and others write in between.
+_TOGETHER = 200
+
 
 class Records:
     """Moves execs from state to state. Every method may raise what the database raises; nothing is changed then."""
@@ -29,9 +34,9 @@ class Records:
         self._plans = plans
         self._share = share
 
-    def pending(self, paths: ExecPaths, message: str | None = None) -> bool:
-        """It waits for slots, for the first time or again."""
-        return self._move(paths, PENDING, message=message)
+    def pending(self, *those: ExecPaths, message: str | None = None) -> None:
+        """They wait for slots, for the first time or again; all at once."""
+        self._move(those, PENDING, message=message)
 
     def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
         """A new attempt on these slots; its number."""
@@ -53,13 +58,13 @@ class Records:
 
         self._database.write(write)
 
-    def running(self, paths: ExecPaths, attempt: int) -> bool:
+    def running(self, paths: ExecPaths, attempt: int) -> None:
         """Its runner has begun, or its driver has recovered."""
-        return self._move(paths, RUNNING, attempt=attempt, message=None)
+        self._move([paths], RUNNING, attempt=attempt, message=None)
 
-    def recovering(self, paths: ExecPaths, attempt: int) -> bool:
+    def recovering(self, paths: ExecPaths, attempt: int) -> None:
         """Its driver is started again, or goes back to what it has kept."""
-        return self._move(paths, RECOVERING, attempt=attempt)
+        self._move([paths], RECOVERING, attempt=attempt)
 
     def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
         """It holds these slots."""
@@ -86,18 +91,18 @@ class Records:
         start = row.start_time or row.create_time
         return self._database.read(lambda c: holdings.covered(c, row.id, start, time.time()))
 
-    def error(self, paths: ExecPaths, reason: str, message: str) -> bool:
+    def error(self, paths: ExecPaths, reason: str, message: str) -> None:
         """It ended for a reason that is not in an outcome of a runner."""
-        return self._move(paths, ERROR, message=message, reason=reason)
+        self._move([paths], ERROR, message=message, reason=reason)
 
-    def killed(self, paths: ExecPaths) -> bool:
-        """It was stopped before it ran, or its runner had to be killed."""
-        return self._move(paths, KILLED, message="stopped on request", reason=wire.STOPPED)
+    def killed(self, *those: ExecPaths) -> None:
+        """They were stopped before they ran, or their runners had to be killed; all at once."""
+        self._move(those, KILLED, message="stopped on request", reason=wire.STOPPED)
 
-    def outcome(self, paths: ExecPaths, outcome: Outcome) -> bool:
+    def outcome(self, paths: ExecPaths, outcome: Outcome) -> None:
         """Its runner wrote down how it ended."""
-        return self._move(
-            paths, outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
+        self._move(
+            [paths], outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
             message=outcome.message, reason=outcome.reason,
         )
 
@@ -105,13 +110,22 @@ class Records:
         share = self._share(row.job) / WHOLE
         return [Part(slot.id, slot.kind, share) for slot in slots]
 
-    def _move(self, paths: ExecPaths, to: str, *, attempt: int | None = None, **values: object) -> bool:
-        moved = self._database.write(lambda c: execs.transition(c, paths.exec_id, to, attempt=attempt, **values))
-        if moved:
-            why = values.get("message")
-            launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,
-                              "ERROR" if to == ERROR else "INFO")
-        return moved
+    def _move(
+        self, those: Sequence[ExecPaths], to: str, *, attempt: int | None = None, **values: object
+    ) -> None:
+        """Where that is not legal, nothing is changed and noted."""
+        why = values.get("message")
+        for at in range(0, len(those), _TOGETHER):
+            for paths in self._database.write(partial(_moved, those[at : at + _TOGETHER], to, attempt, values)):
+                launcher_log.note(paths.launcher_log, "supervisor", f"{to}: {why}" if why else to,
+                                  "ERROR" if to == ERROR else "INFO")
+
+
+def _moved(
+    those: Sequence[ExecPaths], to: str, attempt: int | None, values: dict[str, Any], connection: execs.Connection
+) -> list[ExecPaths]:
+    """Those that have moved."""
+    return [one for one in those if execs.transition(connection, one.exec_id, to, attempt=attempt, **values)]
 
 
 def _row(connection: execs.Connection, paths: ExecPaths) -> ExecRow:

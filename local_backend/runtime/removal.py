@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import stat
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,8 @@ from local_backend.store.database import Database
 _log = logging.getLogger(__name__)
 #: Folders below this depth are moved up where removal fails: ten of the longest names still make a short path.
 _DEPTH = 10
+#: Execs that are forgotten in one transaction, at most: each commit waits for the disk, and others write in between.
+_TOGETHER = 100
 
 
 class Remover:
@@ -30,36 +33,54 @@ class Remover:
         self._database = database
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="remover")
         self._asked: set[str] = set()
+        self._waiting: deque[ExecPaths] = deque()
 
     def remove(self, paths: ExecPaths) -> None:
         """Remove an exec that has ended. Asked again, nothing happens; one that cannot be removed is tried again by
         the next server."""
         if paths.exec_id not in self._asked:
             self._asked.add(paths.exec_id)
-            self._pool.submit(self._remove, paths).add_done_callback(_report)
+            self._waiting.append(paths)
+            self._pool.submit(self._remove).add_done_callback(_report)
 
     def close(self) -> None:
         """Finish what is being removed now."""
+        self._waiting.clear()
         self._pool.shutdown(cancel_futures=True)
 
     def finish(self) -> None:
         """Remove all that was asked for."""
         self._pool.shutdown()
 
-    def _remove(self, paths: ExecPaths) -> None:
-        for folder in (paths.root, paths.state):
-            remove_tree(folder)
-        self._database.write(lambda c: execs.remove(c, paths.exec_id))
+    def _remove(self) -> None:
+        """Remove the files of some that wait, then all their rows at once; what remains is for the next call, of which
+        there is one for each."""
+        gone: list[str] = []
+        while self._waiting and len(gone) < _TOGETHER:
+            paths = self._waiting.popleft()
+            try:
+                for folder in (paths.root, paths.state):
+                    remove_tree(folder)
+            except OSError as problem:
+                _failed(problem)
+            else:
+                gone.append(paths.exec_id)
+        if gone:
+            self._database.write(lambda c: execs.remove(c, *gone))
 
 
 def _report(done: Future[None]) -> None:
     if done.cancelled():
         return
     problem = done.exception()
-    if isinstance(problem, OSError | SQLAlchemyError):
-        _log.error("a deleted exec could not be removed, the next start tries again: %s", problem)
+    if isinstance(problem, SQLAlchemyError):
+        _failed(problem)
     elif problem is not None:
         raise problem
+
+
+def _failed(problem: Exception) -> None:
+    _log.error("a deleted exec could not be removed, the next start tries again: %s", problem)
 
 
 def remove_tree(folder: Path) -> None:

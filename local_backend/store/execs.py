@@ -333,12 +333,27 @@ def note(connection: Connection, exec_id: str, **values: Any) -> None:
     connection.execute(update(execs).where(execs.c.id == exec_id).values(**values))
 
 
-def remove(connection: Connection, exec_id: str) -> None:
-    """Forget a deleted exec whose files are gone; not what it held."""
-    release(connection, exec_id)
-    connection.execute(delete(execs).where(execs.c.id == exec_id))
-    connection.execute(delete(events).where(events.c.exec_id == exec_id))
-    exec_secrets.forget(connection, exec_id)
+def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:
+    """Ask that those of these execs (of this user; None: of anybody) be stopped that are not over. The states of all
+    that are there and not deleted."""
+    found: dict[str, str] = {}
+    for at in range(0, len(ids), 500):  # databases bound the number of parameters
+        these = execs.c.id.in_(ids[at : at + 500]) & execs.c.deleted.is_(False)
+        if creator is not None:
+            these &= execs.c.creator == creator
+        rows = connection.execute(select(execs.c.id, execs.c.state).where(these))
+        found.update((str(row.id), str(row.state)) for row in rows)
+        connection.execute(update(execs).where(these, execs.c.state.not_in(TERMINAL)).values(stop_requested=True))
+    return found
+
+
+def remove(connection: Connection, *ids: str) -> None:
+    """Forget deleted execs whose files are gone; not what they held."""
+    for exec_id in ids:
+        release(connection, exec_id)
+        connection.execute(delete(execs).where(execs.c.id == exec_id))
+        connection.execute(delete(events).where(events.c.exec_id == exec_id))
+        exec_secrets.forget(connection, exec_id)
 
 
 def history(connection: Connection, exec_id: str) -> list[str]:

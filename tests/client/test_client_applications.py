@@ -360,3 +360,36 @@ def test_another_server(desk: Desk, fake: FakeServer, remote: list[str]) -> None
 
     fake.replies["GET", ENGINE] = answer
     assert rows(desk.run("--app-get-all", *remote).out)[1][0] == "a-1" and len(seen) == 1
+
+
+def together(server: FakeServer, *outcomes: dict[str, Any]) -> None:
+    """A server that stops many at once, with these outcomes."""
+    server.conf["DLICMD_EXTENSIONS"] = "follow,stop-many"
+    server.replies["POST", f"{BASE}/scheduler/applications/stop"] = Reply(200, json.dumps(outcomes).encode())
+
+
+def test_several_are_stopped_in_one_call_where_the_server_takes_that(desk: Desk, local: FakeServer) -> None:
+    together(local, {"id": "a-1", "stopped": True, "state": "RUNNING", "message": "stop\x1b[1m requested"},
+             {"id": "a-2", "stopped": False, "state": "KILLED", "message": "a-2 is already KILLED"},
+             {"id": "a-3", "stopped": False, "message": "Exec 'a-3' is not found"})
+    done = desk.run("--app-stop", "a-1", "a-2", "a-3")
+    assert done.out.splitlines()[1:] == [f"Stop application {name} failed. HTTP:400 " for name in ("a-2", "a-3")]
+    assert re.fullmatch(r"Stop application a-1 succeed\. HTTP:200 stop.*requested", done.out.splitlines()[0])
+    assert "\x1b" not in done.out and "a-2 is already KILLED" in done.err and done.code == 6
+    [seen] = local.requests("POST")
+    assert json.loads(seen.body) == {"ids": ["a-1", "a-2", "a-3"]} and not local.requests("PUT")
+
+
+def test_all_are_stopped_in_one_call(desk: Desk, local: FakeServer) -> None:
+    serve(local, app("a-2"), app("a-1"))
+    together(local, {"id": "a-1", "stopped": False, "state": "FINISHED", "message": "it is over"},
+             {"id": "a-2", "stopped": True, "state": "RUNNING", "message": "stop requested"})
+    done = desk.run("--app-stop-all")
+    assert (done.code, done.out) == (0, "Stop application a-2 succeed. HTTP:200 stop requested\n")
+    assert done.err == "dlicmd: a-1 has ended by itself\n"
+    assert json.loads(local.requests("POST")[0].body) == {"ids": ["a-1", "a-2"]}
+    local.replies["POST", f"{BASE}/scheduler/applications/stop"] = Reply(500, b"Error 500: broken.\n")
+    assert desk.run("--app-stop-all").code == 1
+    stopper(local, "a-1")
+    serve(local, app("a-1"))
+    assert desk.run("--app-stop-all").code == 0 and len(local.requests("PUT")) == 1, "one needs no list"

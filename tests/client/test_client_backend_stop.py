@@ -20,17 +20,24 @@ def test_before_waiting_it_says_for_what_and_how_long(
 ) -> None:
     said: list[str] = []
 
-    def call(_found: dict[str, Any], method: str, path: str) -> Any:
+    asked: list[Any] = []
+
+    def call(_found: dict[str, Any], method: str, path: str, body: Any = None) -> Any:
         if path == wire.STATUS:
             return {wire.STOP_GRACE: 7.0}
         if method == "POST":
             said.append(capsys.readouterr().out)
-        return [{"id": "local-1", "state": "KILLED"}, {"id": "local-3", "state": "RUNNING"}]
+            asked.append((path, body))
+        return [{"id": "local-3"}]
 
     monkeypatch.setattr(cli, "call", call)
     cli._stop_jobs({}, ["local-1", "local-2"])
-    assert said == ["stopping local-1, local-2; jobs get 7 s to end\n", ""]
+    assert said == ["stopping local-1, local-2; jobs get 7 s to end\n"]
+    assert asked == [(wire.STOP_MANY, {"ids": ["local-1", "local-2"]})]
     assert capsys.readouterr().out == "stopped local-1, local-2\n"
+    cli._stop_jobs({}, [f"local-{number}" for number in range(10, 10_110)])
+    assert [len(body["ids"]) for _, body in asked[1:]] == [10_000, 100]
+    assert capsys.readouterr().out == f"stopped {', '.join(f'local-{n}' for n in range(10, 30))} and 10080 more\n"
 
 
 def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

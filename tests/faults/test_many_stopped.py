@@ -1,0 +1,59 @@
+"""Many jobs that wait are stopped or deleted at once: each of them ends, once, and nothing of the deleted is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from loaded_server import Load, Server
+from support import PATIENCE, eventually
+
+from dlicmd.contract.states import ACTIVE, KILLED
+
+ALL = f"state={','.join(sorted(ACTIVE))}"
+
+
+def command(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command beside the server."""
+    return subprocess.run(
+        [sys.executable, "-m", *words], env=server.environment, capture_output=True, text=True, timeout=20 * PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("clients", "each"), [(6, 10), pytest.param(20, 50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+)
+def test_all_end_once(tmp_path: Path, clients: int, each: int) -> None:
+    with Server(tmp_path / "home", DLI_SLOTS="1", DLI_NURSERY_IDLE="0") as server, server.client() as client:
+        load = Load(server, clients, each, seconds=600)  # one has the slot, the others wait
+        load.begin()
+        load.finish()
+        ids = {exec_id for exec_id, _ in load.acknowledged.values()}
+        done = command(server, "dlicmd.cli", "--app-stop-all")
+        assert done.returncode == 0 and not done.stderr, done
+        assert {line.split()[2] for line in done.stdout.splitlines() if " succeed. " in line} == ids
+        eventually(lambda: not client.execs(f"{ALL}&limit=1"), "all have ended", 900)
+        assert Counter(one["state"] for one in client.execs()) == {KILLED: len(ids)}
+        for exec_id in ids:
+            log = (server.home / "jobs" / exec_id / "launcher.log").read_text()
+            assert log.count("supervisor: KILLED: stopped on request\n") == 1, exec_id
+        client.delete_execs()
+        eventually(lambda: not list((server.home / "jobs").iterdir()), "their files are gone", 900)
+        assert not list((server.home / "results").glob("*/batchworkdir/*")) and client.execs() == []
+
+
+def test_the_server_is_stopped_with_all_its_jobs(tmp_path: Path) -> None:
+    with Server(tmp_path / "home", DLI_SLOTS="1", DLI_NURSERY_IDLE="0") as server:
+        load = Load(server, 5, 10, seconds=600)
+        load.begin()
+        load.finish()
+        done = command(server, "local_backend.cli", "stop", "--jobs")
+        assert done.returncode == 0 and "and 30 more; jobs get" in done.stdout and "stopped local-" in done.stdout, done
+        server.process.wait(PATIENCE)
+        server.start()
+        with server.client() as client:
+            assert Counter(one["state"] for one in client.execs()) == {KILLED: 50}
