@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
+from server_process import NotThere
 from user import User
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "fetching"))
 
-from file_servers import NotThere, s3_server
+from file_servers import s3_server
 
 SAMPLE = Path(__file__).parent.parent.parent / "samples" / "digits"
 FROM_FILE = """np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)"""

@@ -1,4 +1,5 @@
-"""Real servers for tests, as they come from packages: S3 (moto), SFTP (asyncssh), Azure storage (Azurite)."""
+"""Real servers for tests, as they come from packages: S3 (moto), SFTP (asyncssh), Azure storage
+(Azurite), Google's (gcp-storage-emulator)."""
 
 from __future__ import annotations
 
@@ -7,53 +8,20 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support import PATIENCE, eventually
+from server_process import NotThere, free_port, listens, running
+from support import PATIENCE
 
 #: Of Azurite, and of every other copy of it.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-
-
-class NotThere(Exception):
-    """There is no such server here; the text says what is missing."""
-
-
-def _answers(port: int) -> bool:
-    import socket
-
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@contextlib.contextmanager
-def _process(command: list[str], port: int, cwd: str) -> Iterator[None]:
-    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: _answers(port) or process.poll() is not None, f"{command[0]} answers")
-        if process.poll() is not None:
-            raise NotThere(f"{command[0]} did not start")
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @dataclass
@@ -81,9 +49,9 @@ def s3_server() -> Iterator[S3Server]:
     missing = [name for name in ("boto3", "moto", "flask", "flask_cors") if importlib.util.find_spec(name) is None]
     if missing:
         raise NotThere(f"there is no S3 server: {missing[0]} is not installed (extra test)")
-    port = _free_port()
+    port = free_port()
     code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
-    with tempfile.TemporaryDirectory() as folder, _process([sys.executable, "-c", code], port, folder):
+    with _listening([sys.executable, "-c", code], port):
         yield S3Server(f"http://127.0.0.1:{port}")
 
 
@@ -111,6 +79,15 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
 
     key = asyncssh.generate_private_key("ssh-ed25519")
 
+    class Files(asyncssh.SFTPServer):  # type: ignore[misc]
+        """Has folders that nobody may look into: this process may be root, to whom all of the machine's are open."""
+
+        async def scandir(self, path: bytes) -> AsyncIterator[Any]:
+            if path.endswith(b"/closed"):
+                raise asyncssh.SFTPPermissionDenied("it is closed")
+            async for one in super().scandir(path):
+                yield one
+
     class OneUser(asyncssh.SSHServer):  # type: ignore[misc]
         def password_auth_supported(self) -> bool:
             return True
@@ -125,7 +102,7 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
         ended = asyncio.Event()
 
         def files(channel: Any) -> Any:
-            return asyncssh.SFTPServer(channel, chroot=os.fsencode(folder))
+            return Files(channel, chroot=os.fsencode(folder))
 
         server = await asyncssh.listen("127.0.0.1", 0, server_factory=OneUser, server_host_keys=[key],
                                        sftp_factory=files)
@@ -160,10 +137,46 @@ def azure_server() -> Iterator[AzureServer]:
     if program is None or importlib.util.find_spec("adlfs") is None:
         raise NotThere("there is no Azure server: " + ("azurite-blob is not on PATH (npm install -g azurite)"
                                                        if program is None else "adlfs is not installed (extra azure)"))
-    port = _free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [program, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--inMemoryPersistence",
-                   "--skipApiVersionCheck"]
-        with _process(command, port, folder):
-            yield AzureServer(f"DefaultEndpointsProtocol=http;AccountName={AZURE_ACCOUNT};AccountKey={AZURE_KEY};"
-                              f"BlobEndpoint=http://127.0.0.1:{port}/{AZURE_ACCOUNT};")
+    port = free_port()
+    command = [program, "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--inMemoryPersistence",
+               "--skipApiVersionCheck"]
+    with _listening(command, port):
+        yield AzureServer(f"DefaultEndpointsProtocol=http;AccountName={AZURE_ACCOUNT};AccountKey={AZURE_KEY};"
+                          f"BlobEndpoint=http://127.0.0.1:{port}/{AZURE_ACCOUNT};")
+
+
+@dataclass
+class GoogleServer:
+    """A server of Google's protocol, in a process of its own."""
+
+    url: str
+
+    def put(self, bucket: str, **files: bytes) -> None:
+        """A new bucket with objects, with `__` in their names for a slash."""
+        import requests
+
+        bucket_answer = requests.post(f"{self.url}/storage/v1/b", params={"project": "p"}, json={"name": bucket},
+                                      timeout=PATIENCE)
+        bucket_answer.raise_for_status()
+        for name, data in files.items():
+            requests.post(f"{self.url}/upload/storage/v1/b/{bucket}/o", data=data, timeout=PATIENCE,
+                          params={"uploadType": "media", "name": name.replace("__", "/")}).raise_for_status()
+
+
+@contextlib.contextmanager
+def google_server() -> Iterator[GoogleServer]:
+    """Raises NotThere."""
+    for module, extra in (("gcsfs", "gcs"), ("gcp_storage_emulator", "test")):
+        if importlib.util.find_spec(module) is None:
+            raise NotThere(f"there is no Google server: {module} is not installed (extra {extra})")
+    port = free_port()
+    command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port),
+               "--in-memory"]
+    with _listening(command, port):
+        yield GoogleServer(f"http://127.0.0.1:{port}")
+
+
+@contextlib.contextmanager
+def _listening(command: list[str], port: int) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, running(command, lambda: listens(port), Path(folder)):
+        yield

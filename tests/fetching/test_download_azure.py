@@ -1,4 +1,4 @@
-"""Blobs of Azurite."""
+"""Blobs of Azurite, and those of data lakes: adlfs asks for both in the same way, at the same address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from fetching_desk import Count, Desk, content
-from file_servers import AzureServer, NotThere, azure_server
+from file_servers import AZURE_KEY, AzureServer, azure_server
+from server_process import NotThere
 
 from local_backend.data import parts
 from local_backend.data.errors import DataError, DataUnavailable
@@ -38,16 +39,31 @@ def container(server: AzureServer) -> str:
     return name
 
 
-def test_folders_and_files(server: AzureServer, container: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["azure-blob", "azure-data-lake"])
+def test_folders_and_files(server: AzureServer, container: str, desk: Desk, kind: str,
+                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
     values, meter = {"connection_string": server.connection_string}, Count()
-    found = desk.get("azure-blob", values, {"container": container, "path": "set"}, meter=meter)
+    found = desk.get(kind, values, {"container": container, "path": "set"}, meter=meter)
     assert desk.read() == {"big": content(LARGE), "x/empty": b""}
     assert (found.size, meter.bytes) == (LARGE, LARGE)
-    desk.get("azure-blob", values, {"container": container, "paths": "set/big,other"}, job=2)
+    desk.get(kind, values, {"container": container, "paths": "set/big,other"}, job=2)
     assert desk.read(2) == {"set/big": content(LARGE), "other": b"no"}
-    desk.get("azure-blob", values | {"container": container}, {}, job=3)
+    desk.get(kind, values | {"container": container}, {}, job=3)
     assert len(desk.read(3)) == 3
+
+
+def test_folders_of_a_data_lake_are_no_files(server: AzureServer, container: str, desk: Desk) -> None:
+    """There a folder is a blob, too, without bytes but with a mark."""
+    from azure.storage.blob import BlobServiceClient
+
+    found = BlobServiceClient.from_connection_string(server.connection_string).get_container_client(container)
+    for folder in ("lake", "lake/ä empty"):
+        found.upload_blob(folder, b"", metadata={"hdi_isfolder": "true"})
+    found.upload_blob("lake/ä %2F", b"file")
+    location = {"file_system": container, "path": "lake"}
+    desk.get("azure-data-lake", {"connection_string": server.connection_string}, location)
+    assert desk.read() == {"ä %2F": b"file"}
 
 
 def test_what_is_wrong_is_said(server: AzureServer, container: str, desk: Desk) -> None:
@@ -57,6 +73,11 @@ def test_what_is_wrong_is_said(server: AzureServer, container: str, desk: Desk) 
         with pytest.raises(DataError, match=words) as problem:
             desk.get("azure-blob", values, location)
         assert not isinstance(problem.value, DataUnavailable)
+    wrong = values["connection_string"].replace(AZURE_KEY, "d3Jvbmc=")
+    for kind in ("azure-blob", "azure-data-lake"):
+        with pytest.raises(DataError, match="lets nobody in") as problem:
+            find(kind).open({"connection_string": wrong, "container": container}).test()
+        assert not isinstance(problem.value, DataUnavailable) and "d3Jvbmc=" not in str(problem.value)
     with pytest.raises(DataError, match="needs 'account_name' or 'connection_string'"):
         desk.get("azure-blob", {}, {"container": container})
 

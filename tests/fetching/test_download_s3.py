@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from fetching_desk import Count, Desk, content
-from file_servers import NotThere, S3Server, s3_server
+from file_servers import S3Server, s3_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from server_process import NotThere
 
 from local_backend.data import fetch, parts
 from local_backend.data.errors import DataError, DataUnavailable

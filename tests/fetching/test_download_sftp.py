@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from fetching_desk import Count, Desk, content
-from file_servers import NotThere, SftpServer, sftp_server
+from file_servers import SftpServer, sftp_server
+from server_process import NotThere
 
 from local_backend.data import fetch, parts
 from local_backend.data.errors import DataError, DataUnavailable
@@ -71,6 +72,14 @@ def test_a_file_that_changes_while_it_is_read_is_never_mixed(
     meter = Count()
     desk.get("sftp", server.values, {"paths": "a"}, meter=meter)
     assert desk.read() == {"a": content(LARGE + 1, 2)}
+
+
+def test_a_folder_that_nobody_may_look_into_is_not_taken_for_an_empty_one(server: SftpServer, desk: Desk) -> None:
+    put(server, "half/open/a", b"a")
+    put(server, "half/open/closed/b", b"b")
+    with pytest.raises(DataError, match="SFTP lets nobody in to half") as problem:
+        desk.get("sftp", server.values, {"path": "half"})
+    assert not isinstance(problem.value, DataUnavailable)
 
 
 def test_what_is_wrong_is_said(server: SftpServer, desk: Desk) -> None:

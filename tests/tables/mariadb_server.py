@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+from server_process import NotThere, free_port
 from support import PATIENCE, eventually
 
 PASSWORD = "5 apples"
-
-
-class NotThere(Exception):
-    """There is no MariaDB here; the text says what is missing."""
 
 
 @dataclass
@@ -54,12 +50,6 @@ def _binaries() -> tuple[Path, Path]:
     return Path(server), Path(maker)
 
 
-def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
-
-
 @contextmanager
 def serving() -> Iterator[MariadbServer]:
     """A server with a user `ada` that may do anything, gone afterwards. Raises NotThere."""
@@ -75,7 +65,7 @@ def serving() -> Iterator[MariadbServer]:
              "--auth-root-authentication-method=normal", *user], capture_output=True, text=True, check=False)
         if made.returncode != 0:
             raise NotThere(f"the MariaDB in {base} does not run here: {made.stdout[-500:]}{made.stderr[-500:]}")
-        port = _free_port()
+        port = free_port()
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [binary, "--no-defaults", f"--datadir={folder / 'data'}", f"--port={port}", "--bind-address=127.0.0.1",

@@ -20,7 +20,8 @@ from local_backend.data.model import Cancelled
 from local_backend.data.shards import TableLimits, export
 
 pytest.importorskip("pymysql", reason="the driver is not installed (extra mysql)")
-from mariadb_server import PASSWORD, MariadbServer, NotThere, serving
+from mariadb_server import PASSWORD, MariadbServer, serving
+from server_process import NotThere
 
 SLOW = "SELECT seq, SLEEP(0.001) AS {mark}, REPEAT('x', 2000) AS x FROM seq_1_to_1000000"
 ALL_TYPES = """CREATE TABLE everything (

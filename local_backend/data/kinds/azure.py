@@ -49,5 +49,6 @@ _NEEDS: dict[str, Any] = {"family": Blob, "fields": _FIELDS, "extra": "azure", "
 
 KINDS = (
     Kind("azure-blob", "Azure Blob Storage", aliases=("azureblobstorage", "azure"), tested="Azurite", **_NEEDS),
-    Kind("azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"), **_NEEDS),
+    Kind("azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"),
+         tested="Azurite (Azure's interface for blobs, the only one that is used)", **_NEEDS),
 )

@@ -152,6 +152,6 @@ KINDS = (
             Field("apikey", "a key of IBM Cloud instead of user and password", secret=True, aliases=("api_key",)),
         ),
         aliases=("couchdb", "ibm-cloudant", "cloudantdb"), extra="data", modules=("pyarrow",),
-        tested="PouchDB Server 4 (CouchDB's protocol)",
+        tested="PouchDB Server 4 (CouchDB's protocol), by hand",
     ),
 )

@@ -9,7 +9,6 @@ from local_backend.data.kinds.base import Field, Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
     from sqlalchemy.engine import URL
 
 #: Statements that Transact-SQL takes in the middle of a line, with no semicolon before them.
@@ -49,16 +48,6 @@ class Oracle(Sql):
                           query={"service_name": str(found.database)})
 
 
-class Hive(Sql):
-    """A password says that the server asks a directory for it."""
-
-    def engine(self, catalog: str) -> Engine:
-        import sqlalchemy
-
-        arguments = {"auth": "LDAP" if self.values.get("password") else "NONE"}
-        return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool, connect_args=arguments)
-
-
 _SERVER = (HOST, DATABASE, USERNAME, PASSWORD)
 
 KINDS = (
@@ -84,9 +73,6 @@ KINDS = (
          modules=("nzalchemy", "nzpy", "pyarrow"), options={"dialect": "netezza+nzpy", "port": 5480}),
     Kind("teradata", "Teradata", Sql, _SERVER, extra="teradata", modules=("teradatasqlalchemy", "pyarrow"),
          options={"dialect": "teradatasql", "port": 1025, "pinned": True}),
-    Kind("hive", "Apache Hive", Hive,
-         (HOST, port(10000), DATABASE, USERNAME, PASSWORD), aliases=("apache-hive",), extra="hive",
-         modules=("pyhive", "thrift_sasl", "pyarrow"), options={"dialect": "hive", "port": 10000}),
     Kind("snowflake", "Snowflake", Snowflake,
          (Field("account", "name of the account", required=True, aliases=("account_name", "host")), USERNAME,
           Field("password", "the password, or a programmatic access token", required=True, secret=True),

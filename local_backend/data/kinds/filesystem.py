@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -59,7 +59,7 @@ class FileSystem(FileFamily):
         asked, top = paths_of(location), self.top(location)
         for path in asked or [""]:
             base = f"{top}/{path}".rstrip("/")
-            with self._told(path or base):
+            with self._told(path or base or "its files"):
                 found = self._below(base)
             if not found:
                 raise DataError(f"there is no file in '{path or base}'")
@@ -89,8 +89,12 @@ class FileSystem(FileFamily):
         info = self.files().info(base)
         if info["type"] != "directory":
             return {info["name"]: info}
-        found = self.files().find(base, detail=True)
-        return {name: one for name, one in found.items() if one["type"] == "file"}
+        return {name: one for name, one in self.find(base) if one["type"] == "file"}
+
+    def find(self, base: str) -> Iterable[tuple[str, Any]]:
+        """Names and what is known of all that lies below a folder, for servers that tell it in one go."""
+        found: dict[str, Any] = self.files().find(base, detail=True)
+        return found.items()
 
     def files(self) -> Any:
         """The file system."""
@@ -115,13 +119,26 @@ class FileSystem(FileFamily):
         except FileNotFoundError:
             raise DataError(f"{title}: there is no {what}") from None
         except Exception as problem:
-            text = " ".join(str(problem).split())[:200] or type(problem).__name__
+            # Some have the address in their words, and that has a token in it.
+            text = self.without_secrets(problem) or type(problem).__name__
             if isinstance(problem, PermissionError) or type(problem).__name__.endswith(_NOT_LET_IN) \
                     or getattr(problem, "status_code", getattr(problem, "code", None)) in (401, 403):
                 raise DataError(f"{title} lets nobody in to {what} with these credentials: {text}") from None
             if isinstance(problem, ValueError | TypeError):
                 raise DataError(f"{title}: {text}") from None
             raise DataUnavailable(f"{title} does not give {what}: {text}") from None
+
+
+class Folders(FileSystem):
+    """Servers that are asked folder by folder: there fsspec takes one that cannot be listed for an empty one."""
+
+    def find(self, base: str) -> Iterable[tuple[str, Any]]:
+        folders = [base]
+        while folders:
+            for one in self.files().ls(folders.pop(), detail=True):
+                if one["type"] == "directory":
+                    folders.append(one["name"])
+                yield one["name"], one
 
 
 def _version(info: Mapping[str, Any]) -> str:

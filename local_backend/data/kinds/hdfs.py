@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
-from local_backend.data.kinds.filesystem import FileSystem
+from local_backend.data.kinds.filesystem import Folders
 
 
-class Hdfs(FileSystem):
+class Hdfs(Folders):
     """Folders of a Hadoop cluster."""
 
     protocol = "webhdfs"
@@ -42,7 +42,7 @@ class Hdfs(FileSystem):
 
 
 KINDS = (
-    Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"),
+    Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"), tested="Hadoop 2.7, by hand",
          fields=(Field("url", "address of the name node's web server, http://NAMENODE:9870", required=True,
                        aliases=("host", "webhdfs_url"), schemes=("http", "https", "webhdfs", "swebhdfs"), bare=True),
                  Field("username", "user there", aliases=("user",)),

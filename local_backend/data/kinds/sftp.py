@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry, Field, Kind
-from local_backend.data.kinds.filesystem import PIECE, FileSystem
+from local_backend.data.kinds.filesystem import PIECE, Folders
 
 
-class Sftp(FileSystem):
+class Sftp(Folders):
     """Folders of a machine with an SSH server."""
 
     protocol = "sftp"

@@ -1,0 +1,94 @@
+"""Apache Hive, and what speaks its protocol (HiveServer2), such as Spark. Types are those that the server tells: the
+dialect loses the digits of decimals, and names go into its DESCRIBE unquoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from local_backend.data.columns import decimal
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Kind
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
+from local_backend.data.wanted import Wanted
+
+if TYPE_CHECKING:
+    import pyarrow
+    from sqlalchemy import Connection, Engine
+
+#: Types as DESCRIBE has them and, in capital letters with `_TYPE`, the protocol; every other becomes text.
+_TYPES = {
+    "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32",
+    "double": "float64", "binary": "binary", "date": "date32", "timestamp": "timestamp[us]",
+}
+_NO_TABLE = re.compile(r"table not found|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|does not exist", re.IGNORECASE)
+
+
+class Hive(Sql):
+    """A password says that the server asks a directory for it."""
+
+    def engine(self, catalog: str) -> Engine:
+        import sqlalchemy
+
+        arguments = {"auth": "LDAP" if self.values.get("password") else "NONE"}
+        return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool, connect_args=arguments)
+
+    def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
+        # Of a decimal it tells no digits.
+        told = [str(column[1]).removesuffix("_TYPE").lower() for column in description]
+        return [None if kind == "decimal" else _arrow_type(kind) for kind in told]
+
+    def trouble(self, problem: Exception, connecting: bool = False) -> DataError:
+        original = getattr(problem, "orig", None) or problem
+        answer = original.args[0] if original.args else None
+        if text := getattr(getattr(answer, "status", None), "errorMessage", None):
+            # Its first line; the others are where in the server it happened.
+            problem = RuntimeError(text.strip().partition("\n")[0])
+        return super().trouble(problem, connecting)
+
+    def _described(self, connection: Connection, what: Wanted) -> tuple[Any, pyarrow.Schema]:
+        import pyarrow
+        import sqlalchemy
+
+        names = [name for name in (what.schema, what.table) if name]
+        name = ".".join(_quoted(part) for part in names)
+        try:
+            rows = self._run(connection, what, f"DESCRIBE {name}").fetchall()
+        except sqlalchemy.exc.DBAPIError as problem:
+            if _NO_TABLE.search(str(problem.orig)):
+                raise DataError(f"{self.kind.title}: there is no table '{what.title}'") from None
+            raise
+        columns = {}
+        for column, kind, *_ in rows:
+            # Below an empty line or a comment stands which of them are partitions.
+            if not column or column.startswith("#"):
+                break
+            columns[column.strip()] = _arrow_type(kind.strip())
+        quoted = ", ".join(_quoted(column) for column in columns)
+        return f"SELECT {quoted} FROM {name}", pyarrow.schema(columns.items())
+
+    def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
+        if statement is not None:
+            return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+        return super()._run(connection, what, None)
+
+
+def _arrow_type(kind: str) -> pyarrow.DataType:
+    import pyarrow
+
+    if digits := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind):
+        return decimal(int(digits[1]), int(digits[2]))
+    return pyarrow.type_for_alias(_TYPES.get(kind, "string"))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+KINDS = (
+    Kind("hive", "Apache Hive", Hive,
+         (HOST, port(10000), DATABASE, USERNAME, PASSWORD), aliases=("apache-hive",), extra="hive",
+         tested="Spark 3.5's Thrift server (HiveServer2's protocol), by hand",
+         modules=("pyhive", "thrift_sasl", "pyarrow"), options={"dialect": "hive", "port": 10000}),
+)

@@ -1,0 +1,71 @@
+"""Servers of other people that tests start as processes: where they listen, when they answer, what they said at their
+end, and what is missing where there can be none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from support import PATIENCE, eventually
+
+#: What libraries of the days of Java 8 look into.
+_OPENED = ("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util",
+           "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
+           "sun.util.calendar")
+
+
+class NotThere(Exception):
+    """There is no such server here; the text says what is missing."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str | Path], answers: Callable[[], object], folder: Path) -> Iterator[None]:
+    """A process that answers, killed afterwards. Raises NotThere with the last it said when it ends before that."""
+    log = folder / f"{Path(command[0]).name}-{len(list(folder.iterdir()))}.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        eventually(lambda: process.poll() is not None or answers(), f"{command[0]} answers")
+        if process.poll() is not None:
+            raise NotThere(f"{command[0]} does not run here: {log.read_text(errors='replace')[-1000:]}")
+        yield
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+
+
+def java(jars: Sequence[str | Path], *more: str) -> list[str]:
+    """The beginning of a command. Raises NotThere."""
+    program = shutil.which("java")
+    if program is None:
+        raise NotThere("there is no java on PATH")
+    return [program, "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8",
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED), *more,
+            "-cp", os.pathsep.join(map(str, jars))]
+
+
+def jars(variable: str, needed: str) -> Path:
+    """The folder that a variable of the environment names, where it has such a file. Raises NotThere."""
+    folder = Path(os.environ.get(variable) or os.devnull)
+    if not any(folder.glob(needed)):
+        raise NotThere(f"{variable} names no folder with {needed} (docs/dependencies.md says where it comes from)")
+    return folder
