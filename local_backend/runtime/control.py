@@ -18,37 +18,30 @@ from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
 from local_backend.data_connections import Connections
 from local_backend.measures import DECISION_SECONDS
-from local_backend.runtime import environment, launcher_log, leftovers, processes
+from local_backend.runtime import launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
 from local_backend.runtime.adoption import Adopter
-from local_backend.runtime.allocation import Allocation, write_allocation
-from local_backend.runtime.data_list import write_data_list
+from local_backend.runtime.beginning import Beginnings
 from local_backend.runtime.demand import Demand
 from local_backend.runtime.fetching import Fetching
 from local_backend.runtime.health import Health, in_service
-from local_backend.runtime.launch import Launch, read_identity, read_outcome, requeues, try_lock, write_attempt
+from local_backend.runtime.launch import read_identity, read_outcome, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.planning import Plans
 from local_backend.runtime.records import Records
 from local_backend.runtime.removal import Remover
 from local_backend.runtime.resizing import Resized, ResizeError, Shares, resizable
 from local_backend.runtime.starter import Starter
-from local_backend.scheduler.model import WHOLE, Decision, Machine, Reason, Slot
+from local_backend.scheduler.model import Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.unfinished import Unfinished
-from local_backend.vault import VaultError
 
 #: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
 _RUNNER_GRACE = 5.0
-#: An exec that cannot be started now (disk full, no more processes) is tried again after this many seconds.
-_PUT_OFF = 5.0
-#: The same, when somebody else just holds its lock.
-_PUT_OFF_SHORT = 0.1
-_START_TRIES = 3
 #: What went wrong with one exec is tried again after this many seconds.
 _RETRY = 1.0
 #: While somebody waits, all is looked at again after this many seconds though nothing has happened.
@@ -66,7 +59,6 @@ class Control:
         self._health = health
         self._settings = settings
         self._database = database
-        self._starter = starter
         self._plans = Plans(database)
         self._demand = Demand(
             total, lambda row, most: database.read(lambda c: execs.earlier_runs(c, row, most)),
@@ -75,13 +67,13 @@ class Control:
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
         self._fetching = Fetching(settings, self._records, Connections(settings, database).of_sources)
+        self._beginnings = Beginnings(settings, starter, self._records, self._demand, self._fetching.delivered)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.
         self._decision = Decision()
         self._unfinished = Unfinished()
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
-        self._failed_starts: dict[str, int] = {}
         #: When something is tried again that went wrong.
         self._retry_at: float | None = None
 
@@ -160,8 +152,9 @@ class Control:
 
     def _watch_over(self, active: Active) -> None:
         """Move on an attempt that starts or runs."""
-        if active.ready is None and not active.recorded:
-            self._begun(active)
+        if active.ready is None and not active.recorded and not self._beginnings.begun(active):
+            del self._active[active.exec_id]
+            return
         if active.gone:
             self._conclude(active)
             return
@@ -235,78 +228,10 @@ class Control:
                 self._shares.allot(self._active[exec_id], slots)
         for exec_id, slots in decision.start.items():
             with self._apart(exec_id):
-                self._start(rows[exec_id], slots)
-
-    # --- the beginning of an attempt
-
-    def _start(self, row: ExecRow, slots: tuple[Slot, ...]) -> None:
-        """Begin a new attempt; when it cannot be begun now, the exec goes on waiting and its message says why."""
-        paths = self._paths(row)
-        try:
-            lock = try_lock(paths)
-            if lock is None:
-                self._demand.put_off(row.id, _PUT_OFF_SHORT)
-                return
-            try:
-                launch = self._prepare(row, paths, slots)
-            finally:
-                os.close(lock)
-            tries = self._failed_starts.get(row.id, 0)
-            ready = self._starter.start(launch, warm=tries == 0)
-        except (OSError, VaultError) as problem:
-            self._later(paths, f"cannot be started now, trying again: {problem}")
-            return
-        allocation = Allocation(launch.attempt, 0, slots)
-        self._active[row.id] = Active(
-            paths, launch.attempt, allocation, slots, ready=ready, elastic=row.elastic, share=launch.share
-        )
-
-    def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...]) -> Launch:
-        """Count the attempt and write down what its runner needs; the last write is what allows it to run."""
-        spec, before = row.job, read_identity(paths)
-        again = before is not None and before.attempt == row.attempt
-        attempt = self._records.attempt(paths, slots)
-        settings = self._settings
-        launch = Launch(
-            spec=spec, attempt=attempt, home=settings.paths, slots=slots,
-            machine_slots=self.machine.count(slots[0].kind), environment=environment.inherited(os.environ),
-            stop_grace=settings.stop_grace, leave_grace=settings.leave_grace, share=self._demand.share(spec) / WHOLE,
-            die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
-            requeues=requeues(paths) + again,
-        )
-        launch.write()
-        write_data_list(spec, paths, self._fetching.delivered(paths))
-        if spec.elastic:
-            write_allocation(paths, Allocation(attempt, 0, slots))
-        write_attempt(paths, attempt)
-        for remark in self._demand.remarks(spec):
-            launcher_log.note(paths.launcher_log, "supervisor", remark)
-        if not paths.data_folders(spec)[0]:
-            launcher_log.note(paths.launcher_log, "supervisor", "DATA_DIR is empty: there is no DLI_DATA_FS, "
-                                                                f"{settings.data_fs}", "ERROR")
-        return launch
-
-    def _begun(self, active: Active) -> None:
-        """The ready pipe is closed: the runner has begun, or says why it cannot, or has ended without a word."""
-        if active.runner is not None:
-            self._records.running(active.paths, active.attempt)
-            active.recorded = True
-            self._failed_starts.pop(active.exec_id, None)
-        elif active.said is not None:
-            self._later(active.paths, str(active.said.get("error")))
-            del self._active[active.exec_id]
-        else:
-            failures = self._failed_starts.get(active.exec_id, 0) + 1
-            self._records.not_begun(active.paths)
-            if failures >= _START_TRIES:
-                self._records.error(active.paths, wire.LOST, f"its runner could not be started, {failures} times; "
-                                                             "the log of the backend may say why")
-            self._failed_starts[active.exec_id] = failures
-            del self._active[active.exec_id]
-
-    def _later(self, paths: ExecPaths, message: str) -> None:
-        self._demand.put_off(paths.exec_id, _PUT_OFF)
-        self._records.not_begun(paths, message)
+                row, kind = rows[exec_id], slots[0].kind
+                begun = self._beginnings.begin(row, self._paths(row), slots, self.machine.count(kind))
+                if begun is not None:
+                    self._active[exec_id] = begun
 
     # --- slots of a running attempt
 
