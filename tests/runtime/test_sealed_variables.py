@@ -9,7 +9,7 @@ from runtime_support import bench
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, PENDING
-from local_backend.runtime import control
+from local_backend.runtime import beginning
 
 SECRET = "planted-variable"
 PROGRAM = "import os\nprint(os.environ['MY_TOKEN'])\n"
@@ -18,7 +18,7 @@ PROGRAM = "import os\nprint(os.environ['MY_TOKEN'])\n"
 def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_PUT_OFF", 0.2)
+    monkeypatch.setattr(beginning, "_PUT_OFF", 0.2)
     with bench(tmp_path) as one:
         wake, one.wake = one.wake, lambda: None
         job = one.submit(PROGRAM, env={"MY_TOKEN": SECRET})
