@@ -64,7 +64,7 @@ def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
                     found = npy(inside, most_rows if number == 0 else 0)  # type: ignore[arg-type]
                 rows = found.get("rows", []) if number == 0 else rows
                 arrays.append({"name": name.removesuffix(".npy"), "shape": found["shape"], "dtype": found["dtype"]})
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as problem:
+    except (zipfile.BadZipFile, RuntimeError) as problem:
         raise ValueError(f"it is no archive of arrays: {problem}") from None
     return {"format": "numpy archive", "arrays": arrays, "rows": rows}
 

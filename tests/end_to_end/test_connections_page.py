@@ -83,9 +83,11 @@ def test_the_commands_of_the_page(reader: User) -> None:
         found = {item["name"]: item for item in json.loads(steps[1].stdout[steps[1].stdout.index("["):])}
         assert found["lake"]["secrets"] == {"secret_access_key": "env:LAKE_SECRET"}
         assert found["lake"]["sharedWith"] == "everybody" and found["warehouse"]["sharedWith"] == ["bob"]
-        assert steps[2].stdout == "warehouse: ok\nremoved lake\n"
+        assert steps[2].stdout.startswith("added signed (http), id ")
+        assert steps[3].stdout == "warehouse: ok\nremoved lake\n"
         held = everything(reader.home)
         assert "the password" not in held and "a better password" not in held and "planted" not in held
+        assert "sig=..." not in held
     finally:
         reader.backend("stop")
         process.communicate(timeout=DEADLINE)
