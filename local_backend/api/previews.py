@@ -56,6 +56,9 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[di
 
 def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
     told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
+    if not source.fetched and not source.path:
+        absent = f"there is no DLI_DATA_FS, {backend.settings.data_fs}: DATA_DIR would be empty"
+        return told | {wire.OK: False, wire.MESSAGE: absent}
     if not source.fetched:
         return told | {"path": source.path} | _asked_for(Wish(source.path))
     connection = backend.connections.of_source(source, secrets, user.name, user.admin)

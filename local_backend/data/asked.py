@@ -10,7 +10,7 @@ from dlicmd.contract import data_sources as wire
 from dlicmd.contract.secret import MASK, masked_place
 from local_backend.data import fs, kinds
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Mounted
+from local_backend.data.kinds.base import FileFamily, Mounted
 from local_backend.data.listing import named
 from local_backend.data.model import Connection
 from local_backend.data.names import Names, file_name
@@ -130,6 +130,8 @@ def _target(target: Any, roots: fs.DataRoots) -> str:
 def _notes(source: Mapping[str, Any], found: Source) -> Iterator[str]:
     """What of an entry reads as if it named something, and does not."""
     location = source.get(wire.LOCATION, {})
+    if found.kind and not issubclass(kinds.find(found.kind).family, FileFamily):
+        return
     empty = next((key for key in wire.PATH_KEYS if key in location), None)
     if empty is not None and not named(location):
         yield f"'{empty}' names nothing: all of {found.path or 'it'} is meant"

@@ -269,3 +269,10 @@ def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live],
             assert ("does not exist" if embedded else "is not below DLI_DATA_FS") in found
         for found in data_dir("/etc"):
             assert found == "/etc" if embedded else "is not below DLI_DATA_FS" in found
+
+
+def test_without_a_data_directory_a_look_says_so(live: Live) -> None:
+    live.settings.data_fs.rmdir()
+    [seen] = live.call("POST", "/data/preview", json.dumps({"dataSource": [{"type": "fs"}]}).encode(),
+                       {"Content-Type": "application/json"}).json()
+    assert not seen["ok"] and "there is no DLI_DATA_FS" in seen["message"]

@@ -11,6 +11,7 @@ from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.azure import ACCOUNT, KEY, SAS, STRING
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
+from local_backend.data.troubles import in_words
 
 
 class Share(FileFamily):
@@ -116,7 +117,7 @@ class Share(FileFamily):
 
 
 def _short(problem: BaseException) -> str:
-    return " ".join(str(problem).split())[:200] or type(problem).__name__
+    return " ".join(str(problem).split())[:200] or in_words(problem)
 
 
 KINDS = (

@@ -14,6 +14,7 @@ from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.troubles import in_words
 
 if TYPE_CHECKING:
     import pyarrow
@@ -113,11 +114,11 @@ class Cloudant(TableFamily):
             answer = session.request(method, url, timeout=_PATIENCE, allow_redirects=False, **more)
             found = answer.json()
         except requests.exceptions.SSLError as problem:
-            raise DataError(f"{self.kind.title}: {self.without_secrets(problem)}") from None
+            raise DataError(f"{self.kind.title}: {parts.hostname}: {in_words(problem)}") from None
         except requests.exceptions.JSONDecodeError:
             found = None
         except (requests.RequestException, OSError) as problem:
-            raise DataUnavailable(f"{self.kind.title}: {self.without_secrets(problem)}") from None
+            raise DataUnavailable(f"{self.kind.title}: {parts.hostname} does not answer: {in_words(problem)}") from None
         if answer.status_code == 200 and isinstance(found, dict):
             return found
         said = found.get("reason") or found.get("errorMessage") if isinstance(found, dict) else answer.reason

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
+from local_backend.data.troubles import in_words
 
 PIECE = 4 << 20
 #: What the file systems call that which changes with the content, the best first.
@@ -120,7 +121,7 @@ class FileSystem(FileFamily):
             raise DataError(f"{title}: there is no {what}") from None
         except Exception as problem:
             # Some have the address in their words, and that has a token in it.
-            text = self.without_secrets(problem) or type(problem).__name__
+            text = self.without_secrets(problem) or in_words(problem)
             if isinstance(problem, PermissionError) or type(problem).__name__.endswith(_NOT_LET_IN) \
                     or getattr(problem, "status_code", getattr(problem, "code", None)) in (401, 403):
                 raise DataError(f"{title} lets nobody in to {what} with these credentials: {text}") from None

@@ -10,6 +10,7 @@ from typing import Any
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
+from local_backend.data.troubles import in_words
 
 #: What arrives of a piece before a connection breaks is lost.
 _PIECE = 1 << 20
@@ -129,7 +130,13 @@ class S3(FileFamily):
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         """Problems of the library as ours."""
-        from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            ParamValidationError,
+        )
         from urllib3.exceptions import HTTPError
 
         where = self.values.get("endpoint_url") or "S3"
@@ -139,9 +146,11 @@ class S3(FileFamily):
             raise self._refused(problem, what, where) from None
         except ParamValidationError as problem:
             raise DataError(f"{where}: {' '.join(str(problem).split())}") from None
-        except (BotoCoreError, HTTPError, OSError) as problem:
+        except (ConnectionError, HTTPClientError, HTTPError, OSError) as problem:
             # The last two are what reading a body raises when the connection breaks.
-            raise DataUnavailable(f"{where} does not answer: {_short(problem)}") from None
+            raise DataUnavailable(f"{where} does not answer: {in_words(problem)}") from None
+        except BotoCoreError as problem:
+            raise DataUnavailable(f"{where} cannot be asked: {' '.join(str(problem).split())[:200]}") from None
 
     def _refused(self, problem: Any, what: str, where: str) -> DataError:
         code = _code(problem)
@@ -157,10 +166,6 @@ class S3(FileFamily):
 
 def _code(problem: Any) -> str:
     return str(problem.response.get("Error", {}).get("Code", ""))
-
-
-def _short(problem: BaseException) -> str:
-    return " ".join(str(problem).split())[:200] or type(problem).__name__
 
 
 KEYS = (
