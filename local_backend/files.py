@@ -12,6 +12,10 @@ from typing import Any, BinaryIO
 
 #: Bytes without which a file system counts as full: a record and a journal of the database.
 _ROOM = 64 * 1024
+#: How a folder is opened that may have become a link.
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: What opening says when there is nothing, or a link that is not followed.
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 #: No JSON file of ours has as many bytes.
 _LARGEST = 64 * 2**20
 
@@ -70,17 +74,50 @@ def read_json(path: Path) -> Any:
         os.close(fd)
 
 
-def open_regular(path: Path) -> BinaryIO | None:
-    """A file that a program may still be writing, None when it is not there; never a link, nor anything that could
-    block."""
+def open_regular(path: Path, top: Path) -> BinaryIO | None:
+    """A file below the folder `top` that a program may still be writing; None when it is not there, and when something
+    else is in its place: a link, also of a folder on the way, what could block, a file with a second name elsewhere."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        above = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        fd = open_below(above, str(path.relative_to(top)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    finally:
+        os.close(above)
+    if fd is None:
+        return None
+    if not is_plain(fd):
         os.close(fd)
         return None
     return open(fd, "rb")
+
+
+def is_plain(fd: int) -> bool:
+    """Whether an open file is a regular one without a second name: a program could have linked it from elsewhere."""
+    found = os.fstat(fd)
+    return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
+
+
+def open_below(top: int, relative: str, flags: int) -> int | None:
+    """A descriptor of what lies below the folder `top`, None when it is gone or a link is on the way. Raises
+    OSError."""
+    *folders, name = relative.split("/")
+    at = os.dup(top)
+    try:
+        for folder in folders:
+            inner = os.open(folder, FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        return os.open(name, flags, dir_fd=at)
+    except OSError as problem:
+        if problem.errno in _NOT_THERE:
+            return None
+        raise
+    finally:
+        os.close(at)
 
 
 def sync_directory(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -15,15 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from local_backend.files import FOLDER, open_below
+
 #: Seconds for which a zip whose transfer was cut waits for its client to come back.
 KEPT_SECONDS = 600.0
 #: Zips that wait at a time; beyond it the oldest goes.
 _MOST = 4
 _CHUNK = 1 << 20
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: What opening says when there is nothing, or a link that is not followed.
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 #: Entries carry no time of their own, so that equal content is an equal zip.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -112,7 +110,7 @@ def _marks(top: int) -> Iterator[tuple[str, int, int, int, int]]:
     waiting = [""]
     while waiting:  # a loop, for folders may be nested more deeply than calls
         base = waiting.pop()
-        folder = _open_below(top, base or ".", _FOLDER)
+        folder = open_below(top, base or ".", FOLDER)
         if folder is None:
             continue
         try:
@@ -137,27 +135,9 @@ def _top(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        return _open_below(above, f"{folder.parent.name}/{folder.name}", _FOLDER)
+        return open_below(above, f"{folder.parent.name}/{folder.name}", FOLDER)
     finally:
         os.close(above)
-
-
-def _open_below(top: int, relative: str, flags: int) -> int | None:
-    """A descriptor of what lies below the folder `top`, None when it is gone or a link is on the way."""
-    *folders, name = relative.split("/")
-    at = os.dup(top)
-    try:
-        for folder in folders:
-            inner = os.open(folder, _FOLDER, dir_fd=at)
-            os.close(at)
-            at = inner
-        return os.open(name, flags, dir_fd=at)
-    except OSError as problem:
-        if problem.errno in _NOT_THERE:
-            return None
-        raise
-    finally:
-        os.close(at)
 
 
 def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
@@ -175,7 +155,7 @@ def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
 
 
 def _add(target: zipfile.ZipFile, top: int, name: str, shown: str) -> None:
-    fd = _open_below(top, name, _FILE)
+    fd = open_below(top, name, _FILE)
     if fd is None:
         return
     with open(fd, "rb") as file:

@@ -23,7 +23,6 @@ from local_backend.api.execs import whole
 from local_backend.api.executors import processes
 from local_backend.api.showing import show
 from local_backend.api.textlog import size
-from local_backend.files import open_regular
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
 from local_backend.store.execs import ExecRow
 
@@ -105,7 +104,8 @@ def _news(backend: Backend, row: ExecRow, base_url: str, seen: Cursor) -> dict[s
     the exec is over, all of its output is there."""
     shown = show(backend, row, base_url)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
-    lines, offsets = new_lines(streams(row, backend.paths(row)), seen.offsets, row.terminal)
+    paths = backend.paths(row)
+    lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)
     if not lines and mark == seen.mark:
         return None
     return {wire.EXEC: shown, wire.LINES: lines, wire.CURSOR: Cursor(offsets, mark).encode()}
@@ -133,13 +133,13 @@ def _behind(row: ExecRow, paths: ExecPaths, seen: Cursor) -> int:
 
 def _changed(path: Path) -> int:
     try:
-        return path.stat().st_mtime_ns
+        return path.lstat().st_mtime_ns
     except OSError:
         return 0
 
 
 def new_lines(
-    sources: list[tuple[str, str, Path]], offsets: dict[str, int], over: bool
+    paths: ExecPaths, sources: list[tuple[str, str, Path]], offsets: dict[str, int], over: bool
 ) -> tuple[list[dict[str, str]], dict[str, int]]:
     """Whole lines after the offsets, at most MOST_BYTES of them, and the offsets after them. A last line without its
     newline is taken only when the exec is `over`."""
@@ -149,7 +149,7 @@ def new_lines(
     for task, stream, path in sources:
         key = f"{task}.{stream}"
         start = offsets.get(key, 0)
-        chunk = _read(path, start, left)
+        chunk = _read(paths, path, start, left)
         if not over or len(chunk) == left:
             cut = chunk.rfind(b"\n") + 1
             chunk = chunk[: cut or (MOST_BYTES if len(chunk) >= MOST_BYTES else 0)]
@@ -165,10 +165,10 @@ def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "replace")
 
 
-def _read(path: Path, start: int, most: int) -> bytes:
+def _read(paths: ExecPaths, path: Path, start: int, most: int) -> bytes:
     if most <= 0 or size(path) <= start:
         return b""
-    file = open_regular(path)
+    file = paths.opened(path)
     if file is None:
         return b""
     with file:

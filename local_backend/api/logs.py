@@ -39,7 +39,7 @@ def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str
         raise ApiError(400, f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
     paths = backend.paths(row)
     files = [path for stream in streams for path in program_logs(row, paths, stream)]
-    return _answer(request, content(files))
+    return _answer(request, content(paths, files))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}", **_SHOWN)
@@ -50,7 +50,8 @@ def driver_log(
     row = backend.exec_row(app_id, user)
     if not row.elastic and log != "launcherlog":
         raise ApiError(400, f"Exec {row.id} has no driver: {row.framework} runs executors only")
-    return _answer(request, content([_task_file(backend.paths(row), row, DRIVER, log)], _lines(lastlines)))
+    paths = backend.paths(row)
+    return _answer(request, content(paths, [_task_file(paths, row, DRIVER, log)], _lines(lastlines)))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/executor/{number}/logs/{log}", **_SHOWN)
@@ -70,7 +71,7 @@ def executor_log(
     executor, paths = whole(number, "executor", 1), backend.paths(row)
     if not exists(row, paths, executor):
         raise ApiError(400, f"Exec {row.id} has no executor {executor}")
-    chunks = content([_task_file(paths, row, worker_task(executor), log)], _lines(lastlines))
+    chunks = content(paths, [_task_file(paths, row, worker_task(executor), log)], _lines(lastlines))
     if not row.elastic and log != "launcherlog":
         chunks = prefixed(chunks, f"*Task {executor} SubProcess*: ".encode())
     return _answer(request, chunks)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from local_backend.files import open_regular
+from local_backend.runtime.paths import ExecPaths
 
 _CHUNK = 1 << 16
 
@@ -24,10 +24,10 @@ def size(path: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
-def content(paths: Iterable[Path], last_lines: int | None = None) -> Iterator[bytes]:
-    """The bytes of the files one after the other; of each only the last lines when asked for."""
-    for path in paths:
-        file = open_regular(path)
+def content(exec_paths: ExecPaths, files: Iterable[Path], last_lines: int | None = None) -> Iterator[bytes]:
+    """The bytes of files of an exec one after the other; of each only the last lines when asked for."""
+    for path in files:
+        file = exec_paths.opened(path)
         if file is None:
             continue
         with file:

@@ -45,7 +45,7 @@ def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batc
     """
     after, lines, skipped = dict(offsets), [], 0
     for name in _files(logs):
-        file = open_regular(logs / name)
+        file = open_regular(logs / name, logs.parent.parent)
         if file is None:
             continue
         with file:

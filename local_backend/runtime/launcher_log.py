@@ -6,18 +6,23 @@ import os
 import time
 from pathlib import Path
 
+from local_backend.files import is_plain
+
 
 def note(path: Path, who: str, text: str, level: str = "INFO") -> None:
-    """Append one line; several processes may do so at once. A log that cannot be written stops nobody."""
+    """Append one line; several processes may do so at once. A log that cannot be written stops nobody, nor does what
+    a job has put in its place."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     line = f"{stamp},{int(now % 1 * 1000):03d} {level} {who}: {one_line(text, 4000)}\n"
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, flags, 0o600)
     except OSError:
         return
     try:
-        os.write(fd, line.encode(errors="replace"))
+        if is_plain(fd):
+            os.write(fd, line.encode(errors="replace"))
     except OSError:
         return  # the disk is full; the line is lost, the job is not
     finally:

@@ -6,8 +6,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from dlicmd.contract.home import SERVED_FILE
+from local_backend.files import open_regular
 from local_backend.jobspec import JobSpec
 
 #: Name of the driver task of an elastic job; workers are task12n-1, task12n-2, ... as in the contract's task groups.
@@ -156,6 +158,10 @@ class ExecPaths:
     state: Path
     root: Path
     exec_id: str
+
+    def opened(self, path: Path) -> BinaryIO | None:
+        """One of its files, to read; None when it is not there or its program has put something else in its place."""
+        return open_regular(path, (self.root if path.is_relative_to(self.root) else self.state).parent)
 
     # --- the backend's own files, below DLICMD_HOME/jobs/<id>
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from local_backend.files import is_plain
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
 from local_backend.runtime.launch import Launch
@@ -138,12 +140,11 @@ def start(plan: Plan) -> int:
     for path in (plan.stdout, plan.stderr):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     Path(plan.environment["LOG_DIR"]).mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     opened: list[int] = []
     parent = os.getpid()
     try:
         opened += [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-        opened += [os.open(path, flags, 0o600) for path in (plan.stdout, plan.stderr)]
+        opened += [_log(path) for path in (plan.stdout, plan.stderr)]
         pid = os.fork()
         if pid == 0:
             _child(plan, parent, opened)
@@ -155,6 +156,24 @@ def start(plan: Plan) -> int:
     except (PermissionError, ProcessLookupError):
         pass  # it has done it and gone on already
     return pid
+
+
+def _log(path: Path) -> int:
+    """A log to append to. What an earlier attempt of the program has put in its place, a link to somebody's file or a
+    pipe that nobody reads, is removed. Raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
+    except OSError as problem:
+        if problem.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+    else:
+        if is_plain(fd):
+            os.set_blocking(fd, True)
+            return fd
+        os.close(fd)
+    path.unlink()
+    return os.open(path, flags | os.O_EXCL, 0o600)
 
 
 def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:

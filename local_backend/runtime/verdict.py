@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+from local_backend.files import open_regular
 from local_backend.runtime.launcher_log import one_line
 
 _TAIL = 64 * 1024
@@ -36,9 +37,12 @@ def signal_name(number: int) -> str:
 
 def last_line(path: Path) -> str:
     """The last line of a file that is not blank, shortened and free of control characters; empty when there is none."""
+    # Not through a link: a program may have put one to somebody's secrets in the place of its output.
+    file = open_regular(path, path.parent)
+    if file is None:
+        return ""
     try:
-        # Not through a link: a program may have put one to somebody's secrets in the place of its output.
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:

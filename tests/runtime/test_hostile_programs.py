@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from runtime_support import Bench
 from support import eventually
 
@@ -36,3 +37,61 @@ def test_a_program_that_kills_its_runner_leaves_nothing(cold: Bench) -> None:
     assert cold.wait(one).state == ERROR
     eventually(lambda: not cold.leftovers(one), "its processes are gone")
     assert cold.wait(cold.submit("pass")).state == FINISHED
+
+
+#: A program that does something with its own standard error, and fails.
+SWAP = """
+import os, sys
+place = os.readlink("/proc/self/fd/2")
+os.unlink(place)
+{deed}
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)",
+                                  "os.mkdir(place)"])
+def test_what_a_program_puts_in_the_place_of_its_output_is_not_its_message(
+    cold: Bench, tmp_path: Path, deed: str
+) -> None:
+    (tmp_path / "secret").write_text("the secret\n")
+    one = cold.submit(SWAP.format(deed=deed.format(secret=str(tmp_path / "secret"))))
+    assert cold.wait(one).message == "exit code 1"
+    assert (tmp_path / "secret").read_text() == "the secret\n"
+
+
+@pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)"])
+def test_a_pipe_for_a_log_of_the_launcher_holds_nobody_up(cold: Bench, tmp_path: Path, deed: str) -> None:
+    (tmp_path / "secret").write_text("the secret\n")
+    jobs = cold.settings.paths.jobs
+    one = cold.submit(
+        f"import os\nplace = os.path.join({str(jobs)!r}, os.environ['DLI_EXECID'], 'launcher.log')\nos.unlink(place)\n"
+        + deed.format(secret=str(tmp_path / "secret"))
+    )
+    assert cold.wait(one).state == FINISHED
+    assert cold.wait(cold.submit("pass")).state == FINISHED
+    assert (tmp_path / "secret").read_text() == "the secret\n"
+
+
+#: Does it to its standard output in its first life, which it ends; in its second one it prints.
+AGAIN = """
+import os, signal
+if os.environ["DLI_RESTARTS"] == "0":
+    place = os.readlink("/proc/self/fd/1")
+    os.unlink(place)
+    {deed}
+    os.kill(os.getpid(), signal.SIGKILL)
+print("written")
+"""
+
+
+@pytest.mark.parametrize("deed", ["os.symlink({secret!r}, place)", "os.link({secret!r}, place)", "os.mkfifo(place)"])
+def test_the_next_life_does_not_write_into_what_an_earlier_one_has_put_there(
+    cold: Bench, tmp_path: Path, deed: str
+) -> None:
+    (tmp_path / "secret").write_text("the secret\n")
+    script = AGAIN.format(deed=deed.format(secret=str(tmp_path / "secret")))
+    one = cold.submit(script, framework="edtPyTorch", elastic=True)
+    assert cold.wait(one).state == FINISHED
+    assert cold.paths(one).capture("task0", "stdout", True).read_text() == "written\n"
+    assert (tmp_path / "secret").read_text() == "the secret\n"
