@@ -93,8 +93,9 @@ def is_litter(parts: list[str]) -> bool:
 class Tree:
     """The folders and files made so far, below one directory descriptor."""
 
-    def __init__(self, root: int) -> None:
-        self._root = root
+    def __init__(self, root: int, most: int) -> None:
+        """At most so many, folders that no member names included."""
+        self._root, self._most = root, most
         self._spelling: dict[str, str] = {}
         self._taken: set[str] = set()
         self.files: list[str] = []
@@ -138,6 +139,8 @@ class Tree:
         taken = self._spelling.setdefault(key, path)
         if path in self._taken or taken != path:
             raise Refused(f"{show(path)} is there twice" + (f", also as {show(taken)}" if taken != path else ""))
+        if len(self._taken) >= self._most:
+            raise Refused(f"it has more than {self._most} files and folders (DLI_MAX_UNPACKED_FILES)")
         self._taken.add(path)
 
     def make_durable(self) -> None:
@@ -259,7 +262,7 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
     try:
         with open(archive_path, "rb") as archive:
             root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            tree = Tree(root)
+            tree = Tree(root, limits["files"])
             budget = Budget(limits, os.fstat(archive.fileno()).st_size)
             unpack(archive, tree, budget)
             tree.make_durable()

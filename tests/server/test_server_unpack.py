@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import shutil
+import signal
 import stat
+import subprocess
+import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hostile_archives import damaged, harmless, kinds, member, names, pack, sizes, twins
+from hostile_archives import block, damaged, harmless, kinds, member, names, pack, sizes, twins
 from live_server import Live, tar
+from support import PATIENCE
 
 from local_backend.settings import Limits
+from local_backend.submit import unpacker
 from local_backend.submit.errors import BadSubmission, StorageFailed
 from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
 LIMITS = Limits(unpacked_bytes=128 << 20, unpacked_files=20_000, unpack_seconds=10, unpack_memory=192 << 20)
+#: CPU seconds that no archive takes.
+MOST_SECONDS = 10
+#: Unpacks one archive as the server's process does.
+ALONE = """
+import json, sys
+sys.path.append(sys.argv[1])
+import unpacker
+bounds = json.loads(sys.argv[4])
+unpacker.limit(bounds)
+print(*unpacker.run(sys.argv[2], sys.argv[3], bounds), sep="\\n")
+"""
 FAMILIES = {"names": names, "kinds": kinds, "twins": twins, "sizes": sizes, "damaged": damaged}
 
 
@@ -45,6 +65,77 @@ def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
         assert list(target.parent.iterdir()) == [target], name
     left = {path.name for path in tmp_path.iterdir() if not path.name.startswith("t")} - {"a.tar"}
     assert left == set(outside)
+
+
+@dataclass
+class Used:
+    """What came of unpacking in a process of its own: its code and text, and the CPU seconds that it took."""
+
+    code: int
+    text: str
+    seconds: float
+
+
+def measured(archive: Path, target: Path, limits: Limits) -> Used:
+    """Unpack without a limit of CPU time, which would end what takes too long, so that one sees what it does take."""
+    bounds = {"bytes": limits.unpacked_bytes, "files": limits.unpacked_files, "ratio": limits.unpack_ratio,
+              "seconds": 100 * MOST_SECONDS, "memory": limits.unpack_memory}
+    words = [str(Path(unpacker.__file__).parent), str(archive), str(target), json.dumps(bounds)]
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", ALONE, *words], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as said:
+        code, _, text = said.read().decode().partition("\n")
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Used(int(code or -1), text, used.ru_utime + used.ru_stime)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "harmless"])
+def test_whatever_it_is_it_takes_little_and_leaves_little(family: str, tmp_path: Path) -> None:
+    """CPU time, which neither other work nor a slow disk changes; bytes and files on the disk."""
+    for number, (name, content) in enumerate((FAMILIES | {"harmless": harmless})[family]()):
+        archive, target = tmp_path / "a.tar", tmp_path / f"t{number}"
+        archive.write_bytes(content)
+        target.mkdir()
+        used = measured(archive, target, LIMITS)
+        assert used.code == unpacker.REFUSED or family == "harmless", (name, used)
+        assert used.seconds <= MOST_SECONDS, (name, used)
+        there = [path.lstat() for path in target.rglob("*")]
+        assert len(there) <= LIMITS.unpacked_files, name
+        assert sum(found.st_size for found in there if stat.S_ISREG(found.st_mode)) <= LIMITS.unpacked_bytes, name
+        assert sum(found.st_blocks * 512 for found in there) <= LIMITS.unpacked_bytes + 8192 * len(there), name
+        shutil.rmtree(target)
+
+
+def test_folders_on_the_way_count_as_files_do(tmp_path: Path) -> None:
+    """Else each member would make 63 of them."""
+    deep = [member(f"d/{number}/" + "/".join("x" * 60) + "/f") for number in range(100)]
+    (tmp_path / "a").write_bytes(pack(*deep))
+    (tmp_path / "t").mkdir()
+    with pytest.raises(BadSubmission, match=r"more than 1000 files and folders \(DLI_MAX_UNPACKED_FILES\)"):
+        unpack(tmp_path / "a", tmp_path / "t", Limits(unpacked_files=1000))
+    assert len(list((tmp_path / "t").rglob("*"))) <= 1000
+
+
+def test_a_million_empty_entries_take_little_too(tmp_path: Path) -> None:
+    some = gzip.compress(block(b"d/._x") * 10_000, 1)
+    (tmp_path / "a.tar").write_bytes(some * 100)
+    (tmp_path / "t").mkdir()
+    used = measured(tmp_path / "a.tar", tmp_path / "t", LIMITS)
+    assert used.code == unpacker.REFUSED and used.seconds <= MOST_SECONDS, used
+    assert not list((tmp_path / "t").iterdir())
+
+
+def test_what_takes_too_much_time_is_ended_by_the_kernel(tmp_path: Path) -> None:
+    """The limit counts CPU time; it is what stands behind the others."""
+    endless = (
+        "import json, sys; sys.path.append(sys.argv[1]); import unpacker; unpacker.limit(json.loads(sys.argv[4]))\n"
+        "while True: pass\n"
+    )
+    bounds = json.dumps({"bytes": 1, "files": 1, "ratio": 1, "seconds": 1, "memory": LIMITS.unpack_memory})
+    words = [str(Path(unpacker.__file__).parent), "", "", bounds]
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", endless, *words], timeout=PATIENCE, check=False)
+    assert done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 def test_nonsense_that_is_taken_does_no_harm(tmp_path: Path) -> None:
@@ -97,7 +188,7 @@ def test_many_files_and_a_small_but_dense_one_are_taken(tmp_path: Path) -> None:
 
 def test_limits_are_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(tar({f"d/{n}": b"x" * 1000 for n in range(20)}))
-    cases = ((Limits(unpacked_files=10), "more than 10 members"), (Limits(unpacked_bytes=9000), "9000 bytes"))
+    cases = ((Limits(unpacked_files=10), "more than 10 files and folders"), (Limits(unpacked_bytes=9000), "9000 bytes"))
     for limits, word in cases:
         target = tmp_path / word[:3]
         target.mkdir()
