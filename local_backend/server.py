@@ -28,7 +28,7 @@ from local_backend.home_database import opened
 from local_backend.settings import Settings
 from local_backend.store import execs, holdings
 from local_backend.store.database import Database, DatabaseError
-from local_backend.submit.accept import sweep
+from local_backend.submit.folders import sweep
 from local_backend.tracing import traced
 from local_backend.vault import VaultError
 from local_backend.web_server import make_server

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from local_backend.files import read_json, sync_directory, write_atomic, write_json
+from local_backend.files import sync_directory, write_atomic
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
 from local_backend.forward.target import Targets
@@ -24,12 +21,10 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit.errors import StorageFailed
+from local_backend.submit.folders import discard, reserve
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
 from local_backend.vault import VaultError
-
-#: Field of the launch description that is there from the beginning.
-_USER = "user"
 
 
 def accept(
@@ -56,7 +51,7 @@ def accept(
         StorageFailed: disk or database did not take it.
     """
     try:
-        number, paths = _reserve(home, database, spec)
+        number, paths = reserve(home, database, spec.user)
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
     except SQLAlchemyError as problem:
@@ -99,37 +94,6 @@ def _unknown(problem: BaseException) -> bool:
     return isinstance(problem, DBAPIError) and problem.connection_invalidated
 
 
-def discard(paths: ExecPaths) -> None:
-    """Remove the folders of an exec that has no row, as far as that is possible; a start of the server does the rest.
-
-    The user's tree goes first: while the backend's folder is there, the next start knows that both are to go.
-    """
-    shutil.rmtree(paths.root, ignore_errors=True)
-    if not paths.root.exists():
-        shutil.rmtree(paths.state, ignore_errors=True)
-
-
-def _reserve(home: HomePaths, database: Database, spec: JobSpec) -> tuple[int, ExecPaths]:
-    """A new number with its two folders, and the file that says whose they are. A result folder that is already there
-    belongs to another backend that shares DLI_RESULT_FS: its number is left alone."""
-    while True:
-        number = database.write(execs.next_number)
-        paths = home.job(execs.exec_id(number), spec.user)
-        paths.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            paths.root.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        try:
-            paths.state.mkdir(mode=0o700, parents=True)
-            write_json(paths.spec, {_USER: spec.user}, durable=False)
-            paths.submitted.mkdir(mode=0o700)
-        except BaseException:
-            discard(paths)
-            raise
-        return number, paths
-
-
 def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
     """The folders that programs expect, and the launch description."""
     for folder in (paths.logs, paths.checkpoint, paths.model):
@@ -142,24 +106,3 @@ def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
 def _not_stored(problem: SQLAlchemyError) -> StorageFailed:
     original = getattr(problem, "orig", None) or problem
     return StorageFailed(f"the server could not store the submission ({original}); nothing was kept")
-
-
-def _creator(paths: ExecPaths) -> str | None:
-    """Whose submission this is, by its own file."""
-    found = read_json(paths.spec)
-    name = found.get(_USER) if isinstance(found, dict) else None
-    return name if isinstance(name, str) and re.fullmatch(r"[\w@-][\w.@-]*", name) else None
-
-
-def sweep(home: HomePaths, known: set[str], user: str) -> list[str]:
-    """Remove what an interrupted server left: uploads, and the folders of submissions that never got a row.
-
-    `known` are the ids of all rows; what does not say whose it is belongs to `user`. Returns the ids that were removed.
-    """
-    shutil.rmtree(home.incoming, ignore_errors=True)
-    home.incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    orphans = sorted(name for name in os.listdir(home.jobs) if execs.is_exec_id(name) and name not in known)
-    for orphan in orphans:
-        discard(home.job(orphan, _creator(home.job(orphan, user)) or user))
-    return orphans

@@ -167,8 +167,7 @@ def check_stored(load: Load, shown: list[dict[str, Any]]) -> None:
     assert len(names) == len(shown), "an id is there twice"
     there = names.items() ^ {(exec_id, name) for name, (exec_id, _) in acknowledged.items()}
     assert not there, f"lost, or there twice: {sorted(there)}"
-    # A server that dies right after it has made the folder of an exec leaves it, empty: it may be another server's.
-    jobs = {path.name: path for path in (home / "results").glob("*/batchworkdir/*") if any(path.iterdir())}
+    jobs = {path.name: path for path in (home / "results").glob("*/batchworkdir/*")}
     assert jobs.keys() == names.keys() == {path.name for path in (home / "jobs").iterdir()}, "files without an exec"
     for exec_id, digest in acknowledged.values():
         payload = (jobs[exec_id] / "_submitted_code" / "m" / "payload").read_bytes()

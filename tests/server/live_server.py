@@ -36,7 +36,7 @@ from local_backend.store import execs, tokens, users
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
-from local_backend.submit.accept import discard
+from local_backend.submit.folders import discard
 from local_backend.web_server import Server, make_server
 
 TOKEN = "t0ken-of-this-test"

@@ -226,18 +226,20 @@ def test_leftovers_of_a_killed_server_are_swept(filled: Path) -> None:
     (paths.incoming / "abc" / "part-1").write_bytes(b"x" * 1000)
     database = Database(paths.database)
     database.open()
-    number = database.write(execs.next_number)
-    database.write(execs.next_number)
+    number, *_ = (database.write(execs.next_number) for _ in range(3))
     database.close()
     orphan, bobs = paths.job(execs.exec_id(number), "alice"), paths.job(execs.exec_id(number + 1), "bob")
-    for left in (orphan, bobs):
+    unsaid = paths.job(execs.exec_id(number + 2), "alice")
+    for left in (orphan, bobs, unsaid):
         left.root.mkdir(parents=True)
         (left.root / "half").write_bytes(b"x")
         left.state.mkdir()
+    orphan.spec.write_text('{"user": "alice"}')
     bobs.spec.write_text('{"user": "bob"}')
     (paths.jobs / "notes of the user").mkdir()
     assert len(rows_of(filled)) == 6
     assert not any(folder.exists() for left in (orphan, bobs) for folder in (left.root, left.state))
+    assert not unsaid.state.exists() and (unsaid.root / "half").exists(), "it may be another backend's"
     assert list(paths.incoming.iterdir()) == []
     assert (paths.jobs / "notes of the user").is_dir()
 
