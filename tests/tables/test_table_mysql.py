@@ -70,6 +70,19 @@ def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
     assert exported(family, {"table_name": "odd`; one"}, tmp_path).num_rows == 0
 
 
+def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, connect: Any, tmp_path: Path) -> None:
+    """Of it there is no server here; MariaDB speaks the protocol, and not its SQL."""
+    family: Any = find("SingleStoreDB").open(connect().values, loopback=True)
+    family.test()
+    for location in ({"table_name": "digits"}, {"query": "SELECT * FROM digits"}):
+        assert set(exported(family, location, tmp_path)["id"].to_pylist()) == set(range(1, 20001))
+    assert exported(family, {"query": "SELECT text FROM digits WHERE id < 0"}, tmp_path).num_rows == 0
+    with pytest.raises(DataError, match="no table 'digit'; did you mean 'digits'"):
+        family.table({"table_name": "digit"})
+    with pytest.raises(DataError, match="Access denied"):
+        find("singlestore").open(connect().values | {"password": "6 pears"}, loopback=True).test()
+
+
 def test_types(family: Any, mariadb: MariadbServer, tmp_path: Path) -> None:
     mariadb.ask(ALL_TYPES, "test")
     mariadb.ask("""INSERT INTO everything VALUES (1, 18446744073709551615, -1, 9, 1.25, 3.5, 1.5, 2.5, 'ä', '{"a": 1}',

@@ -40,7 +40,8 @@ class Cassandra(TableFamily):
         with self._session() as session:
             result = session.execute(self._statement(location, _PAGE))
             schema = _schema(result)
-            rows = iter(result)
+            # Asked for an iterator once more, the driver begins anew with the page that it is at.
+            rows = (row for row in result)
             left = [most_rows]
 
             def some(wish: int) -> list[tuple[Any, ...]]:
@@ -81,7 +82,9 @@ class Cassandra(TableFamily):
             auth_provider=PlainTextAuthProvider(values["username"], values.get("password", ""))
             if values.get("username") else None)
         try:
-            session = cluster.connect(_quoted(values["database"]))
+            session = cluster.connect()
+            # By a query: then the server's own words say what is wrong with it.
+            session.execute(f"USE {_quoted(values['database'])}")
             yield session
         except (DriverException, RequestExecutionException, NoHostAvailable, OSError) as problem:
             raise self._trouble(problem) from None
@@ -92,8 +95,10 @@ class Cassandra(TableFamily):
         from cassandra import AuthenticationFailed, Timeout, Unavailable
         from cassandra.cluster import NoHostAvailable
 
-        inner = list(problem.errors.values()) if isinstance(problem, NoHostAvailable) else [problem]
-        refused = any(isinstance(one, AuthenticationFailed) for one in inner)
+        # By the address of the server, or of the servers that were left, alone.
+        errors = problem.errors if isinstance(problem, NoHostAvailable) else []
+        inner = [*errors.values()] if isinstance(errors, dict) else []
+        refused = any(isinstance(one, AuthenticationFailed) for one in [problem, *inner])
         passes = isinstance(problem, NoHostAvailable | OSError | Timeout | Unavailable)
         return (DataUnavailable if passes and not refused else DataError)(
             f"{self.kind.title}: {self.without_secrets(inner[0] if inner else problem)}")
@@ -133,6 +138,6 @@ KINDS = (
                 USERNAME, PASSWORD, Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
                 Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form")),
         aliases=("apache-cassandra", "datastax"), extra="cassandra", modules=("cassandra", "pyarrow"),
-        options={"port": 9042},
+        options={"port": 9042}, tested="no real server: a stand-in that speaks its protocol",
     ),
 )

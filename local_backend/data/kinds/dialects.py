@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
 
 if TYPE_CHECKING:
+    import pyarrow
+    from sqlalchemy import Engine
     from sqlalchemy.engine import URL
+    from sqlalchemy.types import TypeEngine
 
 #: Statements that Transact-SQL takes in the middle of a line, with no semicolon before them.
 _TRANSACT = frozenset({
@@ -29,12 +33,44 @@ class Snowflake(Sql):
         account = values["account"].removesuffix(".snowflakecomputing.com")
         if not all(character.isalnum() or character in "-_." for character in account):
             raise DataError(f"{self.kind.title}: 'account' is no name of an account")
-        self.addresses(f"{account}.snowflakecomputing.com", 443)
+        _, host, number = self._server(account)
+        self.addresses(host, number)
         schema = f"/{values['schema']}" if values.get("schema") else ""
         return URL.create(
             "snowflake", values["username"], values["password"], account,
             database=(catalog or values.get("database", "")) + schema,
             query={key: values[key] for key in ("warehouse", "role") if values.get(key)})
+
+    def engine(self, catalog: str) -> Engine:
+        import sqlalchemy
+
+        # Besides the account, of which the dialect would make an address of its own.
+        arguments = dict(zip(("protocol", "host", "port"), self._server(""), strict=True))
+        return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool,
+                                        connect_args=arguments if self.values.get("url") else {})
+
+    def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
+        import pyarrow
+
+        # Three types of the dialect's own, that are none of SQLAlchemy's.
+        name = type(kind).__name__
+        if name.startswith("TIMESTAMP_"):
+            return pyarrow.timestamp("us", None if name == "TIMESTAMP_NTZ" else "UTC")
+        return super().arrow_type(kind)
+
+    def _server(self, account: str) -> tuple[str, str, int]:
+        """Protocol, host and port."""
+        address = self.values.get("url") or f"https://{account}.snowflakecomputing.com"
+        try:
+            parts = urlsplit(address if "://" in address else f"https://{address}")
+            number = parts.port or (80 if parts.scheme == "http" else 443)
+        except ValueError as problem:
+            raise DataError(f"{self.kind.title}: 'url' is no address: {problem}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise DataError(f"{self.kind.title}: 'url' is not the address of a server: https://HOST")
+        if parts.scheme == "http" and not self.loopback:
+            raise DataError(f"{self.kind.title}: 'url' must be https, else the password crosses the network in clear")
+        return parts.scheme, parts.hostname, number
 
 
 class Oracle(Sql):
@@ -77,6 +113,8 @@ KINDS = (
          (Field("account", "name of the account", required=True, aliases=("account_name", "host")), USERNAME,
           Field("password", "the password, or a programmatic access token", required=True, secret=True),
           Field("database", "name of the database", required=True), Field("schema", "where tables are looked for"),
-          Field("warehouse", "what computes"), Field("role", "as whom")),
-         extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"}),
+          Field("warehouse", "what computes"), Field("role", "as whom"),
+          Field("url", "address of the server, unless it is https://ACCOUNT.snowflakecomputing.com")),
+         extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"},
+         tested="fakesnow 0.12 (a server of its protocol; with drivers before version 5 alone), by hand"),
 )

@@ -153,5 +153,6 @@ KINDS = (
         ),
         aliases=("databases-for-mongodb", "ibm-cloud-databases-for-mongodb", "compose-mongodb"),
         extra="mongodb", modules=("pymongo", "pyarrow"), options={"port": 27017},
+        tested="no real server: a stand-in that speaks its protocol",
     ),
 )

@@ -1,0 +1,146 @@
+"""A stand-in for Cassandra: a process-wide thread that speaks version 4 of its protocol, as far as reading a table page
+by page goes. Values are packed by the driver's own codecs; what else the driver asks of a cluster is answered emptily.
+"""
+
+from __future__ import annotations
+
+import re
+import socketserver
+import struct
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cassandra import cqltypes
+
+PASSWORD = "5 apples"
+_VERSION = 4
+_ERROR, _STARTUP, _READY, _AUTHENTICATE, _OPTIONS, _SUPPORTED, _QUERY, _RESULT = 0, 1, 2, 3, 5, 6, 7, 8
+_REGISTER, _AUTH_RESPONSE, _AUTH_SUCCESS = 11, 15, 16
+_PROTOCOL, _BAD_CREDENTIALS, _OVERLOADED, _INVALID = 0x000A, 0x0100, 0x1001, 0x2200
+_ROWS, _KEYSPACE = 2, 3
+_HAS_VALUES, _HAS_SIZE, _HAS_STATE = 0x01, 0x04, 0x08
+_NUMBERS = {
+    "ascii": 1, "bigint": 2, "blob": 3, "boolean": 4, "counter": 5, "decimal": 6, "double": 7, "float": 8, "int": 9,
+    "timestamp": 0xB, "uuid": 0xC, "text": 0xD, "varint": 0xE, "timeuuid": 0xF, "inet": 0x10, "date": 0x11,
+    "time": 0x12, "smallint": 0x13, "tinyint": 0x14, "list": 0x20, "map": 0x21, "set": 0x22,
+}
+_LOCAL = (
+    ("key", cqltypes.UTF8Type, "local"), ("cluster_name", cqltypes.UTF8Type, "test"),
+    ("data_center", cqltypes.UTF8Type, "dc"), ("rack", cqltypes.UTF8Type, "r"),
+    ("release_version", cqltypes.UTF8Type, "4.1.0"), ("host_id", cqltypes.UUIDType, uuid.UUID(int=1)),
+    ("partitioner", cqltypes.UTF8Type, "org.apache.cassandra.dht.Murmur3Partitioner"),
+    ("rpc_address", cqltypes.InetAddressType, "127.0.0.1"), ("schema_version", cqltypes.UUIDType, uuid.UUID(int=2)),
+)
+
+#: Names, and the driver's codecs.
+Columns = Sequence[tuple[str, Any]]
+
+
+class CassandraServer(socketserver.ThreadingTCPServer):
+    """Has `tables` of one keyspace, `test`: columns with their types, and rows. `busy` says that the second page of any
+    is not given."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.tables: dict[str, tuple[Columns, Sequence[Sequence[Any]]]] = {}
+        self.pages: list[int] = []
+        self.busy = False
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def answer(self, body: bytes) -> tuple[int, bytes]:
+        """What a query is answered: the number of a message, and what stands in it."""
+        text, size, start = _query(body)
+        if text.startswith("USE "):
+            return (_RESULT, struct.pack(">i", _KEYSPACE) + _text("test")) if text == 'USE "test"' else \
+                _error(_INVALID, f"Keyspace {text[4:]} does not exist")
+        if re.search(r"\bFROM system\.local\b", text):
+            return _RESULT, _rows([(name, kind) for name, kind, _ in _LOCAL], [[value for *_, value in _LOCAL]])
+        found = re.fullmatch(r'SELECT \* FROM (?:"?test"?\.)?"?(\w+)"?', text)
+        if found is None or found[1] not in self.tables:
+            # The peers of the cluster, its keyspaces, tables and types: it has none.
+            return (_RESULT, _rows([("key", cqltypes.UTF8Type)], [])) if re.search(r"\bFROM system\w*\.", text) else \
+                _error(_INVALID, f"unconfigured table {text.rpartition(' ')[2]}")
+        columns, rows = self.tables[found[1]]
+        self.pages.append(start)
+        if self.busy and start:
+            return _error(_OVERLOADED, "too many requests")
+        return _RESULT, _rows(columns, rows[start:start + size], start + size if start + size < len(rows) else None)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: CassandraServer
+
+    def handle(self) -> None:
+        while len(head := self.rfile.read(9)) == 9:
+            version, _, stream, kind, length = struct.unpack(">BBhBi", head)
+            body = self.rfile.read(length)
+            code, text = self._answer(kind, body) if version == _VERSION else _error(
+                _PROTOCOL, f"Invalid or unsupported protocol version ({version}); the latest supported is {_VERSION}")
+            self.wfile.write(struct.pack(">BBhBi", 0x80 | _VERSION, 0, stream, code, len(text)) + text)
+
+    def _answer(self, kind: int, body: bytes) -> tuple[int, bytes]:
+        if kind == _OPTIONS:
+            return _SUPPORTED, (struct.pack(">H", 2) + _text("CQL_VERSION") + struct.pack(">H", 1) + _text("3.4.5")
+                                + _text("COMPRESSION") + struct.pack(">H", 0))
+        if kind == _STARTUP:
+            return _AUTHENTICATE, _text("org.apache.cassandra.auth.PasswordAuthenticator")
+        if kind == _AUTH_RESPONSE:
+            right = body[4:] == f"\0ada\0{PASSWORD}".encode()
+            return (_AUTH_SUCCESS, _bytes(None)) if right else _error(
+                _BAD_CREDENTIALS, "Provided username ada and/or password are incorrect")
+        return self.server.answer(body) if kind == _QUERY else (_READY, b"")
+
+
+def _query(body: bytes) -> tuple[str, int, int]:
+    """The text of a query, how many rows are wanted, and from which one on."""
+    (length,) = struct.unpack_from(">i", body)
+    text, at = body[4:4 + length].decode().strip(), 4 + length
+    flags, at = body[at + 2], at + 3
+    assert not flags & _HAS_VALUES, "nothing here binds values"
+    size, start = 5000, 0
+    if flags & _HAS_SIZE:
+        (size,), at = struct.unpack_from(">i", body, at), at + 4
+    if flags & _HAS_STATE:
+        (start,) = struct.unpack_from(">i", body, at + 4)
+    return text, size, start
+
+
+def _rows(columns: Columns, rows: Sequence[Sequence[Any]], more: int | None = None) -> bytes:
+    flags = 1 | (0 if more is None else 2)
+    head = struct.pack(">iii", _ROWS, flags, len(columns))
+    if more is not None:
+        head += _bytes(struct.pack(">i", more))
+    head += _text("test") + _text("table")
+    for name, kind in columns:
+        head += _text(name) + b"".join(struct.pack(">H", _NUMBERS[one.typename]) for one in (kind, *kind.subtypes))
+    return head + struct.pack(">i", len(rows)) + b"".join(
+        _bytes(None if value is None else kind.serialize(value, _VERSION))
+        for row in rows for (_, kind), value in zip(columns, row, strict=True))
+
+
+def _text(text: str) -> bytes:
+    packed = text.encode()
+    return struct.pack(">H", len(packed)) + packed
+
+
+def _bytes(value: bytes | None) -> bytes:
+    return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
+
+
+def _error(code: int, text: str) -> tuple[int, bytes]:
+    return _ERROR, struct.pack(">i", code) + _text(text)
+
+
+@contextmanager
+def serving() -> Iterator[CassandraServer]:
+    """A server without tables."""
+    with CassandraServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
