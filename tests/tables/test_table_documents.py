@@ -136,6 +136,7 @@ def couchdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         documents = [{"_id": f"{number:05}", "n": number, "odd": number % 2 == 1} for number in range(1500)]
         design = {"_id": "_design/x", "views": {}}
         requests.post(f"{address}/many/_bulk_docs", json={"docs": [*documents, design]}, timeout=PATIENCE)
+        requests.put(f"{address}/_config/admins/ada", json="5 apples", timeout=PATIENCE).raise_for_status()
         yield address
     finally:
         process.kill()
@@ -160,6 +161,14 @@ def test_a_database_of_cloudant(couchdb: str, tmp_path: Path) -> None:
     assert sorted(selected["n"].to_pylist()) == list(range(1, 1500, 2))
     for name in ("empty", "odd/name"):
         assert exported(find("cloudant").open({"url": couchdb, "database": name}, True), {}, tmp_path).num_rows == 0
+
+
+def test_whom_cloudant_lets_in(couchdb: str) -> None:
+    values = {"url": couchdb, "database": "many", "username": "ada", "password": "5 apples"}
+    find("cloudant").open(values, loopback=True).test()
+    with pytest.raises(DataError, match="answers 401: Name or password is incorrect") as problem:
+        find("cloudant").open(values | {"password": "6 pears"}, loopback=True).test()
+    assert not isinstance(problem.value, DataUnavailable) and "pears" not in str(problem.value)
 
 
 def test_what_cloudant_does_not_have(couchdb: str) -> None:

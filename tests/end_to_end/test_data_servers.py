@@ -1,0 +1,100 @@
+"""What servers of other people have, by the way that users go: a look at it, then a job that is given it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from server_process import NotThere
+from user import User
+
+for folder in ("fetching", "tables"):
+    sys.path.insert(0, str(Path(__file__).parent.parent / folder))
+
+from file_servers import azure_server, google_server
+
+#: Prints a file, or how many rows a table has.
+SHOW = """
+import glob, os, pyarrow.parquet
+for file in sorted(glob.glob(os.environ["DATA_DIR"] + "/**", recursive=True)):
+    if file.endswith(".parquet"):
+        print("rows:", pyarrow.parquet.read_metadata(file).num_rows)
+    elif file.endswith(".txt"):
+        print(os.path.basename(file), open(file).read())
+"""
+
+
+def source(kind: str, location: dict[str, str], **values: str) -> str:
+    """As it stands on a command line."""
+    return json.dumps([{"type": "connection", "connection": {"type": kind, **values}, "location": location}])
+
+
+@contextlib.contextmanager
+def google() -> Iterator[str]:
+    with google_server() as server:
+        server.put("train", **{"set__ä.txt": b"hello"})
+        yield source("gcs", {"bucket": "train", "path": "set"}, endpoint_url=server.url)
+
+
+@contextlib.contextmanager
+def data_lake() -> Iterator[str]:
+    with azure_server() as server:
+        from azure.storage.blob import BlobServiceClient
+
+        container = BlobServiceClient.from_connection_string(server.connection_string).create_container("train")
+        container.upload_blob("set/ä.txt", b"hello")
+        yield source("azure-data-lake", {"file_system": "train", "path": "set"},
+                     connection_string=server.connection_string)
+
+
+@contextlib.contextmanager
+def hdfs() -> Iterator[str]:
+    from hdfs_server import hdfs_server
+
+    with hdfs_server() as server:
+        server.put("/set/ä.txt", b"hello")
+        yield source("hdfs", {"path": "set"}, url=server.url, username="ada")
+
+
+@contextlib.contextmanager
+def cassandra() -> Iterator[str]:
+    pytest.importorskip("cassandra", reason="the driver is not installed (extra cassandra)")
+    from cassandra import cqltypes
+    from cassandra_server import PASSWORD, serving
+
+    with serving() as server:
+        server.tables["digits"] = [("id", cqltypes.Int32Type)], [(number,) for number in range(2500)]
+        yield source("cassandra", {"table_name": "digits"}, host="127.0.0.1", port=str(server.server_address[1]),
+                     database="test", username="ada", password=PASSWORD)
+
+
+@contextlib.contextmanager
+def hive() -> Iterator[str]:
+    pytest.importorskip("pyhive", reason="the driver is not installed (extra hive)")
+    from hive_server import PASSWORD, serving
+
+    with serving() as server:
+        server.ask("CREATE TABLE digits USING parquet AS SELECT id FROM range(2500)")
+        yield source("hive", {"table_name": "digits"}, host="127.0.0.1", port=str(server.port), database="default",
+                     username="ada", password=PASSWORD)
+
+
+@pytest.mark.parametrize("serving", [google, data_lake, hdfs, cassandra, hive], ids=lambda one: one.__name__)
+def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManager[str]], user: User) -> None:
+    with contextlib.ExitStack() as stack:
+        try:
+            wanted = stack.enter_context(serving())
+        except NotThere as problem:
+            pytest.skip(str(problem))
+        looked = user.run("--data-preview", wanted)
+        assert looked.code == 0 and ("ä.txt" in looked.out or "id" in looked.out), looked
+        done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", wanted, "--wait", "--",
+                        sys.executable, "-c", SHOW)
+        assert done.code == 0, done
+        out = user.run("--exec-trainoutlogs", done.json["execId"]).out
+        assert out in ("ä.txt hello\n", "rows: 2500\n")
