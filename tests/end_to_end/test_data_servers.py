@@ -8,13 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from server_process import NotThere
 from user import User
 
-for folder in ("fetching", "tables"):
-    sys.path.insert(0, str(Path(__file__).parent.parent / folder))
+sys.path.insert(0, str(Path(__file__).parent.parent / "fetching"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tables"))
 
 from file_servers import azure_server, google_server
 
