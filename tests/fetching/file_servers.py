@@ -80,11 +80,11 @@ def sftp_server(folder: Path) -> Iterator[SftpServer]:
     key = asyncssh.generate_private_key("ssh-ed25519")
 
     class Files(asyncssh.SFTPServer):  # type: ignore[misc]
-        """Has folders that nobody may look into: this process may be root, to whom all of the machine's are open."""
+        """Has folders that nobody may look into, of which it says what careful servers say."""
 
         async def scandir(self, path: bytes) -> AsyncIterator[Any]:
             if path.endswith(b"/closed"):
-                raise asyncssh.SFTPPermissionDenied("it is closed")
+                raise asyncssh.SFTPNoSuchFile("there is none")
             async for one in super().scandir(path):
                 yield one
 

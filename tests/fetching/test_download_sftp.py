@@ -77,7 +77,7 @@ def test_a_file_that_changes_while_it_is_read_is_never_mixed(
 def test_a_folder_that_nobody_may_look_into_is_not_taken_for_an_empty_one(server: SftpServer, desk: Desk) -> None:
     put(server, "half/open/a", b"a")
     put(server, "half/open/closed/b", b"b")
-    with pytest.raises(DataError, match="SFTP lets nobody in to half") as problem:
+    with pytest.raises(DataError, match="SFTP: there is no half") as problem:
         desk.get("sftp", server.values, {"path": "half"})
     assert not isinstance(problem.value, DataUnavailable)
 
