@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from dlicmd.contract import home as home_contract
-from local_backend import collector, logs, served
+from local_backend import interpreter, logs, served
 from local_backend.connections import raise_file_limit
 from local_backend.data.errors import DataError
 from local_backend.errors import ServerError
@@ -164,7 +164,7 @@ def _serve(settings: Settings, lock: int, own_tls: SelfSigned | None) -> None:
     database = open_database(settings)
     try:
         with _listening(settings) as sock:
-            collector.calm()
+            interpreter.calm()
             _run(settings, database, sock, lock, own_tls)
     except OSError as problem:
         raise _unusable(settings, problem) from None

@@ -21,6 +21,7 @@ from dataclasses import replace
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
+from local_backend import interpreter
 from local_backend.runtime.allocation import open_nudges
 from local_backend.runtime.control import Control
 from local_backend.runtime.health import Health
@@ -149,7 +150,8 @@ class Supervisor:
     def _loop(self) -> None:
         while not self._closing:
             try:
-                self._control.turn()
+                with interpreter.computing():
+                    self._control.turn()
                 self._retry_at = None
                 with self._rounds_change:
                     self._rounds += 1
