@@ -182,7 +182,7 @@ class Client(Caller):
         """Submit what `--exec-start` would: the new exec.
 
         `options` are those of a job file, such as {"model-dir": "model", "model-main": "train.py", "numWorker": 2}:
-        True for a flag, a list for an option that repeats. `program` are the words for the program.
+        True for a flag, a list for an option that repeats. `program` are the words for the program, as a list.
         Raises UsageProblem.
         """
         from dlicmd import jobs

@@ -32,10 +32,11 @@ def _logon(session: Session) -> int:
     username, password = auth.credentials(session.line.text("--username"), session.line.text("--password"))
     try:
         answer = client.logon(username, password)
-    except Denied:
+    except Denied as problem:
         # A script that goes on must not act as whoever was logged on before.
         auth.forget_token(session.keyring)
-        raise
+        said = str(problem).rstrip(".")
+        raise Denied(f"{said}; no token is kept now, whoever was logged on before", problem.status) from None
     auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
     emit_value(auth.masked(answer), session.output)
     return Exit.DONE

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 def submit(client: Client, framework: str, options: Mapping[str, Any], program: Sequence[str]) -> dict[str, Any]:
     """See Client.submit."""
+    if not isinstance(options, Mapping):
+        raise UsageProblem('the options of a submission are a mapping, such as {"model-dir": "model"}')
+    if isinstance(program, str | bytes):
+        raise UsageProblem("the words for the program are a list, such as ['--epochs', '2'], and no text")
+    program = [str(word) for word in program]
     words = [START, framework]
     for name, value in options.items():
         for one in value if isinstance(value, list | tuple) else [value]:

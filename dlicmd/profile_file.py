@@ -31,6 +31,9 @@ class Profile(NamedTuple):
 
 def load(file: Path, named: str | None) -> Profile | None:
     """The profile of that name, or the default one if there is one. Raises UsageProblem; the whole file is checked."""
+    if named is not None and not os.path.lexists(file):
+        raise UsageProblem(f"there is no profile '{shown(named)}', for there is no file {file}; docs/profiles.md says "
+                           "what stands in it")
     found = read(file)
     entries = {} if found is None else {key: (at, value) for key, at, value in found.entries("the configuration")}
     for key, (at, _) in entries.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dlicmd.console import inert, info, one_line
@@ -108,7 +108,15 @@ def show_columns(
     emit(table(rows, columns))
     unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
     if unknown:
-        info(f"nothing here has the column {', '.join(unknown)}")
+        near = ", ".join(_near(unknown, {key for item in items for key in item}))
+        info(f"nothing here has the column {', '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
+
+
+def _near(names: Sequence[str], known: Collection[str]) -> list[str]:
+    """What is known and may be meant by names that are not."""
+    import difflib
+
+    return [near for name in names for near in difflib.get_close_matches(name, known, n=1, cutoff=0.75)]
 
 
 def scalar(value: Any) -> str:

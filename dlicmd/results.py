@@ -190,7 +190,8 @@ def check_folder(text: str | None) -> Path:
     """The folder that `--to` names, or the current one. Raises UsageProblem when it is none."""
     folder = Path() if text is None else Path(text)
     if not folder.is_dir():
-        raise UsageProblem(f"--to: '{text}' is not a folder")
+        trouble = "is not a folder" if folder.exists() else "does not exist; make it first"
+        raise UsageProblem(f"--to: '{text}' {trouble}")
     return folder
 
 

@@ -234,10 +234,12 @@ def _unknown(word: str) -> str:
     import difflib
 
     is_option = word.startswith("-")
-    name = word.partition("=")[0] if is_option else f"--{word}"
-    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.75)
+    name = word.partition("=")[0]
+    # The dashes that a word lacks say nothing about how near it is.
+    known = {option if is_option else option.lstrip("-"): option for option in BY_NAME}
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     what = "unknown option" if is_option else "unexpected word"
-    return f"{what} '{word}'" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{what} '{word}'" + (f"; did you mean {known[near[0]]}?" if near else "")
 
 
 def replace_value(sent: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:

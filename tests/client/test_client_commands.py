@@ -92,6 +92,8 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     assert chosen[1].split() == ["w-1", "w-1", local.execs["w-1"]["workDir"], "n/a", "false"]
     unknown = desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense,dataSource").err
     assert unknown == "dlicmd: nothing here has the column nonsense, dataSource\n"
+    slip = desk.run("--exec-get-all", "-o", "custom-columns=idd,state").err
+    assert slip == "dlicmd: nothing here has the column idd; did you mean id?\n"
     local.execs["w-2"] = exec_object("w-2", nonsense=1)
     assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
     plain = desk.run("--exec-get-all")
@@ -204,7 +206,7 @@ def test_help_and_version(desk: Desk) -> None:
     [
         (["--exec-gett", "x"], "did you mean --exec-get"),
         (["--exec-get"], "--exec-get ID"),
-        (["foo"], "unexpected word 'foo'"),
+        (["foo"], "unexpected word 'foo'. Try"),
         (["exec-get", "x"], "did you mean --exec-get?"),
         (["--exec-get", ""], "--exec-get"),
         (["--exec-get", "a", "b"], "unexpected word 'b'"),
@@ -220,7 +222,7 @@ def test_help_and_version(desk: Desk) -> None:
         (["--exec-get-all", "--rest-host", "h@evil"], "not the name"),
         (["--logon"], "needs no logon"),
         (["--demo", "--rest-host", "h"], "--demo runs on the local backend"),
-        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to"),
+        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to: 'no/such' does not exist; make it first"),
         (["--debug-level", "loud", "--version"], "--debug-level"),
     ],
 )

@@ -82,6 +82,7 @@ def test_a_refused_logon(desk: Desk, fake: FakeServer, server: list[str], reply:
     done = desk.run("--logon", *server, "--username", "u", "--password", "s3cret")
     assert done.code == code and len(done.err.splitlines()) == 1 and "s3cret" not in done.err
     assert (desk.home / ".dlicmd").exists() == (code != 9), "nobody goes on as who was logged on before"
+    assert ("no token is kept now" in done.err) == (code == 9), done.err
 
 
 def test_where_a_token_comes_from(desk: Desk, fake: FakeServer, server: list[str]) -> None:

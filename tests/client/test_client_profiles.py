@@ -133,7 +133,8 @@ def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: 
 
 def test_a_profile_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--profile", "x")
-    assert done.code == 2 and "config.yaml: No such file" in done.err and done.err.count("\n") == 1
+    assert done.code == 2 and "there is no profile 'x', for there is no file" in done.err, done.err
+    assert "config.yaml; docs/profiles.md" in done.err and done.err.count("\n") == 1
     configure(desk, "profiles: {a: {}}\n")
     done = desk.run("--exec-get-all", "--profile", "x")
     assert done.code == 2 and "there is no profile 'x'" in done.err and "it has a" in done.err

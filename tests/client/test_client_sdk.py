@@ -47,6 +47,18 @@ def test_a_whole_job(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) ->
     assert client.wait("wmla-1")["state"] == "FINISHED"
 
 
+def test_words_for_the_program_are_a_list(client: dlicmd.Client, fake: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    with pytest.raises(UsageProblem, match="are a list, such as"):
+        client.submit("PyTorch", {"model-dir": tmp_path}, "--epochs 2")
+    with pytest.raises(UsageProblem, match="are a mapping, such as"):
+        client.submit("PyTorch", ["--model-dir", str(tmp_path)])  # type: ignore[arg-type]
+    assert not fake.seen
+    client.submit("PyTorch", {"model-dir": tmp_path}, ["--epochs", 2])  # type: ignore[list-item]
+    [seen] = fake.requests("POST")
+    assert seen.query["args"][0].endswith(" -- --epochs 2")
+
+
 @pytest.mark.parametrize("options", [{"modeldir": "m"}, {"numWorker": "two"}, {"model-dir": "nowhere"}, {}])
 def test_what_cannot_be_submitted(client: dlicmd.Client, fake: FakeServer, options: dict[str, str]) -> None:
     with pytest.raises(UsageProblem):
