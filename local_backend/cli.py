@@ -54,7 +54,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
     return value or None
 
 
-@main.command()
+@main.command(short_help="Serve in the foreground until Ctrl-C.")
 @click.option("--embedded", is_flag=True, help="Serve this user alone, with all paths of that user; implied without "
               "--host, --tls-cert and --tls-self-signed.")
 @click.option("--host", help="Address to listen on (default 127.0.0.1). Others than the loopback need TLS.")
@@ -155,10 +155,14 @@ class _Slots(click.ParamType):
     name = "slots"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        return None if value == "auto" else click.IntRange(min=0).convert(value, param, ctx)
+        if value == "auto":
+            return None
+        if not (value.isascii() and value.isdigit()):
+            self.fail(f"'{value}' is neither a number of slots, 0 or more, nor auto", param, ctx)
+        return int(value)
 
 
-@main.command()
+@main.command(short_help="Fix the slots of a running elastic job.")
 @click.argument("exec_id", metavar="EXEC")
 @click.argument("slots", metavar="N|auto", type=_Slots())
 @click.option("--wait", is_flag=True, help="Wait until the job trains on just these slots.")

@@ -110,7 +110,7 @@ def remove(name: str) -> None:
 @connection.command("kinds")
 @click.argument("kind", required=False)
 def kinds_(kind: str | None) -> None:
-    """List the kinds of connections, or the fields of KIND."""
+    """List the kinds of connections, or the fields of KIND and what has to be installed for it."""
     from local_backend.data import kinds
     from local_backend.data.errors import DataError
 
@@ -119,12 +119,17 @@ def kinds_(kind: str | None) -> None:
             click.echo(f"{one.name:16}  {one.title}")
         return
     try:
-        fields = kinds.find(kind).fields
+        found = kinds.find(kind)
     except DataError as problem:
         fail(str(problem))
-    for field in fields:
+    for field in found.fields:
         marks = ", ".join(word for word, there in (("required", field.required), ("secret", field.secret)) if there)
         click.echo(f"{field.name:24}  {field.help}{f' ({marks})' if marks else ''}")
+    try:
+        found.require()
+    except DataError as problem:
+        # Standard output has fields alone.
+        click.echo(f"local-backend: {problem}", err=True)
 
 
 def _offline(work: Any) -> Any:
@@ -166,7 +171,7 @@ def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -
     for word in public:
         name, equals, value = word.partition("=")
         if not equals or name not in fields:
-            fail(f"--set takes FIELD=VALUE with a field of {kind.name}: "
+            fail(f"--set takes FIELD=VALUE with a field of {kind.name}{f', not {name!r}' if equals else ''}: "
                  f"{', '.join(field.name for field in kind.fields if not field.secret)}", Exit.USAGE)
         if fields[name].secret:
             fail(f"--set {name}: everybody can read a command line; say --secret {name}, and you are asked for it",

@@ -35,7 +35,7 @@ class _Size(click.ParamType):
         return size
 
 
-@click.command()
+@click.command(short_help="Write database, programs and jobs to FILE.")
 @_FILE
 @click.option("--results", is_flag=True, help="With models, checkpoints and logs of the programs, too.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
@@ -60,7 +60,7 @@ def backup(file: Path, results: bool, force: bool, output: str) -> None:
         click.echo(f"left out, for they are links or cannot be read: {made.left_out}", err=True)
 
 
-@click.command()
+@click.command(short_help="Put a backup into DLICMD_HOME.")
 @_FILE
 @click.option("--force", is_flag=True, help="Even where there are execs: they are moved into a folder of DLICMD_HOME.")
 def restore(file: Path, force: bool) -> None:
@@ -81,7 +81,7 @@ def restore(file: Path, force: bool) -> None:
         click.echo(f"what was there before is in {done.kept}")
 
 
-@click.command()
+@click.command(short_help="Look for what is wrong, and say what to do.")
 @_OUTPUT
 def doctor(output: str) -> None:
     """Look for what is wrong with DLICMD_HOME, its server and this machine. Exit code 1 when there is a problem."""
@@ -105,7 +105,7 @@ def doctor(output: str) -> None:
     sys.exit(Exit.FAILED if problems else 0)
 
 
-@click.command()
+@click.command(short_help="Remove execs that have ended.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option("--keep-days", type=click.IntRange(min=1), help="Remove what ended earlier (default: DLI_KEEP_DAYS).")
 @click.option("--keep-bytes", type=_Size(), help="Remove the oldest until all take no more (default: DLI_KEEP_BYTES).")
@@ -138,7 +138,7 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
     click.echo(f"{'would be removed' if dry_run else 'removed'}: {len(found)} ({total})")
 
 
-@click.command()
+@click.command(short_help="Show every setting and where it comes from.")
 @_OUTPUT
 def config(output: str) -> None:
     """Show every setting of the server that runs, else of one that is started now without flags, and where each value

@@ -77,12 +77,21 @@ def test_a_volume_that_is_not_there_fails_its_test(command: Command, tmp_path: P
 
 def test_kinds_and_their_fields_are_shown(command: Command) -> None:
     assert "lockbox           Lockbox of the tests\n" in command("connection", "kinds").stdout
-    assert "what opens it (required, secret)" in command("connection", "kinds", "lockbox").stdout
+    there = command("connection", "kinds", "lockbox")
+    assert "what opens it (required, secret)" in there.stdout and there.stderr == ""
+
+
+def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_backend.data.kinds.base._is_there", lambda name: False)
+    shown = command("connection", "kinds", "s3")
+    assert shown.exit_code == 0 and shown.stdout.startswith("endpoint_url ")
+    assert shown.stderr.endswith("are not installed on the server: pip install 'dlicmd[s3]'\n"), shown.stderr
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [
     (["add", "x", "--type", "lockbux"], 2, "did you mean 'lockbox'"),
-    (["add", "x", "--type", "lockbox", "--set", "colour=red"], 2, "--set takes FIELD=VALUE with a field of lockbox"),
+    (["add", "x", "--type", "lockbox", "--set", "colour=red"], 2, "with a field of lockbox, not 'colour': folder"),
+    (["add", "x", "--type", "lockbox", "--set", "planted"], 2, "takes FIELD=VALUE with a field of lockbox: folder"),
     (["add", "x", "--type", "lockbox", "--set", "pwd=planted"], 2, "everybody can read a command line"),
     (["add", "x", "--type", "lockbox", "--secret", "password=planted"], 2, "everybody can read a command line"),
     (["add", "x", "--type", "lockbox", "--secret", "folder"], 2, "--secret takes a field of lockbox that is one"),

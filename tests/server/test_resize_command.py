@@ -99,6 +99,7 @@ def test_what_cannot_be_is_one_sentence(user: User, held: Strings) -> None:
         assert (done.code, done.out, done.err) == (code, "", f"local-backend: {sentence}\n")
     for words in ([job, "-1"], [job, "many"], [job]):
         assert user.backend("resize", *words).code == 2
+    assert "'many' is neither a number of slots, 0 or more, nor auto" in user.backend("resize", job, "many").err
     os.kill(user.server_pid, signal.SIGSTOP)
     pid = user.server_pid
     waiting = user.start("resize", job, "1", program="local_backend.cli")

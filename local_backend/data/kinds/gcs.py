@@ -28,7 +28,7 @@ class Google(FileSystem):
     def top(self, location: Mapping[str, Any]) -> str:
         bucket = str(location.get("bucket") or self.values.get("bucket", ""))
         if not bucket and location:
-            raise DataError("the location needs a 'bucket'")
+            raise DataError("the location needs a 'bucket', for its connection names none")
         return bucket.strip("/")
 
     def _new_files(self, more: Mapping[str, Any]) -> Any:

@@ -45,7 +45,7 @@ class S3(FileFamily):
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
         bucket = location.get("bucket") or self.values.get("bucket")
         if not bucket:
-            raise DataError("the location needs a 'bucket'")
+            raise DataError("the location needs a 'bucket', for its connection names none")
         asked = paths_of(location)
         for path in asked or [""]:
             found = False
