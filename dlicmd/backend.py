@@ -153,6 +153,8 @@ def start() -> Endpoint:
             if endpoint is not None and _answers(endpoint):
                 return endpoint
             _mind_team(place)
+            if sys.stderr is not None and sys.stderr.isatty():
+                info("starting the local backend ...")
             process = _launch(place)
             endpoint = _await_answer(process)
     except OSError as problem:

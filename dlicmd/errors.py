@@ -127,7 +127,11 @@ class Unreachable(DlicmdError):
 
 
 class ConnectFailed(Unreachable):
-    """No connection, so the request was certainly not sent."""
+    """No connection, so the request was certainly not sent. `why` is the text without the cure."""
+
+    def __init__(self, why: str, cure: str = "") -> None:
+        super().__init__(f"{why}; {cure}" if cure else why)
+        self.why = why
 
 
 class ConnectionLost(Unreachable):

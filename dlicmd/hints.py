@@ -8,6 +8,8 @@ from dlicmd.contract.argv import CommandLine
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
 _connection: list[str] = []
+#: What to do when nobody answers.
+ADDRESS = "see that a server runs there, and that --rest-host and --rest-port are right"
 
 
 def remember(line: CommandLine) -> None:

@@ -80,10 +80,20 @@ def emit_chunks(chunks: Iterable[bytes]) -> None:
 def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     """Rows in aligned columns under their names; every cell is one line and harmless to a terminal."""
     lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    widths = [max(_width(line[index]) for line in lines) for index in range(len(columns))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that `text` takes: Chinese characters two each, accents of their own none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def show_rows(

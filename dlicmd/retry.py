@@ -81,7 +81,8 @@ class Repeating:
                 arrived = isinstance(problem, ConnectionLost)
                 if not left or (arrived and not _may_repeat(request)):
                     raise
-                lost, why, asked, waiting = lost or arrived, str(problem), None, False
+                why = problem.why if isinstance(problem, ConnectFailed) else str(problem)
+                lost, asked, waiting = lost or arrived, None, False
             pause = _pause(count) if asked is None else asked
             count += 1
             left -= 0 if waiting else 1

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.auth import AuthBase
 
+from dlicmd import hints
 from dlicmd.console import warn
 from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProblem
 from dlicmd.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, speaks_tls
@@ -85,10 +86,11 @@ class RequestsTransport:
         if isinstance(problem, requests.exceptions.ProxyError):
             return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
         if isinstance(problem, requests.Timeout):
-            late = ConnectFailed if isinstance(problem, requests.ConnectTimeout) else ConnectionLost
-            return late(f"cannot reach {self._where}: no answer in time")
+            late = f"cannot reach {self._where}: no answer in time"
+            unsent = isinstance(problem, requests.ConnectTimeout)
+            return ConnectFailed(late, hints.ADDRESS) if unsent else ConnectionLost(late)
         if re.search("NewConnectionError|NameResolutionError", repr(problem)):
-            return ConnectFailed(f"cannot reach {self._where}: {text}")
+            return ConnectFailed(f"cannot reach {self._where}: {text}", hints.ADDRESS)
         host = urlsplit(self._url)
         if not self.is_private and speaks_tls(host.hostname or "", host.port or 80):
             return Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out")

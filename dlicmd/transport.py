@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from dlicmd import hints
 from dlicmd.body import Multipart
 from dlicmd.console import debug
 from dlicmd.contract import wire
@@ -170,7 +171,7 @@ class PlainTransport:
                     # Somebody is there, but not who is meant: asking again, or starting a backend, would not help.
                     cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
                     raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
-                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}") from problem
+                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}", hints.ADDRESS) from problem
         self._connection.sock.settimeout(request.timeout)
         return self._connection
 

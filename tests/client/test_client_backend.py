@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -62,6 +63,16 @@ def machine(desk: Desk, tmp_path: Path) -> Iterator[Desk]:
 
 def server_pid(desk: Desk) -> int:
     return int(json.loads((desk.state / "backend.json").read_text())["pid"])
+
+
+def test_who_sits_at_a_terminal_sees_that_it_starts(machine: Desk) -> None:
+    ours, theirs = pty.openpty()
+    process = machine.start("--exec-get", "w-1", stderr=theirs)
+    os.close(theirs)
+    process.communicate(timeout=150)
+    first, second = os.read(ours, 2**16).decode().splitlines()
+    os.close(ours)
+    assert first == "dlicmd: starting the local backend ..." and second.startswith("dlicmd: started the local backend")
 
 
 def test_started_once_found_afterwards_and_started_again(machine: Desk) -> None:

@@ -83,6 +83,14 @@ def test_a_query_that_is_wrong(desk: Desk, local: FakeServer) -> None:
     assert "'x' is none of" in second
 
 
+def test_wide_characters_keep_the_columns_of_a_table_in_line(desk: Desk, local: FakeServer) -> None:
+    local.execs["w-1"] = exec_object("w-1", creator="\u4e16\u754c", appName="e\u0301tude")
+    local.execs["w-2"] = exec_object("w-2", creator="ada", appName="etude")
+    head, first, second = desk.run("--exec-get-all", "-o", "custom-columns=creator,appName,id").out.splitlines()
+    assert head == "creator  appName  id"
+    assert first == "\u4e16\u754c     e\u0301tude    w-1" and second == "ada      etude    w-2"
+
+
 def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     assert json.loads(desk.run("--exec-get-all", "-o", "json").out) == [local.execs["w-1"]]
@@ -283,6 +291,8 @@ def test_nobody_answers(desk: Desk) -> None:
             desk.environment["DLICMD_RETRIES"] = "1" if more else "0"
             *told, said = desk.run(*words, *more).err.splitlines()
             assert "cannot reach" in said and len(told) == len(more)
+            assert said.endswith("; see that a server runs there, and that --rest-host and --rest-port are right")
+            assert not any("see that" in line for line in told)
             assert all(line.startswith("dlicmd: GET /execs/: cannot reach") and "trying again" in line for line in told)
         assert desk.run(*words).code == 8
 
