@@ -83,18 +83,16 @@ class Patient:
         return {row.id: row for row in self.database.read(execs.briefs)}
 
 
-def examine(patient: Patient) -> list[Finding]:
-    """All findings."""
-    found: list[Finding] = []
+def examine(patient: Patient) -> Iterator[Finding]:
+    """All findings, each when its check has found it: some take seconds."""
     for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
                   _torch, _clock):
         name = check.__name__.strip("_")
         try:
-            found += check(patient)
+            yield from check(patient)
         except (OSError, SQLAlchemyError, DatabaseError, ValueError) as problem:
             text = " ".join(str(getattr(problem, "orig", None) or problem).split())
-            found.append(Finding(name, PROBLEM, f"cannot be checked: {text}", "see the other findings first"))
-    return found
+            yield Finding(name, PROBLEM, f"cannot be checked: {text}", "see the other findings first")
 
 
 def _home(patient: Patient) -> Iterator[Finding]:

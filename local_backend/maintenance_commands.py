@@ -93,16 +93,17 @@ def doctor(output: str) -> None:
             raise OSError("its backend.json is not there")
         return call(found, "GET", wire.STATUS)
 
-    findings = examine(Patient(settings_here(), server_pid(), status))
-    problems = [finding for finding in findings if finding.level == PROBLEM]
-    if output == "json":
-        click.echo(json.dumps({"ok": not problems, "findings": [asdict(finding) for finding in findings]}, indent=2))
-    else:
-        for finding in findings:
+    findings = []
+    for finding in examine(Patient(settings_here(), server_pid(), status)):
+        findings.append(finding)
+        if output == "text":
             click.echo(f"{finding.level:8} {finding.check:10} {finding.what}")
             if finding.level != OK:
                 click.echo(f"{'':19} → {finding.do}")
-    sys.exit(Exit.FAILED if problems else 0)
+    healthy = all(finding.level != PROBLEM for finding in findings)
+    if output == "json":
+        click.echo(json.dumps({"ok": healthy, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    sys.exit(0 if healthy else Exit.FAILED)
 
 
 @click.command(short_help="Remove execs that have ended.")
