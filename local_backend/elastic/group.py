@@ -27,14 +27,16 @@ from typing import Any
 import torch
 
 from local_backend.elastic.errors import EngineError, GroupBroken
-from local_backend.elastic.rendezvous import NO_TIMEOUT, Publish, RelayStore, gloo, nccl
+from local_backend.elastic.rendezvous import CONNECT_TIMEOUT, NO_TIMEOUT, Publish, RelayStore, gloo, nccl
 
 #: How often `interrupted` is asked while waiting.
 TICK = timedelta(milliseconds=20)
 #: Seconds that an exiting interpreter waits for a thread that destroys a group or waits in one: it needs milliseconds.
 EXIT_SECONDS = 10.0
-#: The same for one that forms a group. It ends at once, but for one that connects to a peer that has just died.
-FORMING_EXIT_SECONDS = 2.0
+#: The same for one that forms a group. It ends at once, but for one that connects to a peer that has just died: that
+#: gives up after five limits. Left alone it would ask an interpreter that is taken apart for its lock, which ends the
+#: whole process with SIGABRT.
+FORMING_EXIT_SECONDS = 5 * CONNECT_TIMEOUT.total_seconds() + 5.0
 #: Tags of point-to-point operations: tensors, and the receive that is never answered.
 TENSOR, FAREWELL = 1, 2
 #: Operations whose tensors are kept alive; a backend has at most this many under way, its two threads need two.
@@ -257,7 +259,7 @@ class Formation:
             formed()
         else:
             _forming.add(self)
-            aside(self._form, "formation", FORMING_EXIT_SECONDS)
+            aside(self._form, "formation", forms=True)
 
     def deliver(self, key: str, value: bytes) -> None:
         """What another member has published; it may come before this one asks for it."""
@@ -318,21 +320,21 @@ class Formation:
 
 _standing: weakref.WeakSet[Group] = weakref.WeakSet()
 _forming: weakref.WeakSet[Formation] = weakref.WeakSet()
-#: Threads at work, or not quite gone, and the seconds that each may take when the interpreter exits.
-_aside: dict[threading.Thread, float] = {}
+#: Threads at work, or not quite gone, and whether they form a group.
+_aside: dict[threading.Thread, bool] = {}
 
 
-def aside(work: Callable[[], None], purpose: str, limit: float = EXIT_SECONDS) -> None:
-    """Do it in a daemon thread, which an exiting interpreter waits for, `limit` seconds at most.
+def aside(work: Callable[[], None], purpose: str, *, forms: bool = False) -> None:
+    """Do it in a daemon thread, which an exiting interpreter waits for; `forms`: it forms a group.
 
-    A thread inside the backend should not outlive the interpreter: on its way out it would ask for its lock.
+    A thread inside the backend must not outlive the interpreter: on its way out it would ask for its lock.
     """
 
     # Not by the thread itself: what it lets go of last, a store or a group, takes the backend's code to the end.
     for gone in [thread for thread in list(_aside) if thread.ident is not None and not thread.is_alive()]:
         _aside.pop(gone, None)
     thread = threading.Thread(target=work, name=f"group-{purpose}", daemon=True)
-    _aside[thread] = limit
+    _aside[thread] = forms
     try:
         thread.start()
     except RuntimeError:
@@ -341,14 +343,16 @@ def aside(work: Callable[[], None], purpose: str, limit: float = EXIT_SECONDS) -
         work()
 
 
-def _leave() -> None:
+def leave(forming: float = FORMING_EXIT_SECONDS) -> None:
+    """Let go of all groups, and wait until no thread is inside the backend; so many seconds for one that forms a group.
+    An exiting interpreter does so by itself; a process that ends without taking it apart need not wait for those."""
     for formation in list(_forming):
         formation.abandon()
     for group in list(_standing):
         group.drop()
     began = time.monotonic()
-    for thread, limit in list(_aside.items()):
-        _join(thread, began + limit)
+    for thread, forms in list(_aside.items()):
+        _join(thread, began + (forming if forms else EXIT_SECONDS))
 
 
 def _join(thread: threading.Thread, until: float) -> None:
@@ -370,5 +374,5 @@ def _forget() -> None:
     _aside.clear()
 
 
-atexit.register(_leave)
+atexit.register(leave)
 os.register_at_fork(after_in_child=_forget)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import torch
 
-from local_backend.elastic import faults
+from local_backend.elastic import faults, group
 from local_backend.elastic.data import LoaderLost
 from local_backend.elastic.errors import HubGone
 from local_backend.elastic.job import Job, describe_exception
@@ -77,7 +77,9 @@ def main() -> NoReturn:
     """
     code = _run()
     try:
+        atexit.unregister(group.leave)
         atexit._run_exitfuncs()
+        group.leave(forming=0.0)
         _flush()
     finally:
         os._exit(code)
