@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from dlicmd import __version__
 from local_backend.api import (
     auth,
+    conductor,
     conf,
     connections,
     description,
@@ -36,8 +37,8 @@ from local_backend.store.database import Database
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
-    slots_view.router, holdings.router, resplans.router, users.router, connections.router, health.router,
-    previews.router,
+    conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
+    health.router, previews.router,
 )
 
 

@@ -79,7 +79,7 @@ def list_execs(
     """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
     commas; `sort_by`: `field[:asc|desc]`; `limit`."""
     wanted = wanted_states(state)
-    most = whole(limit, "limit", 0) if limit is not None else None
+    most = whole(limit, "limit", 0) if limit else None
     column, down = _order(sort_by)
     creator = user.name if mine else user.sees_of
     rows = backend.database.read(lambda c: execs.of_user(c, creator, wanted, sort=column, down=down, most=most))
@@ -215,7 +215,7 @@ def whole(text: str, name: str, least: int) -> int:
 
 def _order(sort_by: str | None) -> tuple[str, bool]:
     """The column that a list is sorted by, and whether downwards. Raises ApiError."""
-    name, _, direction = (wire.ID if sort_by is None else sort_by).partition(":")
+    name, _, direction = (sort_by or wire.ID).partition(":")
     column = _SORTABLE.get(name)
     if column is None or direction not in {"", "asc", "desc"}:
         raise ApiError(400, f"sort_by: write FIELD:asc or FIELD:desc; fields are {', '.join(_SORTABLE)}")

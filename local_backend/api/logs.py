@@ -34,7 +34,7 @@ _SHOWN: Any = {
 def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str, logType: str = "outlog") -> Response:
     """What the program wrote: `outlog`, `errlog`, or `outerrlog` (one after the other). Text, or one JSON string."""
     row = backend.exec_row(exec_id, user)
-    streams = _STREAMS.get(logType)
+    streams = _STREAMS.get(logType or "outlog")
     if streams is None:
         raise ApiError(400, f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
     paths = backend.paths(row)
@@ -99,7 +99,7 @@ def _task_file(paths: ExecPaths, row: ExecRow, task: str, log: str) -> Path:
 
 
 def _lines(text: str | None) -> int | None:
-    return None if text is None else whole(text, "lastlines", 0)
+    return whole(text, "lastlines", 0) if text else None
 
 
 def _answer(request: Request, chunks: Iterator[bytes]) -> Response:

@@ -237,6 +237,12 @@ def spark_application(application: Mapping[str, Any], row: ExecRow) -> dict[str,
         "applicationid": row.id,
         "applicationname": row.app_name,
         "driverid": row.id,
+        "driver": {"id": row.id, "state": row.state, "host": ADDRESS},
+        "executors": [
+            {"id": task["name"].rpartition("-")[2], "state": task["state"], "host": ADDRESS}
+            for task in application["task12n"]
+        ],
+        "slots": len(_slots(row)),
         "type": "BATCH",
         "username": row.user,
         "submittedtime": iso(row.create_time),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
@@ -39,6 +39,9 @@ from local_backend.store.execs import NAMESPACE, ExecRow
 router = APIRouter(tags=["scheduler"])
 
 _MOST = 10_000
+#: How the applications of the first product generation are chosen among.
+CHOICE: dict[str, Any] = {"responses": answers(416), "openapi_extra": {"parameters": query(
+    "applicationid", "applicationname", "driverid", "search", "state", "sort", "order", "start", "length")}}
 _FILTERS = {"applicationid": "id", "driverid": "id", "applicationname": "app_name"}
 
 
@@ -47,13 +50,13 @@ def applications(
     *,
     backend: TheBackend,
     user: TheUser,
-    start: str = "0",
-    length: str = str(_MOST),
-    sort: str = "submit_time",
+    start: str = "",
+    length: str = "",
+    sort: str = "",
     state: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Applications, and packs of them. `sort` is a field, with a leading `-` for descending; `state` is a list by
-    commas."""
+    """Applications, and packs of them. `sort` is a field, `submit_time` when not given, with a leading `-` for
+    descending; `state` is a list by commas."""
     wanted = wanted_states(state)
     rows = _rows(backend, user, wanted)
     packs = {pack_id(row) for row in rows} - {""}
@@ -62,9 +65,9 @@ def applications(
         rows = [row for row in _rows(backend, user, None) if row.state in wanted or pack_id(row) in packs]
     known = [_application(backend, row) for row in rows]
     found = [shown for shown in (*known, *parents(known)) if wanted is None or shown["state"] in wanted]
-    found = _sorted(found, sort, APPLICATION_FIELDS)
-    first = whole(start, "start", 0)
-    return found[first : first + whole(length, "length", 0)]
+    found = _sorted(found, sort or "submit_time", APPLICATION_FIELDS)
+    first = whole(start or "0", "start", 0)
+    return found[first : first + whole(length or str(_MOST), "length", 0)]
 
 
 @router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
@@ -74,12 +77,15 @@ def application(backend: TheBackend, user: TheUser, app_id: str) -> list[dict[st
     return [shown for shown in (*found, *parents(found)) if shown["id"] == app_id]
 
 
-@router.get(wire.APPLICATIONS, responses=answers(416), openapi_extra={"parameters": query(
-    "applicationid", "applicationname", "driverid", "search", "state", "sort", "order", "start", "length")})
+@router.get(wire.APPLICATIONS, **CHOICE)
 def application_details(request: Request, backend: TheBackend, user: TheUser) -> list[dict[str, Any]]:
-    """Applications with their driver (`task0`) and executors (`task12n`). `applicationid`, `applicationname`,
-    `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""
-    query = request.query_params
+    """Applications with their driver (`driver`, `task0`) and executors (`executors`, `task12n`). `applicationid`,
+    `applicationname`, `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""
+    return chosen(request.query_params, backend, user)
+
+
+def chosen(query: Mapping[str, str], backend: Backend, user: Caller) -> list[dict[str, Any]]:
+    """The applications that a query of CHOICE asks for. Raises ApiError."""
     wanted, asked = wanted_states(query.get("state")), query.get("applicationid")
     rows = _named(backend, user, asked) if asked else _rows(backend, user, wanted)
     rows = [row for row in rows if wanted is None or row.state in wanted]
@@ -92,10 +98,10 @@ def application_details(request: Request, backend: TheBackend, user: TheUser) ->
     if query.get("sort"):
         down = query.get("order", "").lower() == "desc"
         found = _sorted(found, ("-" if down else "") + query["sort"], APPLICATION_FIELDS | SPARK_FIELDS)
-    first = whole(query.get("start", "0"), "start", 0)
+    first = whole(query.get("start") or "0", "start", 0)
     if first > len(found):
         raise ApiError(416, f"start: there are {len(found)} applications")
-    return found[first : first + whole(query.get("length", str(_MOST)), "length", 0)]
+    return found[first : first + whole(query.get("length") or str(_MOST), "length", 0)]
 
 
 @router.put(wire.APPLICATIONS + "/{app_id}/stop")

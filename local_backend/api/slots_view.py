@@ -15,6 +15,7 @@ from local_backend.api.objects import PROGRESS, is_parked
 from local_backend.api.showing import show, told
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
+from local_backend.runtime.utilisation import Use
 from local_backend.scheduler.model import CPU, GPU, WHOLE
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
@@ -30,12 +31,12 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 def slots(request: Request, backend: TheBackend, user: TheUser) -> dict[str, list[dict[str, Any]]]:
     """The slots with their holders and how busy they are, the execs that wait in their order, and those that run."""
     places = backend.supervisor.places()
-    busy = backend.utilisation.of(place.slot.device for place in places if place.slot.device)
+    used = backend.utilisation.of(place.slot.device for place in places if place.slot.device)
     rows = {row.id: row for row in backend.database.read(execs.unfinished) if user.sees(row)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
     queue = [_waiting(backend, row) for row in active if _waits(row)]
     return {
-        wire.SLOTS: [_slot(backend, place, busy, rows, user) for place in places],
+        wire.SLOTS: [_slot(backend, place, used, rows, user) for place in places],
         wire.QUEUE: sorted(queue, key=lambda shown: shown.get(wire.QUEUE_POSITION, _LAST)),
         wire.RUNNING: [_running(backend, row, str(request.base_url)) for row in active if not _waits(row)],
     }
@@ -47,7 +48,7 @@ def _waits(row: ExecRow) -> bool:
 
 
 def _slot(
-    backend: Backend, place: Place, busy: Mapping[str, float], rows: Mapping[str, ExecRow], user: Caller
+    backend: Backend, place: Place, used: Mapping[str, Use], rows: Mapping[str, ExecRow], user: Caller
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         wire.ID: place.slot.id,
@@ -55,7 +56,7 @@ def _slot(
         wire.PROFILE: "" if place.slot.kind in (CPU, GPU) else place.slot.kind,
         wire.STATE: slot_state(place),
         wire.REASON: place.drained,
-        wire.UTILISATION: busy.get(place.slot.device),
+        wire.UTILISATION: used[place.slot.device].busy if place.slot.device in used else None,
         wire.HOLDERS: [_holder(backend, holder, rows.get(holder.exec_id), user) for holder in place.holders],
     }
     return {key: value for key, value in shown.items() if value is not None}

@@ -5,11 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Seconds that a reading counts as new, and that a call waits for one.
 _NEW = 0.5
 _PATIENCE = 0.3
+
+
+class Use(NamedTuple):
+    """What a GPU says of itself."""
+
+    #: Part of the last moments, 0 to 1, in which it computed.
+    busy: float
+    #: Bytes of its memory that are in use; 0 where it has none of its own.
+    memory: int
 
 
 class Utilisation:
@@ -20,11 +29,10 @@ class Utilisation:
         self._nvml: Any = None
         self._reader: threading.Thread | None = None
         self._began = 0.0
-        self._found: dict[str, float] = {}
+        self._found: dict[str, Use] = {}
 
-    def of(self, devices: Iterable[str]) -> dict[str, float]:
-        """Part of the last moments, 0 to 1, in which each of these devices (UUIDs) computed; without those that do not
-        say so now."""
+    def of(self, devices: Iterable[str]) -> dict[str, Use]:
+        """How much each of these devices (UUIDs) is used; without those that do not say so now."""
         wanted = sorted(set(devices))
         if not wanted:
             return {}
@@ -46,10 +54,16 @@ class Utilisation:
         for device in devices if self._nvml is not None else ():
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByUUID(device)
-                found[device] = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                found[device] = Use(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, self._memory(handle))
             except self._nvml.NVMLError:
                 continue  # a part of a GPU does not tell, a lost one cannot
         self._found = found
+
+    def _memory(self, handle: Any) -> int:
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        except self._nvml.NVMLError:
+            return 0  # a GPU that shares the machine's memory does not count it
 
 
 def _start() -> Any:

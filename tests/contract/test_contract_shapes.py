@@ -87,6 +87,12 @@ def test_spark_applications(world: World) -> None:
         assert found["type"] in ("BATCH", "NOTEBOOK") and type(found["apprunduration"]) in (int, float)
         texts = ("sparkinstancegroupid", "applicationid", "applicationname", "state", "username", "submittedtime")
         assert all(type(found[name]) is str for name in texts) and type(found["task12n"]) is list
+        assert {type(found["driver"][name]) for name in ("id", "state", "host")} == {str}
+        assert type(found["slots"]) is int
+        assert len(found["executors"]) == len(found["task12n"])
+        for executor in found["executors"]:
+            log = f"/scheduler/applications/{found['applicationid']}/executor/{executor['id']}/logs/stdout"
+            assert world.wire.ask("GET", log).status == 200, "its id is the one that logs are asked for by"
 
 
 def test_frameworks(world: World) -> None:

@@ -10,6 +10,7 @@ from live_server import Answer, Live, quoted, route_table, settings_for
 
 from dlicmd.contract import wire
 from local_backend.api.guard import OPEN_PATHS
+from local_backend.api.objects import INSTANCE_ID
 from local_backend.runtime.occupancy import Holder, Place
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
@@ -58,7 +59,7 @@ class Team:
     def call(self, method: str, path: str, token: str, name: str = "") -> Answer:
         """A call of a route; with the id `name` where it takes one."""
         for part, value in (("{exec_id}", name), ("{app_id}", name), ("{number}", "1"), ("{log}", "launcherlog"),
-                            ("{name:path}", "training"), ("{name}", "bob")):
+                            ("{name:path}", "training"), ("{name}", "bob"), ("{instance}", INSTANCE_ID)):
             path = path.replace(part, quoted(value))
         return self.live.call(method, path, token=token, base="")
 

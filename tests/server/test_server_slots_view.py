@@ -12,7 +12,7 @@ from live_server import Live
 
 from dlicmd.contract.states import FINISHED, PENDING, RECOVERING
 from local_backend.runtime.occupancy import Holder, Place
-from local_backend.runtime.utilisation import Utilisation
+from local_backend.runtime.utilisation import Use, Utilisation
 from local_backend.scheduler.model import CPU, GPU, Reason, Slot
 from local_backend.store import execs
 
@@ -38,6 +38,11 @@ class FakeNvml(SimpleNamespace):
 
     def nvmlDeviceGetUtilizationRates(self, _: str) -> SimpleNamespace:
         return SimpleNamespace(gpu=93, memory=5)
+
+    def nvmlDeviceGetMemoryInfo(self, device: str) -> SimpleNamespace:
+        if device == "GPU-2":
+            raise self.NVMLError("it has no memory of its own")
+        return SimpleNamespace(used=3 << 30)
 
 
 @pytest.fixture
@@ -138,7 +143,7 @@ def test_without_nvml_nothing_is_known(nvml: FakeNvml, monkeypatch: pytest.Monke
     def fails(*_: object) -> None:
         raise FakeNvml.NVMLError("no driver")
 
-    assert Utilisation().of(["GPU-0"]) == {"GPU-0": 0.93}
+    assert Utilisation().of(["GPU-0"]) == {"GPU-0": Use(0.93, 3 << 30)}
     assert Utilisation().of([]) == {}
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetUtilizationRates", fails)
     assert Utilisation().of(["GPU-0"]) == {}
@@ -163,4 +168,4 @@ def test_a_gpu_that_does_not_answer_is_not_waited_for(nvml: FakeNvml, monkeypatc
     go.set()
     assert found._reader is not None
     found._reader.join()
-    assert found.of(["GPU-0"]) == {"GPU-0": 0.5}
+    assert found.of(["GPU-0"])["GPU-0"].busy == 0.5
