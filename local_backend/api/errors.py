@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
+from local_backend.runtime.launcher_log import one_line
 from local_backend.submit.errors import BadSubmission, OverQuota, StorageFailed, SubmitError, TooLarge
 from local_backend.vault import VaultError
 
@@ -38,6 +39,8 @@ _MEANINGS = {
     507: "Quota, disk or database: nothing was stored",
 }
 _WAITS = {409, 429}
+#: Characters of a sentence; beyond them it is cut.
+_LONGEST = 4000
 _SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
 
 
@@ -61,8 +64,8 @@ class ApiError(HTTPException):
 
 
 def error_response(code: int, sentence: str, headers: Mapping[str, str] | None = None) -> PlainTextResponse:
-    """The answer for an error."""
-    return PlainTextResponse(f"Error {code}: {sentence}.\n", code, headers)
+    """The answer for an error: one line, whatever of the call the sentence quotes."""
+    return PlainTextResponse(f"Error {code}: {one_line(sentence, _LONGEST)}.\n", code, headers)
 
 
 def install(app: FastAPI) -> None:

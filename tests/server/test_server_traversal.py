@@ -62,6 +62,18 @@ def targets(live: Live) -> list[str]:
     return found
 
 
+def test_no_error_has_more_than_one_line_or_a_control_character(live: Live) -> None:
+    """What a call brings may be quoted to a terminal: `dlicmd` prints what a server says."""
+    for path, methods in route_table(live).items():
+        if "{" not in path:
+            continue
+        filled = "/".join("%1B%5B2J%0AError" if part.startswith("{") else part for part in path.split("/"))
+        for method in methods - {"HEAD"}:
+            answer = live.call(method, filled, base="")
+            lines = answer.text.removesuffix("\n")
+            assert answer.status < 400 or lines.isprintable(), (method, path, answer.text)
+
+
 def test_every_parameter_of_every_path(live: Live) -> None:
     before, rows = files(live.settings.home.parent), live.call("GET", "/execs").json()
     asked = targets(live)
