@@ -106,8 +106,10 @@ def _folders(submitted: Path, asked: str | None) -> Iterator[str]:
 
 
 def _find(folder: Path, main: str, model_dir: str | None) -> str | None:
-    """`main` relative to `folder`, in the first of the places where it may be."""
-    return next((place for place in program_places(main, model_dir) if (folder / place).is_file()), None)
+    """`main` relative to `folder`, in the first of the places where it may be; a client on Windows sends it with
+    backslashes."""
+    places = program_places(main, model_dir) + program_places(main.replace("\\", "/"), model_dir)
+    return next((place for place in places if (folder / place).is_file()), None)
 
 
 def _guess(folder: Path) -> str | None:
