@@ -23,6 +23,8 @@ class Node:
         self.plan = plan
         self.parent = parent
         self.is_user = is_user
+        #: Whether there is a limit, here or above.
+        self.limited: bool = plan.most is not None or (parent is not None and parent.limited)
         self.children: list[Node] = []
         #: Of a user: jobs that are asked; and those that keep what they have.
         self.jobs: list[Job] = []
@@ -111,7 +113,7 @@ class Node:
     def limit(self, slots: float, *, heed: bool = False) -> Node | None:
         """The nearest node whose limit forbids so many more, None when none does; with `heed` the room that is kept for
         others counts, too."""
-        node: Node | None = self
+        node: Node | None = self if self.limited else None
         while node is not None:
             most = node.plan.most
             if most is not None and node.used + slots + (node.kept if heed else 0.0) > most + NEARLY:

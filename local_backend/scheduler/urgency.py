@@ -19,7 +19,7 @@ Key = tuple[float, ...]
 def waited(job: Job, now: float) -> float:
     """Seconds that a job has been without slots, since it was submitted, and not by its own choice."""
     if not job.running:
-        return job.waited + max(0.0, now - job.entered)
+        return job.waited + (now - job.entered if now > job.entered else 0.0)
     parked = max(0.0, now - job.changed) if not job.slots and job.most else 0.0
     return job.waited + parked + max(0.0, job.started - job.entered)
 
@@ -48,7 +48,10 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     """
     highest_of_all = max((job.priority for job in jobs), default=0)
     ages = [hours(job, now) for job in jobs]
-    levels = [urgency(job, age, highest_of_all) for job, age in zip(jobs, ages, strict=True)]
+    # Waiting adds nothing before the first hour: of thousands most are that young.
+    levels = [
+        urgency(job, age, highest_of_all) if age else job.priority for job, age in zip(jobs, ages, strict=True)
+    ]
     waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
     since = [at for at, _ in waiting]
     highest = list(itertools.accumulate((level for _, level in waiting), max))
