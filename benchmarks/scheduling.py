@@ -20,7 +20,7 @@ from rich.table import Table
 from scheduling_bench.simulator import Fifo, Ours, simulate
 from scheduling_bench.trace import trace
 
-from local_backend import collector
+from local_backend import interpreter
 from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
 
@@ -71,7 +71,7 @@ def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[Job]]:
 
 def speeds() -> list[dict[str, Any]]:
     """Seconds of a decision, one row per size; with the garbage collector as the server sets it."""
-    collector.calm()
+    interpreter.calm()
     rows = []
     for size in (100, 300, 1000, 3000, 10000):
         machine, jobs = snapshot(size)
