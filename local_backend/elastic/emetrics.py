@@ -52,7 +52,7 @@ class EMetrics:
         self.close()
 
     def record(self, group: str, iteration: int | None, values: Mapping[str, Any]) -> None:
-        """Append one record; `iteration` None leaves it out. Values become text, with their type beside them."""
+        """Append one record; `iteration` None leaves it out. All become text, with their type beside them."""
         self._index += 1
         now = time.time_ns() // 1_000_000
         meta: dict[str, Any] = {"training_id": self._training_id, "time": now, "rindex": self._index}
@@ -60,7 +60,7 @@ class EMetrics:
             meta["subid"] = str(self._sub_id)
         times: dict[str, Any] = {"time_stamp": {"value": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + "Z"}}
         if iteration is not None:
-            times = {"iteration": {"type": _INTEGER, "value": str(iteration)}, **times}
+            times = {"iteration": _typed(iteration), **times}
         line = {
             "meta": meta,
             "grouplabel": group,
@@ -70,7 +70,7 @@ class EMetrics:
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         if self._sub_id and group == self.TEST_GROUP:
-            steps = {} if iteration is None else {"steps": iteration}
+            steps = {} if iteration is None else {"steps": _plain(iteration)}
             self._tested.append({**steps, **{name: _plain(value) for name, value in values.items()}})
 
     def close(self) -> None:
@@ -100,12 +100,13 @@ def log_dir(sub_id: str | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A Python number or text; numbers of other libraries (numpy, torch) are converted."""
-    if isinstance(value, (bool, int, float, str)):
-        return value
+    """A Python number or text; numbers of other libraries (numpy, torch) are converted, arrays become text."""
     if hasattr(value, "item"):
-        return value.item()
-    return str(value)
+        try:
+            value = value.item()
+        except (ValueError, RuntimeError):  # several numbers
+            return str(value)
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _typed(value: Any) -> dict[str, Any]:

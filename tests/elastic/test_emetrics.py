@@ -72,3 +72,21 @@ def test_the_log_directory_falls_back(folders, monkeypatch):
     monkeypatch.setenv("JOB_STATE_DIR", str(folders / "state"))
     EMetrics.open().close()
     assert (folders / "state" / "logs" / "evaluation-metrics.txt").exists()
+
+
+@pytest.mark.parametrize("step", [np.int64(4), torch.tensor(4)])
+def test_a_step_may_be_a_number_of_another_library(folders, step):
+    with EMetrics.open("s") as metrics:
+        metrics.record(EMetrics.TEST_GROUP, step, {"loss": np.float64(0.5)})
+    (line,) = lines(folders / "log" / "s" / "evaluation-metrics.txt")
+    assert line["etimes"]["iteration"] == {"type": 2, "value": "4"}
+    assert json.loads((folders / "val_dict_list.json").read_text()) == [{"steps": 4, "loss": 0.5}]
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), torch.tensor([1, 2]), [1, 2], None])
+def test_what_is_no_single_number_is_recorded_as_text(folders, value):
+    with EMetrics.open("s") as metrics:
+        metrics.record(EMetrics.TEST_GROUP, 1, {"confusion": value})
+    (line,) = lines(folders / "log" / "s" / "evaluation-metrics.txt")
+    assert line["values"] == {"confusion": {"value": str(value)}}
+    assert json.loads((folders / "val_dict_list.json").read_text()) == [{"steps": 1, "confusion": str(value)}]
