@@ -11,6 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: All hooks, of loggers and of callbacks.
+NAMES = (
+    "on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "log_train_metrics", "log_test_metrics",
+)
+
 
 @dataclass(frozen=True)
 class Values:
@@ -71,12 +76,18 @@ def _style(function: Callable[..., Any] | None) -> tuple[bool, int]:
     except (TypeError, ValueError):
         return False, 4
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return False, 4
     old = bool(positional) and (
         "loss" in positional[0] or (positional[0] != "metrics" and positional[1:2] in (["acc"], ["accuracy"]))
     )
-    return old, len(positional)
+    return old, 4 if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(positional)
+
+
+def wants_instance(owner: Any) -> bool:
+    """Whether `owner` is a class with hooks that take `self`, so that an object of it was meant."""
+    if not isinstance(owner, type):
+        return False
+    hooks = filter(inspect.isfunction, (inspect.getattr_static(owner, name, None) for name in NAMES))
+    return any(next(iter(inspect.signature(hook).parameters), "") == "self" for hook in hooks)
 
 
 def call(owner: Any, name: str, *arguments: Any, **optional: Any) -> None:

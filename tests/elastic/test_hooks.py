@@ -43,6 +43,35 @@ def test_old_and_new_values_tell_the_same_story():
     assert old.test[0][0] == new.test[0][0]["loss"]
 
 
+def test_hooks_may_take_the_rest_as_it_comes():
+    class Older:
+        def log_train_metrics(self, loss, acc, *rest):
+            self.train = (loss, acc, *rest)
+
+    class Newer:
+        def log_train_metrics(self, metrics, *rest):
+            self.train = (metrics, *rest)
+
+    older, newer = Older(), Newer()
+    fabric(driver_logger=older)[0].train(1, 4, 2)
+    fabric(driver_logger=newer)[0].train(1, 4, 2)
+    assert isinstance(older.train[0], float)
+    assert older.train[1:] == (newer.train[0]["accuracy"], 0, 1)
+    assert newer.train[1:] == (6, 0, 1)
+
+
+def test_a_class_may_be_a_logger_when_its_hooks_need_no_object():
+    seen = []
+
+    class Static:
+        @staticmethod
+        def log_train_metrics(metrics, iteration, epoch, workers):
+            seen.append(iteration)
+
+    fabric(driver_logger=Static)[0].train(1, 8)
+    assert seen == [1, 2, 3]
+
+
 def test_a_logger_may_lack_hooks():
     fabric(driver_logger=object())[0].train(1, 8)
 
