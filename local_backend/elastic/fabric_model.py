@@ -13,12 +13,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from local_backend.elastic import artifacts, driver, options
+from local_backend.elastic import artifacts, driver, notebook, options
+from local_backend.elastic.hooks import wants_instance
 from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
 
-#: Keyword arguments of train() that notebooks pass; the allocation of the job decides about all of them.
-NOTEBOOK_ARGUMENTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
 #: Variables whose values are shown when a script imports FabricModel.
 SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
 BACKENDS = ("pytorch", "tensorflow", "keras")
@@ -71,7 +70,9 @@ class FabricModel:
             if function is not None:
                 _check_callable(name, function)
         self._scaleup = scaleup_function
-        self._driver_logger = _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
+        self._driver_logger = _hooked(
+            "driver_logger", _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
+        )
         self._job = Job(
             model=model,
             datasets_function=datasets_function,
@@ -80,8 +81,13 @@ class FabricModel:
             epochs=1,
             batch=1,
             metrics=_list_of_callables("metrics", metrics),
-            worker_logger=_either("worker_logger_callback", worker_logger_callback, "worker_logger", worker_logger),
-            callbacks=_list("user_callback", user_callback),
+            worker_logger=_hooked(
+                "worker_logger",
+                _either("worker_logger_callback", worker_logger_callback, "worker_logger", worker_logger),
+            ),
+            callbacks=[
+                _hooked("every item of user_callback", item) for item in _list("user_callback", user_callback)
+            ],
             save_to_onnx=bool(save_to_onnx or enable_onnx),
             fn_batch_collate=fn_batch_collate,
             fn_step_train=fn_step_train,
@@ -106,7 +112,9 @@ class FabricModel:
 
         `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the most workers
         and the number of batches per optimizer step (default: as many workers as the job was submitted with);
-        alternatively `effective_batch_size` is the number of samples per step. `num_dataloader_threads` processes
+        alternatively `effective_batch_size` is the number of samples per step. Notebooks may say how many workers by
+        `hardware_spec`, which goes before `engines_number`, or by `worker_num` and `worker_device_num`, which go after
+        it; memory is what the job was submitted with. `num_dataloader_threads` processes
         load data in each worker; 0 loads in the worker itself. Validation and saving happen after every
         `validation_freq` and `checkpoint_freq` epochs, 0 for never; the final state is always saved.
 
@@ -116,7 +124,7 @@ class FabricModel:
         Order of samples and all random numbers follow from `torch.manual_seed` of the script, or its default.
         Raises TypeError and ValueError before anything starts; later what the user's code raised in a worker.
         """
-        _warn_unknown("train()", {name: value for name, value in kwargs.items() if name not in NOTEBOOK_ARGUMENTS})
+        _warn_unknown("train()", {name: value for name, value in kwargs.items() if name not in notebook.ARGUMENTS})
         if engines_number is not None and effective_batch_size is not None:
             raise ValueError(
                 "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "
@@ -127,7 +135,7 @@ class FabricModel:
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
         request = options.Request(
-            engines=None if engines_number is None else _whole("engines_number", engines_number, 1),
+            engines=notebook.workers(engines_number, kwargs, _whole),
             effective_batch=(
                 None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
             ),
@@ -185,11 +193,14 @@ def _warn_unknown(where: str, unknown: dict[str, Any]) -> None:
 
 def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimizer: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not a {_kind(model)}; other frameworks are not supported")
+        raise TypeError(f"model must be a torch.nn.Module, not {_given(model)}; {_hint(model)}")
     _check_callable("datasets_function", datasets_function)
     _check_callable("loss_function", loss_function)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, not a {_kind(optimizer)}")
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer built from the model's parameters, not {_given(optimizer)}; "
+            f"{_hint(optimizer)}"
+        )
     if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
         raise TypeError(
             f"the optimizer {_kind(optimizer)} is not supported: the engine calls step() once per sum of dense "
@@ -207,8 +218,12 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
 
 
 def _check_callable(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a function or module, not {_given(value)}; {_hint(value)}")
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        raise TypeError(f"{name} must be an object, not {_given(value)}; {_hint(value)}")
     if not callable(value):
-        raise TypeError(f"{name} must be callable, not a {_kind(value)}")
+        raise TypeError(f"{name} must be callable, not {_given(value)}")
 
 
 def _whole(name: str, value: Any, least: int) -> int:
@@ -233,13 +248,20 @@ def _either(new: str, value: Any, old: str, older: Any) -> Any:
     return older if value is None else value
 
 
+def _hooked(name: str, value: Any) -> Any:
+    """A logger or callback. Raises TypeError for a class in place of an object of it."""
+    if wants_instance(value):
+        raise TypeError(f"{name} must be an object, not {_given(value)}; {_hint(value)}")
+    return value
+
+
 def _list(name: str, value: Any) -> list[Any]:
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, (str, bytes, dict)):
-        raise TypeError(f"{name} must be a list, not a {_kind(value)}")
+        raise TypeError(f"{name} must be a list, not {_given(value)}")
     return [value]
 
 
@@ -252,3 +274,17 @@ def _list_of_callables(name: str, value: Any) -> list[Any]:
 
 def _kind(value: Any) -> str:
     return type(value).__name__
+
+
+def _given(value: Any) -> str:
+    """What was given instead of what was wanted."""
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {_kind(value)}"
+
+
+def _hint(value: Any) -> str:
+    """What to do instead."""
+    if isinstance(value, type):
+        return f"write {value.__name__}(...)"
+    return "the engine trains PyTorch models: objects and names of TensorFlow and Keras are not supported"

@@ -17,7 +17,7 @@ MODES = ("exact", "fast", "async")
 class Request:
     """How a script wants to be trained."""
 
-    #: Most workers, and shards of a step; None for as many as the job was submitted with.
+    #: Most workers, and shards of a step unless `effective_batch` says; None for as many as the job was submitted with.
     engines: int | None
     #: Samples of a step, instead of `engines`.
     effective_batch: int | None

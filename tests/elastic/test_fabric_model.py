@@ -47,22 +47,59 @@ def test_unknown_keywords_are_named_and_ignored():
         model.train(1, 8, speed="high")
 
 
-def test_notebook_arguments_are_accepted(recwarn):
-    spec = {"nodes": {"num_nodes": 2}}
-    fabric(driver_logger=object())[0].train(
-        1, 8, worker_memory="16G", driver_memory="1G", worker_num=2, worker_device_num=1, hardware_spec=spec
-    )
-    assert not [warning for warning in recwarn if "does not know" in str(warning.message)]
+SPECIFIED = {"nodes": {"num_nodes": 1, "num_drivers": 1, "mem": {"size": "16g"}, "gpu": {"num_gpu": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ({"worker_memory": "16G", "driver_memory": "1G"}, 6),
+        ({"worker_num": 2}, 3),
+        ({"worker_num": 3, "worker_device_num": 2}, 1),
+        ({"worker_num": 3, "worker_device_num": 2, "engines_number": 2}, 3),
+        ({"hardware_spec": SPECIFIED, "engines_number": 6, "worker_num": 6}, 3),
+        ({"hardware_spec": {"nodes": {"num_nodes": "3", "gpu": {"num_gpu": "2"}}}}, 1),
+        ({"hardware_spec": {"nodes": {"num_nodes": 3, "gpu": {"num_gpu": 0}}}}, 2),
+        ({"hardware_spec": {"nodes": {"mem": {"size": "16g"}}}, "engines_number": 2}, 3),
+        ({"hardware_spec": SPECIFIED, "effective_batch_size": 24}, 1),
+    ],
+)
+def test_what_notebooks_say_about_workers_goes_before_and_after_engines_number(arguments, steps, recwarn):
+    """Six batches of 4: how many optimizer steps these make says how many a step covers."""
+    steps_made = []
+
+    class Counting(torch.optim.SGD):
+        def step(self, closure=None):
+            steps_made.append(1)
+            return super().step(closure)
+
+    model, _ = parts()
+    optimizer = Counting(model.parameters(), lr=0.1)
+    FabricModel(model, datasets, F.cross_entropy, optimizer, driver_logger=object()).train(1, 4, **arguments)
+    assert len(steps_made) == steps
+    assert not [warning for warning in recwarn if issubclass(warning.category, UserWarning)]
+
+
+def test_a_hardware_specification_by_name_is_said_to_be_ignored():
+    with pytest.warns(UserWarning, match="ignores hardware_spec: .* by name or id"):
+        fabric(driver_logger=object())[0].train(1, 8, 2, hardware_spec={"name": "V100x2"})
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"model": "net"}, TypeError, "model must be a torch.nn.Module, not a str"),
+        ({"model": "net"}, TypeError, "model must be a torch.nn.Module, not the text 'net'; .* Keras"),
+        ({"model": nn.Linear}, TypeError, r"not the class Linear; write Linear\(...\)"),
         ({"datasets_function": None}, TypeError, "datasets_function must be callable"),
-        ({"loss_function": "crossentropy"}, TypeError, "loss_function must be callable, not a str"),
-        ({"optimizer": "sgd"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
-        ({"metrics": ["accuracy"]}, TypeError, "every item of metrics must be callable"),
+        ({"loss_function": "categorical_crossentropy"}, TypeError, "not the text 'cat.* Keras are not"),
+        ({"loss_function": nn.CrossEntropyLoss}, TypeError, r"class CrossEntropyLoss; write CrossEntropyLoss\(...\)"),
+        ({"loss_function": 3}, TypeError, "loss_function must be callable, not a int"),
+        ({"optimizer": "adam"}, TypeError, "must be a torch.optim.Optimizer .* the text 'adam'; .* Keras"),
+        ({"optimizer": torch.optim.Adam}, TypeError, r"not the class Adam; write Adam\(...\)"),
+        ({"metrics": ["accuracy"]}, TypeError, "every item of metrics must be a function or module, not the text 'acc"),
+        ({"driver_logger": OldLogger}, TypeError, r"driver_logger must be an object, not the class OldLogger; write"),
+        ({"worker_logger_callback": NewLogger}, TypeError, "worker_logger must be an object, not the class NewLogger"),
+        ({"user_callback": [Callback]}, TypeError, "every item of user_callback must be an object, not the class Ca"),
         ({"user_callback": "x"}, TypeError, "user_callback must be a list"),
         ({"fn_test": 3}, TypeError, "fn_test must be callable"),
         ({"driver_logger": 1, "driver_logger_callback": 2}, ValueError, "the same argument"),
@@ -99,6 +136,10 @@ def test_an_optimizer_of_another_model_is_refused():
         ({"mode": "swift"}, ValueError, "mode must be one of exact, fast, async, not 'swift'"),
         ({"mode": 1}, ValueError, "mode must be one of exact, fast, async, not 1"),
         ({"engines_number": 2, "effective_batch_size": 8}, ValueError, "either engines_number or effective_batch"),
+        ({"hardware_spec": "V100x2"}, TypeError, "hardware_spec must be a dict"),
+        ({"hardware_spec": {"nodes": {"num_nodes": "two"}}}, TypeError, "num_nodes of hardware_spec must be a whole"),
+        ({"hardware_spec": {"nodes": {"num_nodes": 2, "gpu": 1}}}, TypeError, "gpu of hardware_spec must be a dict"),
+        ({"worker_num": 0}, ValueError, "worker_num must be at least 1"),
     ],
 )
 def test_wrong_arguments_of_train(arguments, error, words, result_dir):

@@ -1,0 +1,60 @@
+"""What notebooks pass to train() about their workers, besides `engines_number`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Keyword arguments of train() that notebooks pass. Memory is what the job was submitted with.
+ARGUMENTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
+
+
+def workers(engines: Any, given: Mapping[str, Any], whole: Callable[[str, Any, int], int]) -> int | None:
+    """Most workers, one per device: as `hardware_spec` says, else `engines` (the engines_number), else as
+    `worker_num` and `worker_device_num` say; None when nothing does.
+
+    `whole(name, value, least)` checks a number. Raises TypeError and ValueError naming the argument.
+    """
+    specified = _specified(given.get("hardware_spec"), whole)
+    if specified is not None:
+        return specified
+    if engines is not None:
+        return whole("engines_number", engines, 1)
+    if given.get("worker_num") is None:
+        return None
+    devices = given.get("worker_device_num")
+    return whole("worker_num", given["worker_num"], 1) * _devices("worker_device_num", devices, whole)
+
+
+def _specified(spec: Any, whole: Callable[[str, Any, int], int]) -> int | None:
+    """Devices of all nodes of a hardware specification, None when it does not say how many nodes."""
+    if spec is None:
+        return None
+    if not isinstance(spec, Mapping):
+        raise TypeError(f"hardware_spec must be a dict, as {{'nodes': {{'num_nodes': 2}}}}, not {spec!r}")
+    nodes = spec.get("nodes")
+    if not isinstance(nodes, Mapping):
+        warnings.warn(
+            "train() ignores hardware_spec: there are no hardware specifications to look up by name or id here; "
+            "write out its 'nodes', or give engines_number",
+            stacklevel=4,
+        )
+        return None
+    if nodes.get("num_nodes") is None:
+        return None
+    gpu = nodes.get("gpu") or {}
+    if not isinstance(gpu, Mapping):
+        raise TypeError(f"gpu of hardware_spec must be a dict, as {{'num_gpu': 1}}, not {gpu!r}")
+    count = whole("num_nodes of hardware_spec", _number(nodes["num_nodes"]), 1)
+    return count * _devices("num_gpu of hardware_spec", _number(gpu.get("num_gpu")), whole)
+
+
+def _devices(name: str, value: Any, whole: Callable[[str, Any, int], int]) -> int:
+    """Devices of a worker; a worker without any is one all the same."""
+    return max(1, 0 if value is None else whole(name, value, 0))
+
+
+def _number(value: Any) -> Any:
+    """Specifications have numbers as text, too."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
