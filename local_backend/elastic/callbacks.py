@@ -25,7 +25,10 @@ class Callback:
         """Before each epoch, counted from 0."""
 
     def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
-        """After each epoch; `save_model` is true on exactly one worker, after the last epoch."""
+        """After each epoch, with the model in evaluation mode.
+
+        `save_model` is true on exactly one worker, after the last epoch.
+        """
 
 
 class LoggerCallback:

@@ -42,6 +42,7 @@ class EpochEnd:
         They have run for this epoch already, so what they change in the model is undone.
         """
         before = self._replica.copy(self._replica.capture())
+        self._trainer.evaluation_mode()
         callbacks(epoch, "on_epoch_end", epoch, save_model=True)
         self._replica.restore(before)
 

@@ -275,6 +275,7 @@ class Member:
 
     def _end_epoch(self, epoch: int) -> None:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")
+        self._trainer.evaluation_mode()
         writes = epoch == self.plan.epochs - 1 and self._number == self._members[0]
         self._callbacks(epoch, "on_epoch_end", epoch, save_model=writes)
         self._saved = self._saved or writes

@@ -241,7 +241,7 @@ class Trainer:
 
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
         """Validates batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
-        self._evaluation_mode()
+        self.evaluation_mode()
         with torch.no_grad():
             if self.job.fn_test is not None:
                 return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
@@ -255,7 +255,9 @@ class Trainer:
         for module in self.job.modules:
             module.train()
 
-    def _evaluation_mode(self) -> None:
+    def evaluation_mode(self) -> None:
+        """Once an epoch is over: what callbacks export or compute then is what the model is used for, and no part of
+        the training. The exporter of older versions of torch saw to that, that of newer ones does not."""
         for module in self.job.modules:
             module.eval()
 

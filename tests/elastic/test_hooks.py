@@ -3,7 +3,9 @@
 import pytest
 import torch
 from callbacks import Callback
-from small import MiddleLogger, NewLogger, OldLogger, fabric
+from fabric_model import FabricModel
+from small import MiddleLogger, NewLogger, OldLogger, datasets, fabric
+from torch import nn
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 
@@ -162,3 +164,30 @@ def test_callbacks_see_the_live_optimizer_and_model():
     ]
     assert short.seen == 1
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)), "rate 0 must not move"
+
+
+def test_when_an_epoch_is_over_the_model_infers():
+    """A script of its time exports `self.model` as it is; the exporter of torch put it into evaluation mode then."""
+
+    class Export(Callback):
+        def __init__(self):
+            super().__init__()
+            self.begun, self.exported = [], []
+
+        def on_epoch_begin(self, epoch):
+            self.begun.append([part.training for part in self.model.modules()])
+
+        def on_epoch_end(self, epoch, save_model=False):
+            one = torch.ones(1, 4)
+            self.exported.append(torch.equal(self.model(one), self.model(one)))
+
+    callback = Export()
+    # One sample is too few for BatchNorm in training mode, and dropout would show.
+    network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    FabricModel(
+        network, datasets, nn.CrossEntropyLoss(), optimizer, user_callback=[callback], driver_logger=object()
+    ).train(3, 8, validation_freq=2)
+    assert callback.begun == [[True] * 5] * 3
+    assert callback.exported == [True] * 3
+    assert network.training
