@@ -58,6 +58,12 @@ def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
         ("import os; os.kill(os.getpid(), 9)", "killed by signal 9 (SIGKILL)", 137),
         ("import os; os.kill(os.getpid(), 11)", "killed by signal 11 (SIGSEGV)", 139),
         ("def f(:\n", "SyntaxError: invalid syntax", 1),
+        ("raise RuntimeError('CUDA error: out of memory\\nCompile with TORCH_USE_CUDA_DSA.')",
+         "RuntimeError: CUDA error: out of memory; last line on standard error: Compile with TORCH_USE_CUDA_DSA.", 1),
+        ("try:\n    {}['a']\nexcept KeyError as error:\n    raise ValueError('no\\n\\na') from error",
+         "ValueError: no; last line on standard error: a", 1),
+        ("import sys, traceback\ntry:\n    {}['a']\nexcept KeyError:\n    traceback.print_exc()\n"
+         "    sys.exit('no data')", "KeyError: 'a'; last line on standard error: no data", 1),
     ],
 )
 def test_a_failing_program_ends_in_error_and_says_why(cold: Bench, program: str, message: str, code: int) -> None:
