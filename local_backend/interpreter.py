@@ -25,10 +25,17 @@ def calm() -> None:
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
     """This thread computes, and others are to go on meanwhile. For one thread at a time: what it changes holds for
-    all."""
-    before = sys.getswitchinterval()
+    all.
+
+    Nobody looks for garbage meanwhile: what is made of thousands of jobs has no cycles, and would be looked through
+    more than once.
+    """
+    before, collects = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(_TURN)
+    gc.disable()
     try:
         yield
     finally:
+        if collects:
+            gc.enable()
         sys.setswitchinterval(before)

@@ -138,7 +138,7 @@ def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
     """runner.json, None when no runner has ever begun, or somebody else has written there."""
     match _read(paths.runner):
         case {"pid": int(pid), "start_time": int() | float() as began, "boot_id": str(boot), "attempt": int(attempt)}:
-            if 0 < pid < _HIGHEST and "\0" not in boot:
+            if 0 < pid < _HIGHEST and "\0" not in boot and _numbers(pid, began, attempt):
                 return RunnerIdentity(pid, began, boot, attempt)
     return None
 
@@ -151,9 +151,14 @@ def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
             "exit_code": int() | None as code, "signal": str() | None as signal, "message": str() | None as message,
             "reason": str() | None as reason,
         } if found == attempt and state in TERMINAL:
-            if 0 <= ended < _HIGHEST**2 and -_HIGHEST < (code or 0) < _HIGHEST:
+            if 0 <= ended < _HIGHEST**2 and -_HIGHEST < (code or 0) < _HIGHEST and _numbers(found, ended, code):
                 return Outcome(found, state, ended, code, _storable(signal), _storable(message), _storable(reason))
     return None
+
+
+def _numbers(*values: float | None) -> bool:
+    """Whether none of them is `true`: Python takes that for 1, and a database may not."""
+    return not any(isinstance(value, bool) for value in values)
 
 
 def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:

@@ -94,9 +94,14 @@ class Asking:
         """
         pairs = ((level, user) for user, level in growing.items())
         self._growing = heapq.nlargest(2, pairs, key=lambda pair: pair[0])
-        while (user := self._root.next) is not None:
+        while (user := self._root.next) is not None and (self.found.left > 0 or self._root.joins):
             self._ask(user, user.job)
             self._root.advance()
+        for user, job in self._root.rest():
+            if self.found.head is None or user.limited or job.memory or job.pinned:
+                self._ask(user, job)
+            else:  # of thousands that wait most lack nothing else
+                self.found.refused.append(Refusal(job, "slots", user))
 
     def ask_again(self, left: int) -> list[Job]:
         """Ask those who were held back, for slots that are left because nobody else could use them; those that begin

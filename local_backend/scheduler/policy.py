@@ -9,6 +9,7 @@ what somebody else still holds is given when it is free (`placement`). *Reasons*
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -122,7 +123,7 @@ class _Pass:
             self._admission, late, self._fixed, self._shared, self._machine, self._kind, self._now
         )
         others = set()
-        for at, job in enumerate(queue):
+        for at, job in ((at, job) for at, job in enumerate(queue) if job.running or job.patience is not None):
             if job.running:
                 decision.parked[job.exec_id] = queue.reason(at)
                 others.add(job.exec_id)
@@ -172,10 +173,10 @@ class _Pass:
         slots are taken back, a slot rotates."""
         now, targets = self._now, self._surplus.targets
         moments = [*self._surplus.again, *reclaim.moments]
-        moments += [next_urgency(refusal.job, now) for refusal in self._admission.refused]
+        moments.append(next_urgency((refusal.job for refusal in self._admission.refused), now))
         moments += [job.entered + job.patience for job in self._jobs if job.patience is not None and not job.running]
         elastic = [job for job in self._admission.admitted if job.elastic]
         if len(elastic) > 1 and any(targets[job.exec_id] < job.ceiling for job in elastic):
             moments.append(now + ROTATION)
         moments += [] if decision.again is None else [decision.again]
-        decision.again = min((moment for moment in moments if moment > now), default=None)
+        decision.again = min((moment for moment in moments if now < moment < math.inf), default=None)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from local_backend.scheduler.model import Job, Plan
 from local_backend.scheduler.sharing import NEARLY, Claim, parts
 from local_backend.scheduler.urgency import Key
+
+_FIRST = operator.itemgetter(0)
 
 
 class Node:
@@ -42,13 +45,15 @@ class Node:
         self.kept = 0.0
         #: While jobs are asked: the user below this node whose job is the next, None when all have been.
         self.next: Node | None = None
+        #: Of the root: there are jobs that need no slot of their own.
+        self.joins = False
         self._plans: dict[str, Node] = {}
         self._users: dict[str, Node] = {}
         #: Of a plan with others below it: where its own users are. They compete with those plans as one of them.
         self._own: Node | None = None
         #: Of a user: its jobs in the order in which they are asked, the next one last.
         self._line: list[tuple[Key, Job]] = []
-        self._heap: list[tuple[Key, int, Node]] = []
+        self._heap: list[tuple[tuple[float, ...], int, Node]] = []
 
     @property
     def name(self) -> str:
@@ -190,7 +195,7 @@ class Node:
     def queue(self, keys: Mapping[str, Key]) -> None:
         """Begin to ask: `keys` say of each job how urgent it is."""
         if self.is_user:
-            self._line = sorted(((keys[job.exec_id], job) for job in self.jobs), key=_first, reverse=True)
+            self._line = sorted(((keys[job.exec_id], job) for job in self.jobs), key=_FIRST, reverse=True)
             self.next = self if self.jobs else None
             return
         for child in self.children:
@@ -226,18 +231,36 @@ class Node:
             node.next = heap[0][2].next if heap else None
             child, node = node, node.parent
 
-    def _key(self, child: Node) -> Key:
-        urgent = child.next._line[-1][0]  # type: ignore[union-attr]
+    def rest(self) -> Iterator[tuple[Node, Job]]:
+        """All who have not had their turn, as long as nobody takes anything more: `advance` would have the same order.
+
+        Nothing is kept up to date for it: thousands may wait, and be refused one like the other.
+        """
+        node = self
+        while len(node._heap) == 1 and not node._heap[0][2].is_user:
+            node = node._heap[0][2]
+        if node._plans:  # they compete, and whose turn it is depends on them
+            while self.next is not None:
+                yield self.next, self.next.job
+                self.advance()
+            return
+        line = [
+            (level, 0.0 if node.plan.by_priority else user.used, place, at)
+            for _, at, user in node._heap for (level, place), _ in user._line
+        ]
+        line.sort()
+        users = {at: user for _, at, user in node._heap}
+        for *_, at in line:
+            user = users[at]
+            yield user, user.job
+            user._line.pop()
+
+    def _key(self, child: Node) -> tuple[float, ...]:
+        level, place = child.next._line[-1][0]  # type: ignore[union-attr]
         if not self._plans and not self.plan.by_priority:
-            return (urgent[0], child.used, *urgent[1:])
+            return level, child.used, place
         served = not child.reserved or child.owed <= 0
-        if self.plan.by_priority:
-            return (served, *urgent)
-        return (served, child.used / child.plan.weight, *urgent)
-
-
-def _first(pair: tuple[Key, Job]) -> Key:
-    return pair[0]
+        return served, 0.0 if self.plan.by_priority else child.used / child.plan.weight, place
 
 
 def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
@@ -267,6 +290,7 @@ def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
             user.take(has)
         else:
             user.jobs.append(job)
+            root.joins = root.joins or job.shares or not job.floor
         # Who asks for more than its limit never gets it, and has no claim to what is reserved.
         user.wanted += wanted if job.size <= room or job.fixed else 0.0
     root.add_up()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 from local_backend.scheduler.model import Job
 
@@ -13,7 +14,8 @@ from local_backend.scheduler.model import Job
 #: are, and keeps that while it runs.
 AGEING, AGEING_SECONDS = 1000, 3600.0
 
-Key = tuple[float, ...]
+#: How urgent a job is, the lowest first, and its place among all, from 0: by how urgent they are in the first place.
+Key = tuple[int, int]
 
 
 def waited(job: Job, now: float) -> float:
@@ -35,9 +37,10 @@ def urgency(job: Job, hours: int, highest: int) -> int:
     return max(job.priority, min(job.priority + AGEING * hours, highest))
 
 
-def next_urgency(job: Job, now: float) -> float:
-    """When a job that waits will be more urgent."""
-    return now + AGEING_SECONDS - waited(job, now) % AGEING_SECONDS
+def next_urgency(jobs: Iterable[Job], now: float) -> float:
+    """When the first of jobs that wait will be more urgent; infinite for none."""
+    phases = [waited(job, now) % AGEING_SECONDS for job in jobs]
+    return now + AGEING_SECONDS - max(phases) if phases else math.inf
 
 
 def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
@@ -55,14 +58,15 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
     since = [at for at, _ in waiting]
     highest = list(itertools.accumulate((level for _, level in waiting), max))
-    keys: dict[str, Key] = {}
+    line: list[tuple[int, int, bool, float, float, str]] = []
     for job, age, level in zip(jobs, ages, levels, strict=True):
         firm = bool(job.slots)
         if firm:
             before = bisect.bisect_left(since, job.started)
             firm = not (before and highest[before - 1] >= level)
-        keys[job.exec_id] = (-level, -age, not firm, job.since, _number(job.exec_id))
-    return keys
+        line.append((-level, -age, not firm, job.since, _number(job.exec_id), job.exec_id))
+    line.sort()
+    return {one[-1]: (one[0], place) for place, one in enumerate(line)}
 
 
 @functools.lru_cache(maxsize=100_000)

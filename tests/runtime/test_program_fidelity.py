@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -91,6 +92,8 @@ def plain(bench: Bench, exec_id: str, code: Path) -> subprocess.CompletedProcess
     return subprocess.run(
         [sys.executable, str(code / "main.py"), "a b"], cwd=code, env=env, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=120, check=False,
+        # As a terminal has them, whoever started the tests: `nohup`, and a shell's `&`, have them ignored.
+        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in (signal.SIGHUP, signal.SIGINT)],
     )
 
 
