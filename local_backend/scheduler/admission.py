@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from local_backend.scheduler.model import Job
 from local_backend.scheduler.packing import Fit, Shared
-from local_backend.scheduler.tree import Node
+from local_backend.scheduler.tree import Node, Unasked
 from local_backend.scheduler.urgency import waited
 
 #: Seconds after which nobody of a fixed size overtakes a waiting job any more.
@@ -34,18 +34,49 @@ class Refusal:
     limit: Node | None = None
 
 
+class Rest:
+    """Who came when nothing was left: all of them lack slots, and nothing else. From any thread."""
+
+    def __init__(self, unasked: Unasked) -> None:
+        self._unasked = unasked
+
+    def __len__(self) -> int:
+        return len(self._unasked)
+
+    def __iter__(self) -> Iterator[Refusal]:
+        return (Refusal(job, "slots", user) for user, job in self._unasked)
+
+    @property
+    def jobs(self) -> Iterator[Job]:
+        """In no order."""
+        return self._unasked.jobs
+
+
 @dataclass
 class Admission:
     """Jobs in the order in which they were asked."""
 
     admitted: list[Job] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+    #: Who came after these.
+    rest: Rest | None = None
     head: Job | None = None
     #: Slots that nobody needs.
     left: int = 0
     #: Whose the admitted jobs are, and where those go that share their slots.
     owners: dict[str, Node] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
+
+    @property
+    def all_refused(self) -> list[Refusal]:
+        """In their order, which has to be made for many first."""
+        return [*self.refused, *(self.rest or ())]
+
+    @property
+    def waiting(self) -> Iterator[Job]:
+        """Those who were refused, in no order."""
+        yield from (one.job for one in self.refused)
+        yield from self.rest.jobs if self.rest is not None else ()
 
 
 @dataclass
@@ -94,14 +125,25 @@ class Asking:
         """
         pairs = ((level, user) for user, level in growing.items())
         self._growing = heapq.nlargest(2, pairs, key=lambda pair: pair[0])
-        while (user := self._root.next) is not None and (self.found.left > 0 or self._root.joins):
+        while (user := self._root.next) is not None:
+            if self._is_over and (rest := self._root.unasked()) is not None:
+                self._refuse(rest)
+                return
             self._ask(user, user.job)
             self._root.advance()
-        for user, job in self._root.rest():
-            if self.found.head is None or user.limited or job.memory or job.pinned:
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nobody else can be let go."""
+        return self.found.left <= 0 and self.found.head is not None and not self._root.joins
+
+    def _refuse(self, rest: Unasked) -> None:
+        """All who are left; one by one if some lack more than slots, or may not wait for ever."""
+        if any(user.limited for user, _ in rest.users) or not all(_waits_for_slots(job) for job in rest.jobs):
+            for user, job in rest:
                 self._ask(user, job)
-            else:  # of thousands that wait most lack nothing else
-                self.found.refused.append(Refusal(job, "slots", user))
+        else:
+            self.found.rest = Rest(rest)
 
     def ask_again(self, left: int) -> list[Job]:
         """Ask those who were held back, for slots that are left because nobody else could use them; those that begin
@@ -114,6 +156,7 @@ class Asking:
         found.left = left
         if not self._held:
             return []
+        found.refused, found.rest = found.all_refused, None
         self._again = True
         self._lend = not self._root.reserved or not any(
             one.lacks == "slots" and any(node.owed for node in one.owner.up()) for one in found.refused
@@ -209,6 +252,11 @@ class Asking:
         if self._waits_long(job) and not job.running:
             self._memory.kept += memory
         return False
+
+
+def _waits_for_slots(job: Job) -> bool:
+    """Whether a job lacks nothing else, and waits as long as it takes."""
+    return not (job.memory or job.pinned or job.running) and job.patience is None
 
 
 def _shadow(root: Node, found: Admission, now: float) -> _Shadow:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -47,13 +48,13 @@ def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> D
     waiting = Waiting()
     decision = Decision(waiting=waiting)
     memory, free = Memory(machine.memory or sys.maxsize), Free(machine.memory or sys.maxsize)
-    possible: dict[str, list[Job]] = {}
+    possible: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         sentence = None if job.running or job.pinned or job.accepted else reasons.impossible(job, machine)
         if sentence is not None:
             decision.impossible[job.exec_id] = sentence
             continue
-        possible.setdefault(job.kind, []).append(job)
+        possible[job.kind].append(job)
         if job.memory and job.running:
             there = -(-len(job.held) // job.per_worker) * job.memory
             free.memory -= there
@@ -123,7 +124,7 @@ class _Pass:
             self._admission, late, self._fixed, self._shared, self._machine, self._kind, self._now
         )
         others = set()
-        for at, job in ((at, job) for at, job in enumerate(queue) if job.running or job.patience is not None):
+        for at, job in queue.apart:
             if job.running:
                 decision.parked[job.exec_id] = queue.reason(at)
                 others.add(job.exec_id)
@@ -173,7 +174,7 @@ class _Pass:
         slots are taken back, a slot rotates."""
         now, targets = self._now, self._surplus.targets
         moments = [*self._surplus.again, *reclaim.moments]
-        moments.append(next_urgency((refusal.job for refusal in self._admission.refused), now))
+        moments.append(next_urgency(self._admission.waiting, now))
         moments += [job.entered + job.patience for job in self._jobs if job.patience is not None and not job.running]
         elastic = [job for job in self._admission.admitted if job.elastic]
         if len(elastic) > 1 and any(targets[job.exec_id] < job.ceiling for job in elastic):

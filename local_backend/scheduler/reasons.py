@@ -102,8 +102,9 @@ class Queue:
         kind: str, now: float,
     ) -> None:
         """`late` are jobs that were let go, and whose slots others are still giving up."""
-        line = [one for one in admission.refused if not (one.job.running and one.job.slots)]
-        self._line = [*line, *(Refusal(job, "leaving", admission.owners[job.exec_id]) for job in late)]
+        self._asked = list(filter(_waits, admission.refused))
+        self._rest = admission.rest
+        self._late = [Refusal(job, "leaving", admission.owners[job.exec_id]) for job in late]
         self._head = admission.head
         self._shared = shared
         self._total = machine.count(kind)
@@ -115,13 +116,25 @@ class Queue:
         self._free = admission.left
         self._ends = sorted((end, slots) for end, slots in ends if end is not None)
         # The tree is taken apart when all is decided, and with it go the names of its plans.
-        self._limits = {limit: _limit(limit) for limit in {one.limit for one in line} if limit is not None}
+        self._limits = {limit: _limit(limit) for limit in {one.limit for one in self._asked} if limit is not None}
 
     def __iter__(self) -> Iterator[Job]:
         return (one.job for one in self._line)
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._asked) + len(self._rest or ()) + len(self._late)
+
+    @property
+    def apart(self) -> Iterator[tuple[int, Job]]:
+        """The places of those who run without slots, or do not wait for ever; none of them is in the rest."""
+        later = len(self) - len(self._late)
+        for at, one in itertools.chain(enumerate(self._asked), enumerate(self._late, later)):
+            if one.job.running or one.job.patience is not None:
+                yield at, one.job
+
+    @cached_property
+    def _line(self) -> list[Refusal]:
+        return [*self._asked, *(self._rest or ()), *self._late]
 
     def reason(self, at: int) -> Reason:
         """Why the job at this place of the line waits; the first is at 0."""
@@ -211,6 +224,11 @@ class Waiting(Mapping[str, Reason]):
 
     def __len__(self) -> int:
         return sum(len(queue) - len(without) for queue, without in self._queues)
+
+
+def _waits(refusal: Refusal) -> bool:
+    """Whether it has no slots: a job that runs on some may be refused more, or them."""
+    return not (refusal.job.running and refusal.job.slots)
 
 
 def _never(refusal: Refusal) -> bool:

@@ -78,7 +78,7 @@ class Reclaim:
 
     def _find_wanting(self) -> Iterator[tuple[Job, float]]:
         """Jobs that lack slots, and how many: those that wait, and elastic ones with less than is reserved for them."""
-        for refusal in self._admission.refused:
+        for refusal in self._admission.all_refused:
             if refusal.lacks in ("slots", "reserved") and not refusal.job.running:
                 yield refusal.job, math.ceil(refusal.job.size)
         if self._root.reserved:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from local_backend.scheduler.admission import Admission, Memory
 from local_backend.scheduler.model import Job
@@ -48,6 +48,8 @@ class Surplus:
         self._bounds: dict[str, tuple[int, int]] = {}
         #: Least, most, rank and present slots of every node.
         self._sums: dict[int, tuple[int, int, float, int]] = {}
+        #: Of users: jobs that get slots here; of most there may be none.
+        self._chosen: dict[int, list[Job]] = {}
         #: Of users: slots of jobs that keep what they have, or get what they share with others.
         self._settled: dict[int, int] = {}
         #: Slots of each job; and those that nobody can use.
@@ -61,7 +63,7 @@ class Surplus:
         left = admission.left
         for job in self._jobs.values():
             left -= self._bound(job, left)
-        capacity = self._sum(root)[0] + left
+        capacity = self._sum(root, set(self._owners.values()))[0] + left
         self._share(root, capacity)
         self._spread(capacity)
         self._take()
@@ -74,7 +76,7 @@ class Surplus:
             self._bounds[job.exec_id] = job.floor, job.ceiling if job.elastic else job.floor
             self.targets[job.exec_id] = job.floor
         if found:
-            self._sum(self._root)
+            self._sum(self._root, set(self._owners.values()))
             before = sum(self.targets.values()) - sum(job.floor for job in found)
             self._spread(before + sum(self._settled.values()) + left)
             self._take()
@@ -118,30 +120,34 @@ class Surplus:
         owner.take(workers * job.per_worker)
         return workers * job.per_worker
 
-    def _sum(self, node: Node) -> tuple[int, int, float, int]:
-        """What a node gets at least, and can use; how much its jobs have had, and have."""
+    def _sum(self, node: Node, busy: Set[Node]) -> tuple[int, int, float, int]:
+        """What a node gets at least, and can use; how much its jobs have had, and have. `busy` are users with jobs that
+        get slots here."""
         least = most = has = 0
         rank = 0.0
         if node.is_user:
             parts = node.parts + sum(job.weight for job in node.fixed if not job.shares)
-            for job in node.jobs:
-                if job.exec_id in self._bounds:
-                    low, high = self._bounds[job.exec_id]
-                    least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
+            self._chosen[id(node)] = self._choose(node) if node in busy else []
+            for job in self._chosen[id(node)]:
+                low, high = self._bounds[job.exec_id]
+                least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
             # Parts of slots count as whole ones here: then what the others get is no fraction, either.
             settled = self._settled[id(node)] = math.ceil(parts - NEARLY)
             least, most, has = least + settled, most + settled, has + settled
         for child in node.children:
-            low, high, served, there = self._sum(child)
+            low, high, served, there = self._sum(child, busy)
             least, most, rank, has = least + low, most + high, rank + served, has + there
         if node.plan.most is not None:
             most = max(least, min(most, node.plan.most))
         self._sums[id(node)] = least, most, rank, has
         return self._sums[id(node)]
 
+    def _choose(self, user: Node) -> list[Job]:
+        return [self._jobs[job.exec_id] for job in user.jobs if job.exec_id in self._bounds]
+
     def _share(self, node: Node, slots: int) -> None:
         if node.is_user:
-            self._among_jobs(node.jobs, slots - self._settled[id(node)])
+            self._among_jobs(self._chosen[id(node)], slots - self._settled[id(node)])
         elif node.plan.by_priority:
             self._by_priority(node, slots)
         else:
@@ -166,8 +172,7 @@ class Surplus:
                 claims[i] = Claim(claim.least + more, claim.most, claim.weight, claim.rank, claim.has)
         return claims
 
-    def _among_jobs(self, jobs: Iterable[Job], slots: int) -> None:
-        chosen = [self._jobs[job.exec_id] for job in jobs if job.exec_id in self._bounds]
+    def _among_jobs(self, chosen: Sequence[Job], slots: int) -> None:
         if len(chosen) == 1:
             least, most = self._bounds[chosen[0].exec_id]
             self._give(chosen[0], max(least, min(most, slots)))
@@ -179,7 +184,7 @@ class Surplus:
     def _by_priority(self, node: Node, slots: int) -> None:
         """First what is reserved for plans below this one, then all that the most urgent can use; limits hold."""
         users = list(node.users())
-        names = [job.exec_id for user in users for job in user.jobs if job.exec_id in self._bounds]
+        names = [job.exec_id for user in users for job in self._chosen[id(user)]]
         names.sort(key=self._keys.__getitem__)
         got = {name: self._bounds[name][0] for name in names}
         slots -= sum(got.values()) + sum(self._settled[id(user)] for user in users)

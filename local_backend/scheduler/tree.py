@@ -195,7 +195,8 @@ class Node:
     def queue(self, keys: Mapping[str, Key]) -> None:
         """Begin to ask: `keys` say of each job how urgent it is."""
         if self.is_user:
-            self._line = sorted(((keys[job.exec_id], job) for job in self.jobs), key=_FIRST, reverse=True)
+            self._line = [(keys[job.exec_id], job) for job in self.jobs]
+            self._line.sort(key=_FIRST, reverse=True)
             self.next = self if self.jobs else None
             return
         for child in self.children:
@@ -231,29 +232,15 @@ class Node:
             node.next = heap[0][2].next if heap else None
             child, node = node, node.parent
 
-    def rest(self) -> Iterator[tuple[Node, Job]]:
-        """All who have not had their turn, as long as nobody takes anything more: `advance` would have the same order.
-
-        Nothing is kept up to date for it: thousands may wait, and be refused one like the other.
-        """
+    def unasked(self) -> Unasked | None:
+        """Who has not had a turn yet, for when nobody takes anything any more; None while plans compete: then it
+        depends on these who is asked next."""
         node = self
         while len(node._heap) == 1 and not node._heap[0][2].is_user:
             node = node._heap[0][2]
-        if node._plans:  # they compete, and whose turn it is depends on them
-            while self.next is not None:
-                yield self.next, self.next.job
-                self.advance()
-            return
-        line = [
-            (level, 0.0 if node.plan.by_priority else user.used, place, at)
-            for _, at, user in node._heap for (level, place), _ in user._line
-        ]
-        line.sort()
-        users = {at: user for _, at, user in node._heap}
-        for *_, at in line:
-            user = users[at]
-            yield user, user.job
-            user._line.pop()
+        if node._plans:
+            return None
+        return Unasked([(user, 0.0 if node.plan.by_priority else user.used) for _, _, user in node._heap])
 
     def _key(self, child: Node) -> tuple[float, ...]:
         level, place = child.next._line[-1][0]  # type: ignore[union-attr]
@@ -261,6 +248,28 @@ class Node:
             return level, child.used, place
         served = not child.reserved or child.owed <= 0
         return served, 0.0 if self.plan.by_priority else child.used / child.plan.weight, place
+
+
+class Unasked:
+    """Who has had no turn, in an order that is made when somebody wants to know it: thousands may be left when nothing
+    else is, and hardly anybody asks whose turn it would have been. From any thread."""
+
+    def __init__(self, users: Sequence[tuple[Node, float]]) -> None:
+        """Users, and what counts among them before the places of their jobs that are equally urgent."""
+        self.users = users
+
+    def __len__(self) -> int:
+        return sum(len(user._line) for user, _ in self.users)
+
+    def __iter__(self) -> Iterator[tuple[Node, Job]]:
+        line = [(level, used, place, user, job) for user, used in self.users for (level, place), job in user._line]
+        line.sort()
+        return ((user, job) for _, _, _, user, job in line)
+
+    @property
+    def jobs(self) -> Iterator[Job]:
+        """In no order."""
+        return (job for user, _ in self.users for _, job in user._line)
 
 
 def grow(plan: Plan, jobs: Iterable[Job]) -> Node:

@@ -6,6 +6,7 @@ import bisect
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 
 from local_backend.scheduler.model import Job
@@ -49,24 +50,34 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
     A job that began on slots that one which waits longer could not use has no precedence over that: it is the first to
     go when that one can begin.
     """
-    highest_of_all = max((job.priority for job in jobs), default=0)
+    highest = max((job.priority for job in jobs), default=0)
     ages = [hours(job, now) for job in jobs]
     # Waiting adds nothing before the first hour: of thousands most are that young.
-    levels = [
-        urgency(job, age, highest_of_all) if age else job.priority for job, age in zip(jobs, ages, strict=True)
+    levels = [urgency(job, age, highest) if age else job.priority for job, age in zip(jobs, ages, strict=True)]
+    loose = _overtaking(jobs, levels)
+    line = [
+        (-level, -age, not job.slots or job.exec_id in loose, job.since, _number(job.exec_id), job.exec_id)
+        for job, age, level in zip(jobs, ages, levels, strict=True)
     ]
-    waiting = sorted((job.since, level) for job, level in zip(jobs, levels, strict=True) if not job.running)
-    since = [at for at, _ in waiting]
-    highest = list(itertools.accumulate((level for _, level in waiting), max))
-    line: list[tuple[int, int, bool, float, float, str]] = []
-    for job, age, level in zip(jobs, ages, levels, strict=True):
-        firm = bool(job.slots)
-        if firm:
-            before = bisect.bisect_left(since, job.started)
-            firm = not (before and highest[before - 1] >= level)
-        line.append((-level, -age, not firm, job.since, _number(job.exec_id), job.exec_id))
     line.sort()
     return {one[-1]: (one[0], place) for place, one in enumerate(line)}
+
+
+def _overtaking(jobs: Sequence[Job], levels: Sequence[int]) -> set[str]:
+    """Jobs with slots that began after one had been submitted which waits and is no less urgent."""
+    earliest: dict[int, float] = {}
+    for job, level in zip(jobs, levels, strict=True):
+        if not job.running and job.since < earliest.get(level, math.inf):
+            earliest[level] = job.since
+    known = sorted(earliest, reverse=True)
+    first = list(itertools.accumulate((earliest[level] for level in known), min))
+    found = set()
+    for job, level in zip(jobs, levels, strict=True):
+        if job.slots:
+            above = bisect.bisect_right(known, -level, key=operator.neg)
+            if above and first[above - 1] < job.started:
+                found.add(job.exec_id)
+    return found
 
 
 @functools.lru_cache(maxsize=100_000)

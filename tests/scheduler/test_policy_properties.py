@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from world import World, cpu_slots, job
 
 from local_backend.scheduler.model import GPU, WHOLE, Machine, Plan, Slot
+from local_backend.scheduler.policy import decide
 from local_backend.scheduler.tree import grow
 from local_backend.scheduler.urgency import AGEING, AGEING_SECONDS, hours, urgency
 
@@ -210,6 +211,31 @@ def test_the_same_jobs_in_any_order_lead_to_the_same_decision():
         decision = world.turn()
         found.append(({n: one.slots for n, one in sorted(world.jobs.items())}, dict(sorted(decision.waiting.items()))))
     assert found[0] == found[1] == found[2]
+
+
+@given(
+    tree=st.sampled_from(TREES), slots=st.integers(1, 4), data=st.data(), now=st.sampled_from([0.0, 50.0, 9000.0]),
+)
+def test_a_crowd_has_the_order_in_which_it_would_be_asked(tree, slots, data, now):
+    """Who comes when nothing is left is put in order when somebody wants to know; with one who could do without a slot
+    of its own among them, all are asked."""
+    draw = data.draw
+    crowd = [
+        job(n, draw(st.integers(1, slots)), user=draw(st.sampled_from(USERS)), since=n - now,
+            plan=draw(st.sampled_from(PLANS)), priority=draw(st.sampled_from([5000, 5000, 5500, 6000])))
+        for n in range(1, draw(st.integers(2, 30)))
+    ]
+    ids = tuple(f"cpu-{n}" for n in range(slots))
+    holder = job(0, slots, plan=draw(st.sampled_from(PLANS)), running=True, slots=ids, held=ids, since=-now)
+    another = job(99, user="zoe", share=500, priority=1000)
+    found = []
+    for jobs in ([holder, *crowd], [holder, *crowd, another]):
+        decision = decide(Machine(cpu_slots(slots)), tree, jobs, 100.0)
+        assert not decision.start
+        line = sorted(decision.waiting, key=lambda name: decision.waiting[name].position)
+        assert [decision.waiting[name].position for name in line] == list(range(1, len(jobs)))
+        found.append([name for name in line if name != another.exec_id])
+    assert found[0] == found[1]
 
 
 def test_ageing_makes_as_urgent_as_others_are_and_is_kept_by_who_runs():
