@@ -10,7 +10,8 @@ from dlicmd.client import MOST_APPLICATIONS, Client
 from dlicmd.cluster import node_finder, pods
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.application import Resources
-from dlicmd.render import MISSING, Output, emit, emit_value, scalar, show_rows
+from dlicmd.render import Output, emit, emit_value, scalar, show_rows
+from dlicmd.table import MISSING
 from dlicmd.times import epoch, full, short, since
 
 COLUMNS = ("id", "consumer", "submit_user", "name", "pri", "type", "state", "num", "gpu", "mem", "cpu", "submit_time",

@@ -11,15 +11,18 @@ from dlicmd.contract import wire
 from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
-from dlicmd.errors import Denied, DlicmdError, ServerError, UsageProblem
-from dlicmd.render import emit, emit_chunks, emit_value
+from dlicmd.errors import Denied, DlicmdError, UsageProblem
+from dlicmd.render import emit, emit_chunks, emit_said, emit_value
 from dlicmd.session import Session
 
 
-def _version(_session: Session) -> int:
+def _version(session: Session) -> int:
     from dlicmd import __version__
 
-    emit(f"dlicmd {__version__}")
+    if session.output.is_data:
+        emit_value({"version": __version__}, session.output)
+    else:
+        emit(f"dlicmd {__version__}")
     return Exit.DONE
 
 
@@ -49,8 +52,10 @@ def _logoff(session: Session) -> int:
     auth.forget_token(session.keyring)
     if session.line.text("--jwt-token") is not None or token is None:
         info("there is no kept token to revoke")
+        text = ""
     elif session.line.text("--rest-host") is None:
         info("forgot the token; with --rest-host HOST it would be revoked on the server, too")
+        text = ""
     else:
         try:
             client = session.connect(with_token=False)
@@ -60,13 +65,12 @@ def _logoff(session: Session) -> int:
             if not isinstance(problem, Denied):  # that token opens nothing any more
                 warn("the token was removed here, but not revoked there: it opens the server until it ends by itself")
             raise
-        if text:
-            emit(inert(text))
+    emit_said(text, session.output)
     return Exit.DONE
 
 
 def _status(session: Session) -> int:
-    emit(inert(session.client.status()).rstrip("\n"))
+    emit_said(session.client.status(), session.output)
     return Exit.DONE
 
 
@@ -143,22 +147,15 @@ def _exec_plot(session: Session) -> int:
 
 
 def _exec_stop(session: Session) -> int:
-    return _tell(session.operand, "Stop", session.client.stop_exec)
+    from dlicmd.each import do
+
+    return do("Stop exec", session.operand, session.client.stop_exec, session.output)
 
 
 def _exec_delete(session: Session) -> int:
-    return _tell(session.operand, "Delete", session.client.delete_exec)
+    from dlicmd.each import do
 
-
-def _tell(exec_id: str, verb: str, call: Callable[[str], int]) -> int:
-    """Do `call` and say how it went, in the words and to the last blank as scripts know them from standard output."""
-    try:
-        code = call(exec_id)
-    except ServerError as problem:
-        emit(f"{verb} exec {inert(exec_id)} failed. HTTP:{problem.status} ")
-        raise
-    emit(f"{verb} exec {exec_id} succeed. HTTP:{code} ")
-    return Exit.DONE
+    return do("Delete exec", session.operand, session.client.delete_exec, session.output)
 
 
 def _exec_deploy(session: Session) -> int:
@@ -171,7 +168,7 @@ def _exec_deploy(session: Session) -> int:
 
 def _exec_delete_all(session: Session) -> int:
     session.client.delete_execs()
-    emit("Execs are deleted")
+    emit_said("", session.output, "Execs are deleted")
     return Exit.DONE
 
 
@@ -200,10 +197,15 @@ def _exec_trainresult(session: Session) -> int:
         from dlicmd.unpack import fetch_unpacked
 
         count = fetch_unpacked(session.client, session.operand, folder, force)
-        emit(f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})")
-        return Exit.DONE
-    saved = fetch(session.client, session.operand, folder, force)
-    emit(f"Train result is saved to {saved}")
+        said = f"Train result is unpacked to {folder} ({count} file{'' if count == 1 else 's'})"
+        found = {wire.ID: session.operand, "path": str(folder), "files": count}
+    else:
+        saved = fetch(session.client, session.operand, folder, force)
+        said, found = f"Train result is saved to {saved}", {wire.ID: session.operand, "path": str(saved)}
+    if session.output.is_data:
+        emit_value(found, session.output)
+    else:
+        emit(said)
     return Exit.DONE
 
 

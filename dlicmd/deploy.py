@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 from dlicmd.client import Client
-from dlicmd.console import inert
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem
-from dlicmd.render import Output, emit, emit_value
+from dlicmd.render import Output, emit_said, emit_value
 
 
 def deploy(client: Client, exec_id: str, asked: dict[str, Any], output: Output) -> None:
@@ -19,7 +18,7 @@ def deploy(client: Client, exec_id: str, asked: dict[str, Any], output: Output) 
     try:
         emit_value(json.loads(text), output)
     except (ValueError, RecursionError):
-        emit(inert(text) or f"Deploy exec {exec_id} succeed.")
+        emit_said(text, output, f"Deploy exec {exec_id} succeed.")
 
 
 def deployment(line: CommandLine) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dlicmd.console import one_line
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.reading import words
-from dlicmd.render import Output, emit, emit_value, scalar, show_columns, table
+from dlicmd.render import Output, emit, emit_value, scalar, show_columns
+from dlicmd.table import table
 from dlicmd.times import since
 
 DURATION = "duration"

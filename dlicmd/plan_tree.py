@@ -9,7 +9,7 @@ from dlicmd.apps import amount, packed
 from dlicmd.console import one_line, paint
 from dlicmd.contract import application, states, wire
 from dlicmd.contract.plan import Node, nodes
-from dlicmd.render import MISSING
+from dlicmd.table import MISSING
 
 _STEP = "  "
 _COLOURS = {"RUNNING": "green", "PENDING": "yellow", "UNKNOWN": "red"}

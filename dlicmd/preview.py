@@ -13,8 +13,9 @@ from dlicmd.contract.sizes import show_size
 from dlicmd.data_paths import change_source, local_path
 from dlicmd.data_sources import one_or_more
 from dlicmd.errors import DlicmdError, UsageProblem
-from dlicmd.render import emit, emit_value, table
+from dlicmd.render import emit, emit_value
 from dlicmd.session import Session
+from dlicmd.table import table
 
 OPTION = "--data-preview"
 

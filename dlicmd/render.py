@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dlicmd.console import inert, info, one_line
+from dlicmd.console import inert, info
+from dlicmd.contract import wire
 from dlicmd.errors import UsageProblem
+from dlicmd.table import MISSING, table
 
 _CUSTOM = "custom-columns="
-MISSING = "n/a"
 
 
 class Output(NamedTuple):
@@ -58,6 +59,20 @@ def emit_value(value: Any, output: Output) -> None:
         emit(json.dumps(value, indent=2))
 
 
+def emit_said(text: str, output: Output, otherwise: str = "") -> None:
+    """Print what a server says, in its words; `otherwise` when it says nothing. For programs as JSON, which words alone
+    become with the key `message`."""
+    said = text.strip() or otherwise
+    if not output.is_data:
+        emit(inert(said)) if said else None
+        return
+    try:
+        value = json.loads(said)
+    except (ValueError, RecursionError):
+        value = {wire.MESSAGE: said}
+    emit_value(value, output)
+
+
 def emit_chunks(chunks: Iterable[bytes]) -> None:
     """Print text that comes in pieces: byte for byte into a file or pipe, inert on a terminal. Ends with a newline."""
     import codecs
@@ -75,25 +90,6 @@ def emit_chunks(chunks: Iterable[bytes]) -> None:
         sys.stdout.flush()
         sys.stdout.write("\n")
     sys.stdout.flush()
-
-
-def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """Rows in aligned columns under their names; every cell is one line and harmless to a terminal."""
-    lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
-    widths = [max(_width(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join(
-        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that `text` takes: Chinese characters two each, accents of their own none."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width
-
-    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def show_rows(

@@ -8,7 +8,7 @@ from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import DlicmdError
-from dlicmd.render import emit, emit_value
+from dlicmd.render import emit, emit_said, emit_value
 from dlicmd.session import Session
 
 #: What `each.tell` calls it.
@@ -73,7 +73,7 @@ def _app_stop_all(session: Session) -> int:
     from dlicmd.contract.application import identity, is_active
 
     found = active(session.client, *_part(session))
-    if not found:
+    if not found and not session.output.is_data:
         emit("No result found")
 
     def ended(app_id: str) -> bool:
@@ -88,8 +88,8 @@ def _stop(session: Session, names: Sequence[str], ended: Callable[[str], bool] |
 
     client = session.client
     if len(names) > 1 and wire.EXT_STOP_MANY in client.extensions():
-        return tell_together(_STOP, client.stop_applications(names), over_is_done=ended is not None)
-    return tell(_STOP, names, client.stop_application, ended or (lambda _: False))
+        return tell_together(_STOP, client.stop_applications(names), session.output, over_is_done=ended is not None)
+    return tell(_STOP, names, client.stop_application, session.output, ended or (lambda _: False))
 
 
 def _app_analyze(session: Session) -> int:
@@ -141,9 +141,7 @@ def _rp_apply(session: Session) -> int:
 
 
 def _rp_delete(session: Session) -> int:
-    text = session.client.delete_plan(session.operand).strip()
-    if text:
-        emit(inert(text))
+    emit_said(session.client.delete_plan(session.operand), session.output)
     return Exit.DONE
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from dlicmd.console import inert
 from dlicmd.contract.exits import Exit
-from dlicmd.render import emit, emit_value
+from dlicmd.render import emit_said, emit_value
 from dlicmd.session import Session
 
 
@@ -39,18 +38,17 @@ def _hpo_get(session: Session) -> int:
 def _hpo_stop(session: Session) -> int:
     from dlicmd.each import tell
 
-    return tell("Stop hpo", session.operands, session.client.stop_search)
+    return tell("Stop hpo", session.operands, session.client.stop_search, session.output)
 
 
 def _hpo_delete(session: Session) -> int:
     from dlicmd.each import tell
 
-    return tell("Delete hpo", session.operands, session.client.delete_search)
+    return tell("Delete hpo", session.operands, session.client.delete_search, session.output)
 
 
 def _hpo_delete_all(session: Session) -> int:
-    text = session.client.delete_searches().text().strip()
-    emit(inert(text) or "Searches are deleted")
+    emit_said(session.client.delete_searches().text(), session.output, "Searches are deleted")
     return Exit.DONE
 
 
@@ -81,7 +79,7 @@ def _show(session: Session, text: str, otherwise: str) -> None:
     try:
         emit_value(json.loads(text), session.output)
     except (ValueError, RecursionError):
-        emit(inert(text.strip() or otherwise))
+        emit_said(text, session.output, otherwise)
 
 
 COMMANDS: dict[str, Callable[[Session], int]] = {

@@ -7,7 +7,8 @@ from typing import Any
 
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
-from dlicmd.render import Output, emit, scalar, show_rows, table
+from dlicmd.render import Output, emit, scalar, show_rows
+from dlicmd.table import table
 
 COLUMNS = ("name", *wire.SEARCH_KEYS)
 _INDENT = " " * 8

@@ -14,7 +14,8 @@ from dlicmd.console import one_line
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.reading import number, objects, words
-from dlicmd.render import Output, emit, emit_value, scalar, show_columns, table
+from dlicmd.render import Output, emit, emit_value, scalar, show_columns
+from dlicmd.table import table
 from dlicmd.times import short
 from dlicmd.views import is_parked, progress_text
 

@@ -132,7 +132,7 @@ SHARED_WITH = "sharedWith"  # list of users, or "everybody"
 REPLACE = "replace"  # bool: in the place of the one of that name
 FROM_FILE = "fromFile"  # bool: of --connections, which only who starts the server changes
 TEST = "test"
-OK = "ok"  # bool, of a test; `message` says why not
+OK = "ok"  # bool, of a test, or of what was to be done; `message` says why not
 EVERYBODY = "everybody"
 
 # Of the answer to POST /execs alone: what the submitter should know

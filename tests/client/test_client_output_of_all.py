@@ -1,0 +1,102 @@
+"""`-o json`: whatever the command, what is on standard output is one JSON document, or one object per line."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import pytest
+import yaml
+from client_desk import Desk
+from fake_server import BASE, FakeServer, Reply, exec_object
+
+from dlicmd.commands import COMMANDS
+from dlicmd.contract import wire
+
+TEXT = {name for name in COMMANDS if "logs" in name} | {"--completion"}
+#: With tests of their own.
+ELSEWHERE = {"--demo", "--hpo-start", "--logon"}
+OPERANDS = {
+    "--exec-start": ["PyTorch", "--model-dir", "model", "--model-main", "train.py"],
+    **{name: ["w-1", "w-2"] for name in ("--exec-diff", "--app-stop", "--hpo-stop", "--hpo-delete")},
+    "--k8s-obj-get-all": ["pod"], "--k8s-obj-get": ["pod", "p"],
+    "--rp-apply": ["plans.yaml"], "--exec-deploy": ["w-1", "--kernel", "k.py"], "--data-preview": ["train"],
+}
+ALONE = {
+    "--version", "--logoff", "--status", "--config-show", "--dl-frameworks", "--exec-get-all", "--exec-delete-all",
+    "--app-get-all", "--app-history-get-all", "--app-stop-all", "--app-analyze", "--top", "--rp-get-all", "--rp-usage",
+    "--pj-get-all", "--hpo-get-all", "--hpo-delete-all", "--hpo-algorithm-get-all",
+}
+LISTED = f"{BASE}/scheduler/engine/applications"
+APP = {"id": "w-1", "state": "FINISHED", "name": "n", "createTime": "2026-01-01T00:00:00Z"}
+SEARCH = {"hpoName": "w-1", "state": "RUNNING", "experiments": []}
+TREE = f"{BASE}/resplans/resplantree"
+SEARCHES = f"{BASE}/hypersearch"
+#: What programs read.
+JSON = {
+    ("GET", LISTED): [APP | {"state": "RUNNING"}], ("GET", f"{LISTED}/w-1"): [APP],
+    ("GET", f"{BASE}/scheduler/slots"): {"slots": []},
+    ("GET", f"{BASE}/scheduler/holdings"): {"rows": []}, ("GET", f"{BASE}/execs/w-1/why"): {"id": "w-1"},
+    ("GET", TREE): {"id": "local"}, ("PUT", TREE): {"id": "local"}, ("GET", wire.plan_path("w-1")): {"id": "w-1"},
+    ("GET", SEARCHES): [SEARCH], ("GET", f"{SEARCHES}/w-1"): SEARCH, ("GET", f"{SEARCHES}/algorithm"): [{"name": "a"}],
+    ("GET", f"{SEARCHES}/algorithm/w-1"): {"name": "w-1"},
+    ("POST", f"{BASE}/data/preview"): [{"name": "d", "ok": True}],
+}
+#: What only people were to read.
+WORDS = [
+    ("PUT", f"{BASE}/scheduler/applications/w-1/stop"), ("PUT", f"{BASE}/scheduler/applications/w-2/stop"),
+    ("DELETE", wire.plan_path("w-1")), ("PUT", f"{SEARCHES}/w-1"), ("PUT", f"{SEARCHES}/w-2"),
+    ("DELETE", f"{SEARCHES}/w-1"), ("DELETE", f"{SEARCHES}/w-2"), ("DELETE", SEARCHES),
+    ("PUT", f"{SEARCHES}/w-1/restart"), ("DELETE", f"{SEARCHES}/algorithm/w-1"), ("POST", f"{BASE}/execs/w-1/deploy"),
+]
+
+
+@pytest.fixture
+def everything(local: FakeServer) -> FakeServer:
+    """A server that has something to say to everybody."""
+    extensions = {value for name, value in vars(wire).items() if name.startswith("EXT_")}
+    local.conf["DLICMD_EXTENSIONS"] = ",".join(extensions - {wire.EXT_STOP_MANY, wire.EXT_FOLLOW})
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("model.pt", b"1")
+    local.results["w-1"] = Reply(200, packed.getvalue(), {"Content-Type": "application/zip"})
+    local.replies |= {call: Reply(200, json.dumps(value).encode()) for call, value in JSON.items()}
+    local.replies |= dict.fromkeys(WORDS, Reply(200, b"so be it\n"))
+    return local
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - TEXT - ELSEWHERE))
+def test_standard_output_is_json_and_nothing_else(desk: Desk, everything: FakeServer, name: str) -> None:
+    desk.model()
+    (desk.folder / "k.py").write_text("")
+    (desk.folder / "plans.yaml").write_text("plans: []\n")
+    words = [name, *OPERANDS.get(name, [] if name in ALONE else ["w-1"])]
+    found = {}
+    for form in ("json", "yaml", "jsonl"):
+        everything.execs |= {one: exec_object(one, state="FINISHED") for one in ("w-1", "w-2")}
+        everything.logs["w-1"] = "Train, Iteration 1, loss 0.5\nIteration 1: tag train_loss, simple_value 0.5\n"
+        (desk.folder / "dlpd-model-w-1-result.zip").unlink(missing_ok=True)
+        done = desk.run(*words, "-o", form)
+        assert done.code == 0, done
+        found[form] = done.out
+    said = json.loads(found["json"])
+    lines = [json.loads(line) for line in found["jsonl"].splitlines()]
+    if name not in ("--exec-start", "--config-show"):  # another id, another form
+        assert said == yaml.safe_load(found["yaml"])
+        assert lines == (said if isinstance(said, list) else [said])
+    assert all(isinstance(line, dict) for line in lines)
+
+
+def test_what_cannot_be_done_is_told_as_json_too(desk: Desk, everything: FakeServer) -> None:
+    everything.execs["w-1"] = exec_object("w-1", state="FINISHED")
+    everything.replies["POST", f"{BASE}/execs/w-1/stop"] = Reply(400, b"Error 400: Exec w-1 has ended.\n")
+    everything.replies["PUT", WORDS[1][1]] = Reply(404, b"Error 404: Unknown.\n")
+    everything.replies["GET", f"{LISTED}/w-2"] = Reply(200, b"[]")
+    done = desk.run("--exec-stop", "w-1", "-o", "json")
+    assert done.code == 1 and "Exec w-1 has ended" in done.err
+    told = json.loads(done.out)
+    assert (told["id"], told["ok"], told["status"]) == ("w-1", False, 400) and "has ended" in told["message"]
+    done = desk.run("--app-stop", "w-1", "w-2", "-o", "json")
+    assert done.code != 0 and "w-2" in done.err
+    assert [(one["id"], one["ok"]) for one in json.loads(done.out)] == [("w-1", True), ("w-2", False)]

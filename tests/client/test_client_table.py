@@ -1,0 +1,58 @@
+"""Tables: aligned, and on a terminal as wide as that is."""
+
+from __future__ import annotations
+
+import os
+import pty
+from unittest import mock
+
+from client_desk import Desk
+from fake_server import FakeServer, exec_object
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlicmd.table import _width, table
+
+LONG = "a name that nobody would have thought of " * 3
+
+
+def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    with desk.start(*words, stdout=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                shown += chunk
+        except OSError:  # the command has closed it
+            pass
+        assert process.wait() == 0
+    os.close(ours)
+    return shown.decode().splitlines()
+
+
+def test_a_list_fits_a_narrow_terminal_and_keeps_its_ids(desk: Desk, local: FakeServer) -> None:
+    desk.environment["COLUMNS"] = "90"
+    local.execs |= {name: exec_object(name, appName=LONG) for name in ("cpd-1", "cpd-12345678901234567890")}
+    lines = lines_on_a_terminal(desk, "--exec-get-all")
+    assert len(lines) == 3 and max(map(len, lines)) <= 90, lines
+    assert [line.split()[0] for line in lines] == ["id", *local.execs]
+    assert "…" in lines[1]
+
+
+def test_into_a_pipe_it_is_whole(desk: Desk, local: FakeServer) -> None:
+    desk.environment["COLUMNS"] = "64"
+    local.execs["cpd-1"] = exec_object("cpd-1", appName=LONG)
+    done = desk.run("--exec-get-all")
+    assert LONG.strip() in done.out and "…" not in done.out
+
+
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=10), st.text(max_size=40), st.text()), max_size=5),
+       st.integers(10 + 2 * (2 + 5), 100))
+def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
+    columns = ("id", "b", "c")
+    with mock.patch("sys.stdout.isatty", return_value=True), mock.patch("dlicmd.table._terminal", return_value=room):
+        lines = table([dict(zip(columns, row, strict=True)) for row in rows], columns).split("\n")
+    assert [line.partition(" ")[0] for line in lines] == ["id", *(row[0] for row in rows)]
+    assert all(_width(line) <= room for line in lines), lines
