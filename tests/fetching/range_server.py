@@ -83,10 +83,10 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             with suppress(OSError):
                 for at in range(start, stop, _PIECE):
                     piece = data[at:min(at + _PIECE, stop)]
-                    self.wfile.write(piece)
-                    if not question:
+                    if not question:  # before it is sent: who has it all may look at once
                         with site.lock:
                             site.sent[self.path] += len(piece)
+                    self.wfile.write(piece)
             if stop < end:
                 self.close_connection = True
 
