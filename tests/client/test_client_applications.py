@@ -265,7 +265,7 @@ def test_several_are_stopped_although_one_cannot_be(desk: Desk, local: FakeServe
     stopper(local, "a-1", "a-3")
     serve(local, app("a-2"))
     local.replies["PUT", f"{BASE}/scheduler/applications/a-2/stop"] = Reply(400, b"Error 400: It has ended.\n")
-    done = desk.run("--app-stop", "a-1", "a-2", "a-3", "-o", "json")
+    done = desk.run("--app-stop", "a-1", "a-2", "a-3")
     assert done.out.splitlines() == [
         'Stop application a-1 succeed. HTTP:200 {"id": "ok"}', "Stop application a-2 failed. HTTP:400 ",
         'Stop application a-3 succeed. HTTP:200 {"id": "ok"}']
