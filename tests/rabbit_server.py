@@ -90,6 +90,8 @@ class Rabbit:
     def _answers(self) -> bool:
         assert self._process is not None and self._process.poll() is None, (self.folder / "said").read_text()
         try:
+            # Asked this way first: a client of pika's is much work, and would be in the way of what it waits for.
+            socket.create_connection(("127.0.0.1", self.port), PATIENCE).close()
             self.connect().close()
         except (pika.exceptions.AMQPError, OSError):
             return False
@@ -137,7 +139,9 @@ def brokering() -> Iterator[Rabbit]:
         "RABBITMQ_DIST_PORT": str(distribution), "RABBITMQ_MNESIA_BASE": str(folder / "store"),
         "RABBITMQ_LOG_BASE": str(folder / "log"), "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"), "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        # Its schedulers are not to wait by computing.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS":
+            "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}",
     }
     # One of its own, in the foreground: the one that a node starts when there is none would outlive it.
     resolver = subprocess.Popen([names, "-address", "127.0.0.1", "-port", str(names_port)], env=environment)
