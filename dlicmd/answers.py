@@ -22,7 +22,8 @@ def checked(answer: Answer, what: str) -> Answer:
         raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
                      f" Log on again: {hints.logon()}", 401)
     if answer.status == 403:
-        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}", 403)
+        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
+                     f" To log on again: {hints.logon()}", 403)
     if 300 <= answer.status < 400:
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
                           "name that host with --rest-host", answer.status)

@@ -112,13 +112,19 @@ def checked_token(token: str, where: str) -> str:
     return token
 
 
+def token_in_environment() -> str | None:
+    """What DLICMD_TOKEN names. Raises Denied."""
+    named = os.environ.get("DLICMD_TOKEN", "").strip()
+    return checked_token(named, "DLICMD_TOKEN") if named else None
+
+
 def find_token(option: str | None, keyring: bool = False) -> str:
     """The token for a remote server: from `--jwt-token`, DLICMD_TOKEN or where it is kept. Raises Denied."""
     if option is not None:
         return checked_token(option.strip(), "--jwt-token")
-    named = os.environ.get("DLICMD_TOKEN", "").strip()
+    named = token_in_environment()
     if named:
-        return checked_token(named, "DLICMD_TOKEN")
+        return named
     kept = read_token(keyring)
     if kept is None:
         raise Denied(f"Unable to find token from cookies. Please logon first: {hints.logon()}", 401)

@@ -103,9 +103,9 @@ class Caller(Closing):
     ) -> Answer:
         """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do. `held`: for so
         many seconds the server is asked to hold its answer back."""
-        if not exec_id.strip(". ") or not exec_id.isprintable():
+        if not isinstance(exec_id, str) or not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
-            raise NoSuchExec(exec_id)
+            raise NoSuchExec(str(exec_id))
         target = wire.exec_path(exec_id, action) + (f"?{query}" if query else "")
         request = self._request(method, target, {"Accept": accept, **(headers or {})}, body, timeout)
         answer = self._transport.send(
@@ -130,6 +130,6 @@ def _is_killed(found: Answer) -> bool:
 
 def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
     """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
-    if not name.strip(". ") or not name.isprintable():
-        raise unknown(name)
+    if not isinstance(name, str) or not name.strip(". ") or not name.isprintable():
+        raise unknown(str(name))
     return name

@@ -11,7 +11,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.argv import SUBMITTING
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import APP_COMMANDS, EXEC_COMMANDS, LAST
-from dlicmd.errors import Denied, DlicmdError, UsageProblem
+from dlicmd.errors import Denied, DlicmdError, Unreachable, UsageProblem, WaitTimeout
 from dlicmd.render import emit, emit_chunks, emit_said, emit_value
 from dlicmd.session import Session
 
@@ -48,9 +48,10 @@ def _logon(session: Session) -> int:
 def _logoff(session: Session) -> int:
     from dlicmd import auth
 
-    token = auth.read_token(session.keyring)
+    # What DLICMD_TOKEN names is in use before the one that is kept; afterwards neither opens anything.
+    tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
     auth.forget_token(session.keyring)
-    if session.line.text("--jwt-token") is not None or token is None:
+    if session.line.text("--jwt-token") is not None or not tokens:
         info("there is no kept token to revoke")
         text = ""
     elif session.line.text("--rest-host") is None:
@@ -59,8 +60,9 @@ def _logoff(session: Session) -> int:
     else:
         try:
             client = session.connect(with_token=False)
-            client.use_token(token)
-            text = client.logoff().strip()
+            for token in tokens:
+                client.use_token(token)
+                text = client.logoff().strip()
         except DlicmdError as problem:
             if not isinstance(problem, Denied):  # that token opens nothing any more
                 warn("the token was removed here, but not revoked there: it opens the server until it ends by itself")
@@ -218,6 +220,8 @@ def _exec_start(session: Session) -> int:
     from dlicmd.submit import submit
 
     watching = session.line.flag("--follow") or session.line.flag("--wait")
+    if not watching and session.line.number("--wait-timeout") is not None:
+        info("--wait-timeout does nothing without --wait or --follow")
     found = submit(session)
     session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
@@ -260,7 +264,15 @@ def _watch(session: Session, exec_id: str) -> int:
         view.close()
         back = f"{hints.command('--follow', exec_id)}, or {hints.command('--exec-get', exec_id)}"
         info(f"detached; {exec_id} goes on. Come back with: {back}")
+        _tell_what_goes_on(session)
         return Exit.INTERRUPTED
+    except WaitTimeout:
+        session.watched.update(session.client.exec(exec_id))
+        _tell_what_goes_on(session)
+        raise
+    except Unreachable:
+        _tell_what_goes_on(session)
+        raise
     finally:
         view.close()
     session.watched.update(found)
@@ -270,6 +282,12 @@ def _watch(session: Session, exec_id: str) -> int:
     if not silent or code != Exit.DONE:
         info(last_words(found, exec_id))
     return code
+
+
+def _tell_what_goes_on(session: Session) -> None:
+    """To a program, which is to know what it must come back for: the exec as it was when it was last heard of."""
+    if session.output.is_data and session.watched:
+        emit_value(session.watched, session.output)
 
 
 def _view(session: Session, exec_id: str) -> Any:

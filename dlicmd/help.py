@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+
 from click import HelpFormatter
 
 from dlicmd.contract.exits import MEANING
 from dlicmd.contract.options import Local, Option, help_sections
 
 MOST_COLUMNS = 120
+#: Terms of a list that are wider have a line of their own.
+_WIDEST_TERM = 36
 _USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")
 _PURPOSE = "Submit a model folder with one command and follow it to its result."
 _EXAMPLES = (
@@ -35,12 +40,26 @@ def help_text() -> str:
             page.write(f"{'':{page.current_indent}}{example}  # {meaning}\n")
     for group, options in help_sections().items():
         with page.section(group.value):
-            page.write_dl([(_spelling(option), option.help) for option in options], col_max=36)
+            _list(page, [(_spelling(option), option.help) for option in options])
     with page.section("Exit codes"):
-        page.write_dl([(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
+        _list(page, [(str(int(code)), text.replace("`", "")) for code, text in MEANING.items()])
     page.write_paragraph()
     page.write_text(_NOTE)
     return page.getvalue().rstrip("\n")
+
+
+def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
+    """Terms and what they mean beside them, as `page.write_dl` has it; but no word is broken that one would copy."""
+    first = min(_WIDEST_TERM, max(len(term) for term, _ in rows)) + 2
+    margin = " " * page.current_indent
+    for term, meaning in rows:
+        lines = textwrap.wrap(
+            meaning, max(20, page.width - len(margin) - first), break_long_words=False, break_on_hyphens=False
+        )
+        begins = f"{term:{first}}" if len(term) + 2 <= first else f"{term}\n{margin}{'':{first}}"
+        page.write(f"{margin}{begins}{lines[0]}\n")
+        for line in lines[1:]:
+            page.write(f"{margin}{'':{first}}{line}\n")
 
 
 def short_usage() -> str:

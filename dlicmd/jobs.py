@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlicmd import follow, results
+from dlicmd.console import debug
 from dlicmd.contract.argv import ArgvError, parse_argv
 from dlicmd.errors import UsageProblem
 from dlicmd.option_file import START
@@ -38,7 +39,7 @@ def submit(client: Client, framework: str, options: Mapping[str, Any], program: 
     unknown = line.program[: len(line.program) - len(program)]
     if unknown:
         raise UsageProblem(f"there is no option '{unknown[0].partition('=')[0].removeprefix('--')}' of a submission")
-    return submit_line(Session(words, line, Output.parse("json"), client))
+    return submit_line(Session(words, line, Output.parse("json"), client), say=debug)
 
 
 def wait(client: Client, exec_id: str, timeout: int | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,10 +44,11 @@ class Upload(NamedTuple):
         return Multipart(self.parts, [] if text is None else [(wire.PART_DATA, text)], progress)
 
 
-def submit(session: Session) -> dict[str, Any]:
-    """Submit what the command line says; the exec object of the answer. Says what is copied."""
+def submit(session: Session, say: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """Submit what the command line says; the exec object of the answer. Says what is copied, by `say` if that is
+    given."""
+    say = say or (aside if session.output.is_data else emit)
     with prepared(session, _asked) as upload:
-        say = aside if session.output.is_data else emit
         say("Copying files and directories ...")
         if upload.parts:
             say(f"Content size: {show_size(sum(part.size for part in upload.parts))}")
@@ -182,9 +183,9 @@ def say_mistyped(line: CommandLine) -> None:
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
     """Words before any `--` that look like an option of ours which was not given otherwise, and that option.
 
-    They are compared without their dashes, and strictly: `--output-dir` and `--num-workers` are programs' own.
+    They are compared without the dashes that they begin with, and strictly: `--output-dir` and `--num-workers` are
+    programs' own. Another way of writing it, and the same letters in another order, are near however short it is.
     """
-    import difflib
 
     known = {option.name.lstrip("-"): option.name for option in OPTIONS
              if not option.hidden and option.local is not Local.IGNORED
@@ -192,9 +193,27 @@ def mistyped(line: CommandLine) -> list[tuple[str, str]]:
     found = []
     for word in line.program[: len(line.program) - len(line.after_dashes or ())]:
         name = word.partition("=")[0]
-        near = difflib.get_close_matches(name[2:], known, n=1, cutoff=_NEAR) if name.startswith("--") else []
-        found += [(name, known[match]) for match in near]
+        near = _near(name[2:], known) if name.startswith("--") else None
+        found += [(name, known[near])] if near else []
     return found
+
+
+def _near(name: str, known: Collection[str]) -> str | None:
+    """The one of the names that is meant, perhaps."""
+    import difflib
+
+    plain = _plain(name)
+    near = (
+        [one for one in known if _plain(one) == plain]
+        or [one for one in known if sorted(_plain(one)) == sorted(plain)]
+        or difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    )
+    return near[0] if near else None
+
+
+def _plain(name: str) -> str:
+    """A name without regard to how its words are told apart."""
+    return name.replace("-", "").replace("_", "").lower()
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:

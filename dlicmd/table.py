@@ -9,18 +9,22 @@ from dlicmd.console import one_line
 
 MISSING = "n/a"
 _GAP = "  "
-_NARROWEST = 5
+#: What is no wider is never cut: states, times, numbers. Other cells are, down to the second number.
+_WHOLE, _NARROWEST = 11, 5
 
 
 def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     """Rows in columns under their names; every cell is one line and harmless to a terminal.
 
-    On a terminal that is too narrow the widest columns are cut, but not the first one: people copy ids and names.
+    On a terminal that is too narrow headings and the widest cells are cut, but not the first column: people copy ids
+    and names.
     """
     lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
     widths = [max(_width(line[index]) for line in lines) for index in range(len(columns))]
     if sys.stdout.isatty():
-        widths = _narrowed(widths, _terminal())
+        cells = [max((_width(line[index]) for line in lines[1:]), default=0) for index in range(len(columns))]
+        least = [max(_NARROWEST, cell if cell <= _WHOLE else 0) for cell in cells]
+        widths = _narrowed(widths, [widths[0], *least[1:]], _terminal())
     return "\n".join(_line(line, widths) for line in lines)
 
 
@@ -35,12 +39,12 @@ def _terminal() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _narrowed(widths: Sequence[int], room: int) -> list[int]:
-    """The same widths, or smaller ones: first the widest gives, until it is no wider than the next."""
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The same widths, or smaller ones: the widest gives first, until it is no wider than the next."""
     found = list(widths)
     excess = sum(found) + len(_GAP) * (len(found) - 1) - room
-    while excess > 0 and (widest := max(found[1:], default=0)) > _NARROWEST:
-        found[found.index(widest, 1)] -= 1
+    while excess > 0 and (giving := [at for at, width in enumerate(found) if width > least[at]]):
+        found[max(giving, key=found.__getitem__)] -= 1
         excess -= 1
     return found
 

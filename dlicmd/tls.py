@@ -73,16 +73,17 @@ class RequestsTransport:
         try:
             yield from response.iter_content(CHUNK)
         except OSError as problem:
-            raise ConnectionLost(f"the connection to {self._where} broke: {_first_line(problem)}") from problem
+            raise ConnectionLost(f"the connection to {self._where} broke: {_reason(problem)}") from problem
         finally:
             response.close()
 
     def _explained(self, problem: OSError) -> Unreachable:
         """The error for the user; says what to do about TLS. (All errors of requests are OSErrors.)"""
-        text = _first_line(problem)
-        distrust = self._distrust(text) if isinstance(problem, requests.exceptions.SSLError) else None
-        if distrust:
-            return Unreachable(distrust)
+        text = _reason(problem)
+        is_tls = isinstance(problem, requests.exceptions.SSLError)
+        fault = _mistake(problem, self._where) or (self._distrust(_first_line(problem)) if is_tls else None)
+        if fault:
+            return Unreachable(fault)
         if isinstance(problem, requests.exceptions.ProxyError):
             return ConnectFailed(f"the proxy on the way to {self._where} failed: {text}")
         if isinstance(problem, requests.Timeout):
@@ -114,6 +115,31 @@ def _first_line(problem: OSError) -> str:
     text = " ".join(str(problem).split())
     found = re.search(r"\[Errno -?[0-9]+\] ([^'\")\\]+)", text)
     return found[1] if found else text[:300]
+
+
+def _reason(problem: OSError) -> str:
+    """The same in words, where what the libraries say are names of their classes."""
+    text = _first_line(problem)
+    if cut := re.search(r"IncompleteRead\(([0-9]+) bytes read(?:, ([0-9]+) more expected)?", text):
+        return f"the answer was cut after {cut[1]} bytes" + (f", {cut[2]} more were to come" if cut[2] else "")
+    if "RemoteDisconnected" in text:
+        return "closed without an answer"
+    if re.search("UNEXPECTED_EOF|EOF occurred", text):
+        return "closed before TLS was agreed upon"
+    return text
+
+
+def _mistake(problem: OSError, where: str) -> str:
+    """What the user has to mend, and no other attempt will; "" for what is none of his."""
+    cannot = f"cannot reach {where}: "
+    if isinstance(problem, requests.exceptions.InvalidSchema) and "SOCKS" in str(problem):
+        return (f"{cannot}a proxy of the SOCKS kind, as HTTPS_PROXY, HTTP_PROXY or ALL_PROXY has it, needs PySocks: "
+                "pip install pysocks")
+    found = re.search(r"suitable TLS CA certificate bundle, invalid path: (.*)", str(problem))
+    if found:
+        return (f"{cannot}there is no {found[1]}, which REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names; name the authority "
+                "with --ca-cert FILE, or unset that")
+    return ""
 
 
 def _ssl_reason(text: str) -> str:

@@ -98,6 +98,7 @@ def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = N
     try:
         config.load()
     except (ssl.SSLError, OSError) as problem:
-        reason = problem.strerror or "not a certificate and its key"
+        of_files = not isinstance(problem, ssl.SSLError) and problem.strerror
+        reason = of_files or "this is not a certificate and its key in PEM form, both of one pair"
         raise ServerError(f"--tls-cert {certificate}, --tls-key {key or certificate}: {reason}") from None
     return Server(config, guard, own_tls)

@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 from dlicmd.contract.argv import join_args, split_args
 
 MASK = "***"
-_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|KEY|CREDENTIAL|JWT|BEARER", re.IGNORECASE)
+#: Better too much is masked than too little: MYSQL_PWD, PGPASSFILE, Authorization; not AUTHOR.
+_NAME = re.compile(
+    r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE", re.IGNORECASE
+)
 _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _VARIABLE = "--msd-env"
 #: Options whose value says where metrics go, a URL or `name=value,name=value`: a password may be part of it.
@@ -98,8 +101,10 @@ def _masked_whole(value: str) -> str:
 
 
 def _masked_variable(pair: str) -> str:
-    name, _, value = pair.partition("=")
-    return f"{name}={MASK}" if value and _NAME.search(name) else pair
+    name, equals, value = pair.partition("=")
+    if value and _NAME.search(name):
+        return f"{name}={MASK}"
+    return f"{name}{equals}{masked_place(value)}" if "://" in value else pair
 
 
 def _masked_source_text(text: str) -> str:

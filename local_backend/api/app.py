@@ -25,6 +25,7 @@ from local_backend.api import (
     resplans,
     results,
     scheduler,
+    searches,
     slots,
     slots_view,
     users,
@@ -38,7 +39,7 @@ from local_backend.store.database import Database
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
-    health.router, previews.router,
+    health.router, previews.router, searches.router,
 )
 
 

@@ -11,6 +11,8 @@ import yaml
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply, exec_object
 
+from dlicmd.contract.options import OPTIONS
+
 HELP_WORDS = (["--help"], ["-h"], ["--exec-start", "--help"], ["--exec-get", "x", "--nonsense", "--help"])
 
 
@@ -347,3 +349,10 @@ def test_a_reader_that_goes_away(desk: Desk, local: FakeServer) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 1
+
+
+def test_help_breaks_no_word_that_one_would_copy(desk: Desk) -> None:
+    desk.environment["COLUMNS"] = "80"
+    shown = desk.run("--help").out.split()
+    lacking = [word for option in OPTIONS if not option.hidden for word in option.help.split() if word not in shown]
+    assert not lacking

@@ -322,3 +322,16 @@ def test_the_live_view_fits(monkeypatch: pytest.MonkeyPatch, width: int) -> None
     assert "step 40/120" in first and (width < 60 or "12s left" in first)
     assert ("elapsed" in first) == (width > 70) and ("\u2501" in first) == (width > 100)
     assert ("train loss 0.0310" in second) == (width >= 60) and "Ctrl-C" in second
+
+
+def test_a_program_that_gives_up_waiting_learns_what_for(desk: Desk, local: FakeServer) -> None:
+    done = desk.run(
+        "--exec-start", "PyTorch", "--user-cmd", "--wait", "--wait-timeout", "1", "-o", "json", "--", "sleep", "9")
+    assert done.code == 7 and json.loads(done.out) == local.execs["wmla-1"], done
+    done = desk.run("--wait", "nothing", "-o", "json")
+    assert (done.code, done.out) == (6, "")
+
+
+def test_a_deadline_for_no_waiting_is_told(desk: Desk, local: FakeServer) -> None:
+    done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--wait-timeout", "1", "--", "true")
+    assert done.code == 0 and "--wait-timeout does nothing without --wait or --follow" in done.err

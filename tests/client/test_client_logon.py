@@ -179,3 +179,15 @@ def test_no_token(file: Path) -> None:
 def test_logging_on_elsewhere_says_what_travels_in_the_clear(desk: Desk) -> None:
     done = desk.run("--exec-get-all", "--rest-host", "host.invalid", "--http", "--jwt-token", "t")
     assert done.code == 8 and "unencrypted" in done.err and BASE not in done.err
+
+
+def test_a_logoff_revokes_the_token_of_the_environment_and_the_kept_one(
+    desk: Desk, fake: FakeServer, server: list[str]
+) -> None:
+    (desk.home / ".dlicmd").write_text("kept")
+    (desk.home / ".dlicmd").chmod(0o600)
+    fake.tokens |= {"kept"}
+    desk.environment["DLICMD_TOKEN"] = TOKEN
+    assert desk.run("--logoff", *server).code == 0
+    assert [seen.headers["authorization"] for seen in fake.seen] == [f"Bearer {TOKEN}", "Bearer kept"]
+    assert not (desk.home / ".dlicmd").exists()

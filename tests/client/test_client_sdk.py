@@ -10,7 +10,7 @@ import pytest
 from fake_server import TOKEN, FakeServer, exec_object
 
 import dlicmd
-from dlicmd.errors import UsageProblem, WaitTimeout
+from dlicmd.errors import NoSuchExec, UsageProblem, WaitTimeout
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "client.md"
 METHODS = {name: method for name, method in inspect.getmembers(dlicmd.Client, inspect.isfunction) if name[0] != "_"}
@@ -64,3 +64,17 @@ def test_what_cannot_be_submitted(client: dlicmd.Client, fake: FakeServer, optio
     with pytest.raises(UsageProblem):
         client.submit("PyTorch", options)
     assert not fake.seen
+
+
+def test_a_submission_prints_nothing(
+    client: dlicmd.Client, fake: FakeServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    client.submit("PyTorch", {"model-main": tmp_path / "train.py"})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("given", [None, 7, b"w-1"])
+def test_what_is_no_id_is_an_unknown_one(client: dlicmd.Client, given: object) -> None:
+    with pytest.raises(NoSuchExec):
+        client.exec(given)  # type: ignore[arg-type]

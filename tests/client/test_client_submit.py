@@ -329,3 +329,13 @@ def test_a_slip_is_passed_on_and_told(desk: Desk, local: FakeServer) -> None:
 def test_a_slip_is_told_before_what_is_missing(desk: Desk) -> None:
     done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py")
     assert done.code == 2 and "did you mean --model-main?" in done.err and "what is to be run?" in done.err
+
+
+@pytest.mark.parametrize(("word", "meant"), [
+    ("--wiat", "--wait"), ("--app-name", "--appName"), ("--num-worker", "--numWorker"),
+    ("--model_main", "--model-main"), ("--folow", "--follow"),
+    ("--num-workers", None), ("--output-dir", None), ("--epochs", None), ("--tail", None),
+])
+def test_an_option_that_looks_like_ours_is_told(word: str, meant: str | None) -> None:
+    line = parse_argv(["--exec-start", "PyTorch", "--user-cmd", word, "--", "true"])
+    assert mistyped(line) == ([(word, meant)] if meant else [])

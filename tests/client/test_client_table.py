@@ -33,10 +33,10 @@ def lines_on_a_terminal(desk: Desk, *words: str) -> list[str]:
 
 
 def test_a_list_fits_a_narrow_terminal_and_keeps_its_ids(desk: Desk, local: FakeServer) -> None:
-    desk.environment["COLUMNS"] = "90"
-    local.execs |= {name: exec_object(name, appName=LONG) for name in ("cpd-1", "cpd-12345678901234567890")}
+    desk.environment["COLUMNS"] = "80"
+    local.execs |= {name: exec_object(name, appName=LONG) for name in ("cpd-1", "cpd-1234")}
     lines = lines_on_a_terminal(desk, "--exec-get-all")
-    assert len(lines) == 3 and max(map(len, lines)) <= 90, lines
+    assert len(lines) == 3 and max(map(len, lines)) <= 80, lines
     assert [line.split()[0] for line in lines] == ["id", *local.execs]
     assert "…" in lines[1]
 
@@ -49,7 +49,7 @@ def test_into_a_pipe_it_is_whole(desk: Desk, local: FakeServer) -> None:
 
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=10), st.text(max_size=40), st.text()), max_size=5),
-       st.integers(10 + 2 * (2 + 5), 100))
+       st.integers(10 + 2 * (2 + 11), 100))
 def test_what_can_fit_fits(rows: list[tuple[str, str, str]], room: int) -> None:
     columns = ("id", "b", "c")
     with mock.patch("sys.stdout.isatty", return_value=True), mock.patch("dlicmd.table._terminal", return_value=room):

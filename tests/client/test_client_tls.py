@@ -13,6 +13,8 @@ import trustme
 from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer
 
+from dlicmd.tls import _reason
+
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
@@ -200,3 +202,29 @@ def test_what_a_proxy_is_told(
     desk.environment["HTTP_PROXY"] = desk.environment["http_proxy"] = proxy
     assert desk.run("--exec-get-all", "--rest-host", "wmla.example", "--http", "--jwt-token", TOKEN).code == 0
     assert [seen.target for seen in fake.seen] == [f"http://wmla.example{BASE}/execs/"]
+
+
+@pytest.mark.parametrize(("variable", "value", "said"), [
+    ("HTTPS_PROXY", "socks5://127.0.0.1:1", "pip install pysocks"),
+    ("REQUESTS_CA_BUNDLE", "/nowhere.pem", "there is no /nowhere.pem, which REQUESTS_CA_BUNDLE or CURL"),
+])
+def test_what_the_user_has_to_mend_is_said_once_and_not_tried_again(
+    desk: Desk, variable: str, value: str, said: str
+) -> None:
+    desk.environment |= {variable: value, "NO_PROXY": ""}
+    done = desk.run("--exec-get-all", "--rest-host", "192.0.2.1", "--jwt-token", TOKEN)
+    assert done.code == 8 and said in done.err and len(done.err.splitlines()) == 1, done
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("('Connection broken: IncompleteRead(32768 bytes read, 67407 more expected)', IncompleteRead(32768 bytes read))",
+     "the answer was cut after 32768 bytes, 67407 more were to come"),
+    ("('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))",
+     "closed without an answer"),
+    ("HTTPSConnectionPool(host='h', port=1): Max retries exceeded with url: /x (Caused by SSLError(SSLEOFError(8, "
+     "'[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol (_ssl.c:1006)')))",
+     "closed before TLS was agreed upon"),
+    ("(Caused by NewConnectionError('<x>: [Errno 111] Connection refused'))", "Connection refused"),
+])
+def test_what_libraries_say_is_told_in_words(text: str, said: str) -> None:
+    assert _reason(OSError(text)) == said

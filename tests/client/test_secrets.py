@@ -51,5 +51,23 @@ def test_credentials_in_a_data_source_are_masked(given: list[str], shown: list[s
         assert '"s"' not in masked_text(f"--data-source {given[0]}", split_args(f"--data-source {given[0]}"))
 
 
+@pytest.mark.parametrize("name", [
+    "MYSQL_PWD", "PGPASS", "PASS", "AUTH", "Authorization", "PROXY_AUTHORIZATION", "COOKIE", "DB_DSN", "API_KEY",
+])
+def test_variables_that_look_secret_are_masked(name: str) -> None:
+    assert masked_words(["--msd-env", f"{name}=hush"]) == ["--msd-env", f"{name}={MASK}"]
+
+
+@pytest.mark.parametrize("pair", ["AUTHOR=Ann", "AUTHORS=Ann", "EPOCHS=3", "URL=https://h/x?run=1", "A", "A="])
+def test_variables_that_do_not_are_shown(pair: str) -> None:
+    assert masked_words(["--msd-env", pair]) == ["--msd-env", pair]
+
+
+def test_a_password_in_the_address_of_a_variable_is_masked() -> None:
+    given = ["--msd-env", "DATABASE_URL=postgres://u:pw1@h/d?sslkey=s"]
+    assert masked_words(given) == ["--msd-env", f"DATABASE_URL=postgres://u:{MASK}@h/d?sslkey={MASK}"]
+    assert "pw1" not in masked_text(join_args(given), given)
+
+
 def test_a_log_shows_a_place_without_user_and_query() -> None:
     assert without_secrets("https://u:p@h:8443/in?token=x#y") == "https://h:8443/in"

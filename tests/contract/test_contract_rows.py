@@ -191,7 +191,7 @@ ROWS = [
     Row("GET /resplans/resplan/{name}: '200 JSON'; 'Name is put into the path unescaped'", "GET",
         "/resplans/resplan/local/training", 200, an_object),
     # 1.7 Hypersearch, which this server has not
-    *(Row("1.7: what is not there is one line, not a page", method, path, 404, refused) for method, path in (
+    *(Row("1.7: what is not there is one line, not a page", method, path, 501, refused) for method, path in (
         ("POST", "/hypersearch"), ("GET", "/hypersearch"), ("GET", "/hypersearch?limit=1"), ("DELETE", "/hypersearch"),
         ("GET", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1"), ("PUT", "/hypersearch/a-1/restart"),
         ("DELETE", "/hypersearch/a-1"), ("GET", "/hypersearch/algorithm"), ("GET", "/hypersearch/algorithm/x"),

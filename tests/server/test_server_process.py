@@ -137,6 +137,7 @@ def test_a_taken_port_is_one_line(run: Run) -> None:
         (["--host", "192.0.2.1", "--embedded"], "--embedded listens on the loopback only"),
         (["--tls-cert", "x.pem"], "belong together"),
         (["--tls-cert", "absent.pem", "--tls-key", "absent.pem"], "absent.pem"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "this is not a certificate and its key in PEM form"),
         (["--host", "no such host", "--tls-cert", "a", "--tls-key", "b"], ""),
     ],
 )
