@@ -10,6 +10,7 @@ from starlette.types import Message, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend.api.caller import CALLER
+from local_backend.api.errors import REFUSED
 from local_backend.api.passwords import basic_credentials
 from local_backend.audit import AuditLog
 
@@ -65,7 +66,7 @@ class Audit:
             "path": scope["path"][:_LONGEST],
             "about": [text[:_LONGEST] for text in dict.fromkeys(found)],
             "status": status,
-            "outcome": _outcome(status),
+            "outcome": "refused" if scope.get(REFUSED) else _outcome(status),
         })
 
 

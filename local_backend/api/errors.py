@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
@@ -39,6 +40,8 @@ _MEANINGS = {
     507: "Quota, disk or database: nothing was stored",
 }
 _WAITS = {409, 429}
+#: Key of a call's scope: its status looks like a failure of the server's, and is a limit of the user's.
+REFUSED = "dlicmd.refused"
 #: Characters of a sentence; beyond them it is cut.
 _LONGEST = 4000
 _SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
@@ -84,8 +87,10 @@ def _http(_request: Request, problem: Exception) -> Response:
     return error_response(problem.status_code, sentence, problem.headers)
 
 
-def _submit(_request: Request, problem: Exception) -> Response:
+def _submit(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, SubmitError)
+    if isinstance(problem, OverQuota):
+        request.scope[REFUSED] = True
     return error_response(_STATUS[type(problem)], str(problem))
 
 
@@ -103,6 +108,8 @@ def database_failed(problem: Exception) -> Response:
     """The answer when its disk is full, in trouble, or gone; what was asked for has not been done."""
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
+    if isinstance(problem, OperationalError | InterfaceError) and not isinstance(problem.orig, sqlite3.Error):
+        return error_response(503, f"The server does not reach its database ({reason}); nothing was changed")
     return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")
 
 

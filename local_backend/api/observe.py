@@ -17,6 +17,7 @@ from starlette.types import Message, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend import logs
+from local_backend.api.errors import REFUSED
 from local_backend.measures import REQUEST_SECONDS, REQUESTS
 from local_backend.store.execs import is_exec_id
 from local_backend.tracing import Span
@@ -78,7 +79,7 @@ class Observation:
 
     def _level(self, status: int) -> int:
         """Failures of the server's, changes and refusals are worth a line; those that only look are many."""
-        if status >= 500 and status not in (501, 503):
+        if status >= 500 and status not in (501, 503) and not self._scope.get(REFUSED):
             return logging.ERROR
         worth = self._scope["method"] not in _READING or status in (401, 403, 429)
         return logging.INFO if worth else logging.DEBUG

@@ -50,6 +50,8 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
     live.move(only, PENDING, KILLED)
     refused = live.submit(ARGS, MAIN)
     assert refused.status == 507 and "may have 1 execs, and has 1" in refused.text and "--exec-delete" in refused.text
+    entry = json.loads((live.settings.home / "audit.log").read_text().splitlines()[-1])
+    assert (entry["status"], entry["outcome"]) == (507, "refused"), "it is no failure of the server's"
     assert live.call("DELETE", f"/execs/{only}").status == 204
     live.submitted(ARGS)
 

@@ -1,0 +1,25 @@
+"""What failures of the database are answered."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+
+from local_backend.api.errors import database_failed
+
+
+@pytest.mark.parametrize(("problem", "status", "said"), [
+    (OperationalError("SELECT 1", {}, ConnectionError("the server closed\nthe connection")), 503,
+     b"does not reach its database (the server closed the connection)"),
+    (InterfaceError("SELECT 1", {}, ConnectionError("closed")), 503, b"does not reach its database (closed)"),
+    (OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full")), 507,
+     b"cannot use its database (database or disk is full); nothing was changed"),
+    (SQLAlchemyError("odd"), 507, b"cannot use its database"),
+])
+def test_a_server_that_is_away_is_worth_another_try_and_a_full_disk_is_not(
+    problem: SQLAlchemyError, status: int, said: bytes
+) -> None:
+    answer = database_failed(problem)
+    assert answer.status_code == status and said in answer.body
