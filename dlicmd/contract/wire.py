@@ -34,7 +34,8 @@ CONNECTIONS = BASE + "/connections"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`."""
+    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`, `why`,
+    `metrics`, `code`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 
@@ -105,6 +106,10 @@ EXT_CONNECTIONS = "connections"
 EXT_DATA_PREVIEW = "data-preview"
 #: POST /scheduler/applications/stop stops many in one call.
 EXT_STOP_MANY = "stop-many"
+#: GET /execs/{id}/metrics gives the lines of evaluation-metrics.txt.
+EXT_METRICS = "metrics"
+#: GET /execs/{id}/code gives the files that were submitted.
+EXT_CODE = "code"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
@@ -224,6 +229,14 @@ HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elas
 PRIORITY = "priority"
 GIVES = "gives"  # of a holder: slots that it can give to others while it runs
 SHARES = "shares"  # of a holder: whether others are on its slots, too
+
+# Keys of GET /execs/{id}/code: `files` is a list of {path, bytes, sha256, text}, the last two as far as they are given;
+# without `complete` there are more files than it tells about
+FILES = "files"
+COMPLETE = "complete"  # bool
+PATH = "path"  # seen from the folder that the program runs in
+BYTES = "bytes"  # int
+SHA256 = "sha256"  # hexadecimal
 
 #: Value of `sort` of GET /scheduler/engine/applications.
 NEWEST_FIRST = "-submit_time"

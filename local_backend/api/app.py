@@ -16,6 +16,7 @@ from local_backend.api import (
     connections,
     description,
     errors,
+    exec_metrics,
     execs,
     follow,
     health,
@@ -28,6 +29,7 @@ from local_backend.api import (
     searches,
     slots,
     slots_view,
+    submitted_code,
     users,
 )
 from local_backend.api.backend import Backend, Supervisor
@@ -39,7 +41,7 @@ from local_backend.store.database import Database
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
-    health.router, previews.router, searches.router,
+    health.router, previews.router, exec_metrics.router, submitted_code.router, searches.router,
 )
 
 

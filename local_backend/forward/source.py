@@ -1,4 +1,4 @@
-"""The lines that the processes of an exec write to `evaluation-metrics.txt`, each read once."""
+"""The lines that the processes of an exec write to `evaluation-metrics.txt`: each read once, or all as they are."""
 
 from __future__ import annotations
 
@@ -66,6 +66,26 @@ def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batc
         if len(lines) >= most:
             break
     return Batch(lines, after, skipped)
+
+
+def written(logs: Path, final: bool) -> Iterator[bytes]:
+    """The metrics of all files as they are now, in pieces of whole lines, an empty line between two files. What is no
+    metric is left out, and so is a last line without its end, unless `final`. Raises OSError."""
+    between = b""
+    for name in _files(logs):
+        file = open_regular(logs / name, logs.parent.parent)
+        if file is None:
+            continue
+        with file:
+            told = False
+            # What comes in the meantime is not waited for: a program may write faster than it is read.
+            at, end = 0, os.fstat(file.fileno()).st_size
+            while lines := _whole(file.read(min(LONGEST, end - at)), final):
+                at = file.seek(at + sum(map(len, lines)))
+                metrics = b"".join(line.rstrip() + b"\n" for line in lines if _metric(line) is not None)
+                if metrics:
+                    yield (b"" if told else between) + metrics
+                    told, between = True, b"\n"
 
 
 def _files(logs: Path) -> Iterator[str]:

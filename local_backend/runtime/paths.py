@@ -170,6 +170,11 @@ class ExecPaths:
         return self.state / "job.json"
 
     @property
+    def submitted_names(self) -> Path:
+        """Which files were submitted: their program may add others to them."""
+        return self.state / "submitted.json"
+
+    @property
     def attempt(self) -> Path:
         """Fencing token: the number of the attempt that may run."""
         return self.state / "attempt"

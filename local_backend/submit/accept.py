@@ -20,6 +20,7 @@ from local_backend.store import exec_secrets, execs, submission_keys
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
+from local_backend.submit import manifest
 from local_backend.submit.errors import StorageFailed
 from local_backend.submit.folders import discard, reserve
 from local_backend.submit.place import place
@@ -95,9 +96,10 @@ def _unknown(problem: BaseException) -> bool:
 
 
 def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
-    """The folders that programs expect, and the launch description."""
+    """The folders that programs expect, the names of what was submitted, and the launch description."""
     for folder in (paths.logs, paths.checkpoint, paths.model):
         folder.mkdir(mode=0o700)
+    manifest.write(paths)
     write_atomic(paths.spec, spec.to_json().encode(), mode=0o600)
     for folder in (paths.root, paths.root.parent, paths.state.parent):
         sync_directory(folder)
