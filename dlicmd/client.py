@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -173,6 +173,18 @@ class Client(Caller):
         """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
         return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
+
+    def metrics(self, exec_id: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What the program recorded as metrics, as it arrives (extension `metrics`): the number, from 1, of the file
+        that a record stands in, of which each process has its own, and the record."""
+        from dlicmd.metrics import records
+
+        return records(self._exec_call("GET", exec_id, "metrics", accept=TEXT, streamed=True).chunks())
+
+    def code(self, exec_id: str) -> dict[str, Any]:
+        """What was submitted (extension `code`): `files`, each with `path`, `bytes` and as far as they are given
+        `sha256` and `text`; and `complete`, unless there are more."""
+        return an_object(self._exec_call("GET", exec_id, "code"))
 
     # Whole jobs
 

@@ -1,16 +1,18 @@
-"""What differs between two execs: what was asked for, how it ended, what came out."""
+"""What differs between two execs: what was asked for, how it ended, what came out, and what ran."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from dlicmd.client import Client
-from dlicmd.console import one_line
+from dlicmd.code_diff import changes, drawn, files, uncertain
+from dlicmd.console import info, one_line
 from dlicmd.contract import wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.reading import words
+from dlicmd.metrics import last_values
 from dlicmd.render import Output, emit, emit_value, scalar, show_columns
 from dlicmd.table import table
 from dlicmd.times import since
@@ -26,18 +28,42 @@ _OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
 
 
 def show_diff(client: Client, first: str, second: str, output: Output) -> None:
-    """Print what differs between two execs, in a table under their ids."""
-    rows = differing(facts(client.exec(first)), facts(client.exec(second)))
+    """Print what differs between two execs, in a table under their ids, and between their files below it."""
+    found = [client.exec(first), client.exec(second)]
+    offered = client.extensions()
+    a, b = (facts(one) | _measured(client, name, offered) for one, name in zip(found, (first, second), strict=True))
+    rows, code = differing(a, b), _code(client, first, second, offered)
     if output.is_data:
-        emit_value({wire.ROWS: rows}, output)
-    elif not rows:
-        emit(f"{first} and {second} do not differ")
+        emit_value({wire.ROWS: rows} | ({} if code is None else {wire.CODE: code}), output)
     elif output.columns:
         show_columns(rows, output.columns, lambda row, column: scalar(row.get(column)))
+    elif not rows and not code:
+        emit(f"{first} and {second} do not differ")
     else:
         # The letters keep the names of the columns apart, whatever the ids are.
         columns = ("name", f"A: {one_line(first)}", f"B: {one_line(second)}")
-        emit(table([dict(zip(columns, map(scalar, row.values()), strict=True)) for row in rows], columns))
+        cells = [dict(zip(columns, map(scalar, row.values()), strict=True)) for row in rows]
+        emit("\n\n".join([*([table(cells, columns)] if rows else []), *([drawn(code)] if code else [])]))
+
+
+def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[str, Any]:
+    """What the program recorded last of each of its metrics, where the server gives them."""
+    return last_values(client.metrics(exec_id)) if wire.EXT_METRICS in offered else {}
+
+
+def _code(client: Client, first: str, second: str, offered: Collection[str]) -> list[dict[str, Any]] | None:
+    """Which files of two execs differ, None where the server does not give them."""
+    if wire.EXT_CODE not in offered:
+        info("this server does not tell about the code of execs: it is not compared")
+        return None
+    told = [client.code(first), client.code(second)]
+    for name, one in zip((first, second), told, strict=True):
+        if one.get(wire.COMPLETE) is False:
+            info(f"{name} has more files than the server tells about: not all are compared")
+    a, b = map(files, told)
+    if unknown := uncertain(a, b):
+        info(f"too large for the server to tell whether they are the same: {', '.join(unknown)}")
+    return changes(a, b)
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:

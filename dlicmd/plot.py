@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
 
 from dlicmd.chart import MARK, STAR, chart
 from dlicmd.client import Client
 from dlicmd.console import debug, info, paint
 from dlicmd.contract import wire
-from dlicmd.contract.trainlog import TEST, TRAIN, Losses, losses, merged
+from dlicmd.contract.trainlog import TEST, TRAIN, Losses, losses, merged, recorded
 from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError
 from dlicmd.execs import application_id
 from dlicmd.logs import tasks
@@ -29,7 +31,8 @@ def show_plot(client: Client, exec_id: str, output: Output) -> None:
     """Draw the losses of an exec; as data, or in columns, the points. Raises DlicmdError when there are none."""
     found = _losses(client, exec_id)
     if not (found.train or found.test):
-        lost = f"none of its {found.lost} losses is a finite number" if found.lost else "its logs hold no losses (yet)"
+        lost = (f"none of its {found.lost} losses is a finite number" if found.lost else
+                "neither its logs nor metrics that it recorded hold losses (yet)")
         raise DlicmdError(f"there is nothing to draw of {exec_id}: {lost}")
     if found.lost:
         info(f"left out {found.lost} losses of {exec_id} that are no finite numbers")
@@ -42,12 +45,33 @@ def show_plot(client: Client, exec_id: str, output: Output) -> None:
 
 
 def _losses(client: Client, exec_id: str) -> Losses:
+    """The losses that the program recorded as metrics, or those in its logs. Of an elastic exec the logs come first:
+    they tell about the whole job."""
+    found = client.exec(exec_id)
+    looks = [lambda: _recorded(client, exec_id), lambda: _logged(client, exec_id, found)]
+    lost = 0
+    for look in reversed(looks) if found.get(wire.ELASTIC) is True else looks:
+        seen = look()
+        if seen.train or seen.test:
+            return seen
+        lost += seen.lost
+    return Losses({}, {}, lost)
+
+
+def _recorded(client: Client, exec_id: str) -> Losses:
+    """Of several processes the mean; none where the server does not give metrics."""
+    if wire.EXT_METRICS not in client.extensions():
+        return Losses({}, {})
+    files = groupby(client.metrics(exec_id), key=lambda found: found[0])
+    return merged(recorded(record for _, record in records) for _, records in files)
+
+
+def _logged(client: Client, exec_id: str, found: Mapping[str, Any]) -> Losses:
     """The losses in the program's own log, or in what its processes printed.
 
     Of an elastic exec those of its workers come first: loggers of such programs get, as recorded, the sum of the
     batches' losses divided by the number of samples, which is on another scale than the loss of a test.
     """
-    found = client.exec(exec_id)
     app_id = application_id(found)
     own = losses(_text(lambda: client.train_log(exec_id)))
     if app_id is None or ((own.train or own.test) and found.get(wire.ELASTIC) is not True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlicmd.contract.reading import at, number, words
 
@@ -39,10 +39,18 @@ def losses(text: str) -> Losses:
     A test belongs to the training step before it, unless its record names one: the numbers on lines about tests begin
     anew with every epoch.
     """
+    return _gathered(map(_point, _LINES.finditer(text)))
+
+
+def recorded(records: Iterable[Any]) -> Losses:
+    """The same of records of evaluation-metrics.txt."""
+    return _gathered(map(_recorded, records))
+
+
+def _gathered(points: Iterable[tuple[str, int | None, str]]) -> Losses:
     found: dict[str, dict[int, float]] = {TRAIN: {}, TEST: {}, _BATCHES: {}}
     last = lost = 0
-    for match in _LINES.finditer(text):
-        series, named, loss = _point(match)
+    for series, named, loss in points:
         if series not in found:
             continue
         value = number(loss)
@@ -66,7 +74,7 @@ def merged(logs: Iterable[Losses]) -> Losses:
 def _point(match: re.Match[str]) -> tuple[str, int | None, str]:
     """Series, step if named, and loss, as text."""
     if match["record"] is not None:
-        return _recorded(match["record"])
+        return _recorded(_value(match["record"]))
     for series, step, loss in ((TRAIN, "step", "train"), (TRAIN, "iteration", "train_tag"),
                                (_BATCHES, "batch", "batch_loss")):
         if match[loss] is not None:
@@ -74,12 +82,15 @@ def _point(match: re.Match[str]) -> tuple[str, int | None, str]:
     return TEST, None, match["test"] or match["test_tag"] or ""
 
 
-def _recorded(text: str) -> tuple[str, int | None, str]:
-    """The same of a record of metrics; without a series where it has no loss or is none."""
+def _value(text: str) -> Any:
     try:
-        record = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        return "", None, ""
+        return None
+
+
+def _recorded(record: Any) -> tuple[str, int | None, str]:
+    """The same of a record of metrics; without a series where it has no loss or is none."""
     loss = words(at(record, "values", "loss", "value"))
     step = number(at(record, "etimes", "iteration", "value"))
     known = step is not None and 0 <= step < 10**15

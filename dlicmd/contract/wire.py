@@ -232,6 +232,7 @@ SHARES = "shares"  # of a holder: whether others are on its slots, too
 
 # Keys of GET /execs/{id}/code: `files` is a list of {path, bytes, sha256, text}, the last two as far as they are given;
 # without `complete` there are more files than it tells about
+CODE = "code"
 FILES = "files"
 COMPLETE = "complete"  # bool
 PATH = "path"  # seen from the folder that the program runs in

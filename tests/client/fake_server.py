@@ -72,13 +72,16 @@ PARALLEL_JOB = {
 
 
 class FakeServer:
-    """Use as a context manager. `execs`, `logs`, `results`, `conf` may be changed at any time; `replies` maps
-    `(method, path)` to an answer, or to a function of the request, that is given instead of the usual one."""
+    """Use as a context manager. `execs`, `logs`, `metrics`, `code`, `results`, `conf` may be changed at any time;
+    `replies` maps `(method, path)` to an answer, or to a function of the request, that is given instead of the usual
+    one."""
 
     def __init__(self, extensions: str = "", tls: ssl.SSLContext | None = None) -> None:
         self.seen: list[Seen] = []
         self.execs: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, str] = {}
+        self.metrics: dict[str, str] = {}
+        self.code: dict[str, dict[str, Any]] = {}
         self.results: dict[str, Reply] = {}
         self.conf: dict[str, str] = {"MSD_ENABLED": "true", "DLI_DATA_FS": "/gpfs/mydatafs"}
         if extensions:
@@ -158,12 +161,9 @@ class FakeServer:
         exec_id = unquote(raw_id)
         if exec_id not in self.execs:
             return Reply(400, f"Error 400: Exec {exec_id} is not found.\n".encode())
-        if action == "log":
-            return Reply(200, self.logs.get(exec_id, "").encode(), {"Content-Type": "text/plain"})
-        if action == "result":
-            return self.results.get(exec_id, Reply(400, b"Error 400: No result.\n"))
-        if action == "follow":
-            return _json(self.news.pop(0) if len(self.news) > 1 else self.news[0])
+        told = self._told(exec_id, action)
+        if told is not None:
+            return told
         if action != "stop" and seen.method != "DELETE":
             return _json(self.execs[exec_id])
         if action == "stop":
@@ -171,6 +171,19 @@ class FakeServer:
         else:
             del self.execs[exec_id]
         return Reply(204)
+
+    def _told(self, exec_id: str, action: str) -> Reply | None:
+        """What is asked of an exec beside the exec itself."""
+        texts = {"log": self.logs, "metrics": self.metrics}
+        if action in texts:
+            return Reply(200, texts[action].get(exec_id, "").encode(), {"Content-Type": "text/plain"})
+        if action == "code":
+            return _json(self.code.get(exec_id, {"files": [], "complete": True}))
+        if action == "result":
+            return self.results.get(exec_id, Reply(400, b"Error 400: No result.\n"))
+        if action == "follow":
+            return _json(self.news.pop(0) if len(self.news) > 1 else self.news[0])
+        return None
 
     def _scheduler(self, seen: Seen, path: str) -> Reply:
         if path == "/scheduler/kubernetesobjects":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from client_desk import Desk
@@ -12,6 +13,12 @@ from fake_server import FakeServer, exec_object
 ARGS = "--exec-start PyTorch --model-main main.py --msd-env A=1 --msd-env 'B=x y' --numWorker 1 -- --lr 0.1 -v data"
 OTHER = "--exec-start edtPyTorch --model-main main.py --msd-env A=1 --workerMemory 8g --numWorker 2 " \
         "-- --lr=-0.2 data more --fast --seed 1"
+
+
+@pytest.fixture(autouse=True)
+def _tells(local: FakeServer) -> None:
+    """The server tells about metrics and code."""
+    local.conf["DLICMD_EXTENSIONS"] += ",metrics,code"
 
 
 def rows(out: str) -> dict[str, list[str]]:
@@ -44,10 +51,10 @@ def test_as_data(desk: Desk, local: FakeServer) -> None:
     local.execs["w-2"] = exec_object("w-2", args="--exec-start PyTorch --model-main main.py --fast ")
     found = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)
     assert found == {"rows": [
-        {"name": "loss", "a": 0.5, "b": None}, {"name": "program --fast", "a": None, "b": True}]}
+        {"name": "loss", "a": 0.5, "b": None}, {"name": "program --fast", "a": None, "b": True}], "code": []}
     assert desk.run("--exec-diff", "w-1", "w-2", "-o", "custom-columns=name,b").out.split() == [
         "name", "b", "loss", "n/a", "program", "--fast", "true"]
-    assert json.loads(desk.run("--exec-diff", "w-1", "w-1", "-o", "json").out) == {"rows": []}
+    assert json.loads(desk.run("--exec-diff", "w-1", "w-1", "-o", "json").out) == {"rows": [], "code": []}
 
 
 def test_two_that_do_not_differ(desk: Desk, local: FakeServer) -> None:
@@ -69,3 +76,98 @@ def test_an_exec_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     assert (done.code, done.out) == (6, "") and "no exec 'w-2'" in done.err
     done = desk.run("--exec-diff", "w-1")
     assert done.code == 2 and "--exec-diff ID ID" in done.err
+
+
+def record(group: str, **values: float | str) -> str:
+    """Contract, 7: a line of evaluation-metrics.txt."""
+    typed = {name: {"value": value} if isinstance(value, str) else
+             {"type": 2 if isinstance(value, int) else 3, "value": str(value)} for name, value in values.items()}
+    return json.dumps({"meta": {"rindex": 1}, "grouplabel": group, "etimes": {}, "values": typed}) + "\n"
+
+
+def code(**texts: str) -> dict[str, Any]:
+    """What a server says about files (`train` means train.py)."""
+    return {"complete": True, "files": [
+        {"path": f"{name}.py", "bytes": len(text), "sha256": f"of {text}", "text": text}
+        for name, text in texts.items()]}
+
+
+def two(local: FakeServer) -> None:
+    local.execs.update({name: exec_object(name) for name in ("w-1", "w-2")})
+
+
+def test_the_last_metrics_are_compared(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.metrics["w-1"] = record("train", loss=9.0) + record("train", loss=0.5, seen=10) + record("test", accuracy=0.9)
+    local.metrics["w-2"] = (record("train", loss=1.0, seen=10) + "\n" + record("train", loss=2.0, seen=10)
+                            + "noise\n[]\n" + record("test", accuracy=0.9, note="x\x1b[31my") + record("", loss="nan"))
+    done = desk.run("--exec-diff", "w-1", "w-2")
+    assert (done.code, done.err) == (0, "")
+    assert rows(done.out) == {"name": ["A: w-1", "B: w-2"], "train loss": ["0.5", "1.5"], "test note": ["n/a", "xy"],
+                              "loss": ["n/a", "nan"]}
+    found = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)["rows"]
+    assert {"name": "train loss", "a": 0.5, "b": 1.5} in found
+
+
+def test_files_that_differ(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.code["w-1"] = code(same="1\n", old="x\n", train="a\nloss = 1\nb\n", end="no end")
+    local.code["w-2"] = code(same="1\n", new="y\n", train="a\nloss = 3\nb\n", end="no end\n")
+    local.code["w-2"]["files"].append({"path": "w.bin", "bytes": 3, "sha256": "f"})
+    done = desk.run("--exec-diff", "w-1", "w-2")
+    assert (done.code, done.err) == (0, "")
+    said, diff = done.out.split("\n\n")
+    assert said.splitlines() == [
+        "changed end.py", "added   new.py", "removed old.py", "changed train.py", "added   w.bin"]
+    assert diff.endswith("--- a/train.py\n+++ b/train.py\n@@ -1,3 +1,3 @@\n a\n-loss = 1\n+loss = 3\n b\n")
+    assert "-no end\n\\ No newline at end of file\n+no end\n---" in diff
+    found = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)
+    assert found["rows"] == []
+    assert [(one["path"], one["change"], "diff" in one) for one in found["code"]] == [
+        ("end.py", "changed", True), ("new.py", "added", True), ("old.py", "removed", True),
+        ("train.py", "changed", True), ("w.bin", "added", False)]
+    assert found["code"][1]["diff"] == "--- a/new.py\n+++ b/new.py\n@@ -0,0 +1 @@\n+y\n"
+
+
+def test_table_and_files(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.execs["w-2"]["state"] = "ERROR"
+    local.code["w-2"] = code(new="y\n")
+    parts = desk.run("--exec-diff", "w-1", "w-2").out.split("\n\n")
+    assert [part.split()[0] for part in parts] == ["name", "added", "---"]
+
+
+def test_many_lines_are_cut_but_for_programs(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.code["w-1"] = code(long="".join(f"{number}\n" for number in range(1000)), huge="\n" * 6000)
+    local.code["w-2"] = code(huge="x" + "\n" * 6000)
+    out = desk.run("--exec-diff", "w-1", "w-2").out.splitlines()
+    assert len(out) == 2 + 1 + 400 + 1 and out[-1] == "... 603 more lines; -o json has them all"
+    huge, long = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)["code"]
+    assert "diff" not in huge and len(long["diff"].splitlines()) == 1003
+
+
+def test_files_are_harmless_to_a_terminal(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.code["w-1"] = code(**{"a\x1b[2Jb\n": "\x1b]0;title\x07x\r+fake\n"})
+    done = desk.run("--exec-diff", "w-1", "w-2")
+    assert "\x1b" not in done.out and done.out.startswith("removed ab .py\n") and done.out.endswith("\n-x+fake\n")
+
+
+def test_what_the_server_could_not_tell(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.code["w-1"] = {"complete": False, "files": [{"path": "a", "bytes": 5}, {"path": "b", "bytes": 5}, 7]}
+    local.code["w-2"] = {"files": [{"path": "a", "bytes": 5, "sha256": "x"}, {"path": "b", "bytes": 6}, {"path": []}]}
+    done = desk.run("--exec-diff", "w-1", "w-2")
+    assert done.code == 0 and "changed b" in done.out and "changed a" not in done.out
+    assert "w-1 has more files than the server tells about" in done.err and "the same: a\n" in done.err
+
+
+def test_a_server_that_tells_neither(desk: Desk, local: FakeServer) -> None:
+    two(local)
+    local.conf["DLICMD_EXTENSIONS"] = "argv"
+    local.metrics["w-1"], local.code["w-1"] = record("train", loss=1), code(train="1")
+    done = desk.run("--exec-diff", "w-1", "w-2", "-o", "json")
+    assert json.loads(done.out) == {"rows": []}
+    assert done.err == "dlicmd: this server does not tell about the code of execs: it is not compared\n"
+    assert not local.requests("GET", "/metrics") and not local.requests("GET", "/code")

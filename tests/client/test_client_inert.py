@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -62,6 +63,7 @@ def on_a_terminal(desk: Desk, *words: str) -> str:
 @pytest.mark.parametrize("words", [
     ["--exec-get-all"], ["--exec-get", "w-1"], ["--exec-trainlogs", "w-1"], ["--exec-stop", "w-1"],
     ["--exec-outlogs", "w-1"], ["--dl-frameworks"], ["--status"], ["--app-get-all"], ["--exec-plot", "w-1"],
+    ["--exec-diff", "w-1", "w-2"],
 ])
 def test_what_a_server_says_does_nothing_on_a_terminal(desk: Desk, fake: FakeServer, remote: list[str], words) -> None:
     desk.environment |= {"TERM": "xterm-256color", "NO_COLOR": "1"}
@@ -69,6 +71,11 @@ def test_what_a_server_says_does_nothing_on_a_terminal(desk: Desk, fake: FakeSer
     texts = dict.fromkeys(("state", "appName", "creator", "framework", "args", "message", "workDir"), bad)
     fake.execs["w-1"] = exec_object("w-1", **texts)
     fake.logs["w-1"] = f"Iteration 1: tag train_loss, simple_value 0.5{bad}\n{bad}\nthe end\n"
+    fake.execs["w-2"] = exec_object("w-2")
+    fake.conf["DLICMD_EXTENSIONS"] = "metrics,code"
+    values = {"grouplabel": bad, "values": {bad: {"value": bad}}}
+    fake.metrics["w-1"] = json.dumps(values)
+    fake.code["w-1"] = {"files": [{"path": bad, "bytes": 1, "text": f"{bad}\r\n{bad}"}, {"path": "b", "sha256": bad}]}
     base = "/platform/rest/deeplearning/v1"
     fake.replies |= {
         ("GET", f"{base}/scheduler/applications/w-1/executor/1/logs/stdout"): Reply(200, f"{bad}\nthe end\n".encode()),

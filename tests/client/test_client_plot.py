@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlicmd.chart import chart
-from dlicmd.contract.trainlog import Losses, losses, merged
+from dlicmd.contract.trainlog import Losses, losses, merged, recorded
 
 #: Contract, 7: "ELog text line".
 ELOG = "[2023-10-27 16:27:29] Train,\tTimestamp: 1700000000000,\tGlobal steps: {},\tIteration: 1,\tLoss: {},\t" \
@@ -132,8 +132,47 @@ def test_of_an_elastic_job_the_workers_train_losses_count(desk: Desk, local: Fak
     assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out) == expected
 
 
+def test_recorded_metrics_come_before_logs(desk: Desk, local: FakeServer) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
+    local.execs["w-1"] = exec_object("w-1")
+    local.logs["w-1"] = ELOG.format(1, 9.5)
+    local.metrics["w-1"] = record("train", "1", "0.5") + record("train", "2", "x") + record("test", "1", "0.75")
+    done = desk.run("--exec-plot", "w-1", "-o", "json")
+    assert json.loads(done.out) == [
+        {"series": "train", "step": 1, "loss": 0.5}, {"series": "test", "step": 1, "loss": 0.75}]
+    assert "left out 1 losses" in done.err
+    local.metrics["w-1"] = record("train", "1", "nan") + record("other", "1", "3") + "{}\n"
+    assert [point["loss"] for point in json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)] == [9.5]
+    local.logs["w-1"] = ""
+    done = desk.run("--exec-plot", "w-1")
+    assert done.code == 1 and "none of its 1 losses is a finite number" in done.err
+
+
+def test_processes_that_record_count_alike(desk: Desk, local: FakeServer) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
+    local.execs["w-1"] = exec_object("w-1")
+    again = record("train", "1", "7") + record("train", "1", "1")  # begun anew: the last one counts
+    local.metrics["w-1"] = again + record("train", "2", "2") + "\n" + record("train", "1", "3")
+    points = json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)
+    assert [(point["step"], point["loss"]) for point in points] == [(1, 2.0), (2, 2.0)]
+
+
+def test_of_an_elastic_job_records_count_where_its_logs_have_none(desk: Desk, local: FakeServer) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",metrics"
+    local.execs["w-1"] = exec_object("w-1", elastic=True)
+    local.metrics["w-1"] = record("train", "1", "0.5")
+    local.logs["w-1"] = ELOG.format(1, 9.5)
+    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)[0]["loss"] == 9.5
+    local.logs["w-1"] = ""
+    assert json.loads(desk.run("--exec-plot", "w-1", "-o", "json").out)[0]["loss"] == 0.5
+
+
+def test_records_in_whatever_order_of_keys() -> None:
+    assert recorded([{"values": {"loss": {"value": "0.5"}}, "grouplabel": "train"}, {}, 7]) == Losses({0: 0.5}, {})
+
+
 @pytest.mark.parametrize(
-    ("log", "code", "said"), [("hello\n", 1, "no losses"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
+    ("log", "code", "said"), [("hello\n", 1, "hold losses (yet)"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
 def test_nothing_to_draw(desk: Desk, local: FakeServer, log: str, code: int, said: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = log

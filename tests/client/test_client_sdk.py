@@ -78,3 +78,14 @@ def test_a_submission_prints_nothing(
 def test_what_is_no_id_is_an_unknown_one(client: dlicmd.Client, given: object) -> None:
     with pytest.raises(NoSuchExec):
         client.exec(given)  # type: ignore[arg-type]
+
+
+def test_metrics_and_code(client: dlicmd.Client, fake: FakeServer) -> None:
+    fake.execs["w-1"] = exec_object("w-1")
+    fake.metrics["w-1"] = '{"n": 1}\n{"n": 2}\n\nnoise\n[3]\n{"n": 4}'
+    assert list(client.metrics("w-1")) == [(1, {"n": 1}), (1, {"n": 2}), (2, {"n": 4})]
+    fake.code["w-1"] = {"files": [{"path": "a", "bytes": 1}], "complete": True}
+    assert client.code("w-1") == fake.code["w-1"]
+    for ask in (client.metrics, client.code):
+        with pytest.raises(NoSuchExec):
+            ask("w-2")

@@ -20,7 +20,7 @@ from fake_server import TOKEN, FakeServer, exec_object  # noqa: E402
 @pytest.fixture(scope="module")
 def standing_in() -> Iterator[FakeServer]:
     """What stands in for the local backend; it has one exec."""
-    with FakeServer("argv,follow,local-paths") as server:
+    with FakeServer("argv,follow,local-paths,metrics,code") as server:
         server.execs["w-1"] = exec_object("w-1", state="FINISHED")
         yield server
 

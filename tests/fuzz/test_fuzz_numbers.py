@@ -92,7 +92,7 @@ def test_as_many_as_can_be_asked_for(live: Live) -> None:
     answer = live.submit("", {"main.py": b"1"}, json.dumps({"argv": [*START, *most]}))
     assert answer.status == 200, answer
     exec_id = answer.json()["id"]
-    of_it = [f"/execs/{exec_id}{path}" for path in ("", "/why", "/follow?wait=0", "/log?logType=outlog")]
+    of_it = [f"/execs/{exec_id}{path}" for path in ("", "/why", "/code", "/metrics", "/follow?wait=0", "/log")]
     for path in (*of_it, "/scheduler/applications", "/scheduler/slots", "/scheduler/kubernetesobjects?type=paralleljob",
                  "/scheduler/kubernetesobjects?type=pod", "/scheduler/engine/applications", "/status"):
         assert live.call("GET", path).status == 200, path

@@ -1,0 +1,60 @@
+"""What programs record as metrics: the lines of evaluation-metrics.txt, and what was recorded last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dlicmd.contract.reading import at, number, words
+
+#: The `type` of a value that is a whole number.
+_INTEGER = 2
+
+
+def records(chunks: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records in lines that come in pieces, each with the number of its file; files stand apart by an empty
+    line. What is none is left out."""
+    file = 1
+    for line in _lines(chunks):
+        file += not line
+        try:
+            record = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield file, record
+
+
+def last_values(found: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    """The last value of each metric, by its group and name; of several files the mean where they are numbers."""
+    last: dict[str, dict[int, Any]] = {}
+    for file, record in found:
+        values = record.get("values")
+        for name, value in values.items() if isinstance(values, dict) else ():
+            last.setdefault(f"{words(record.get('grouplabel'))} {name}".strip(), {})[file] = _plain(value)
+    return {name: _of_all(list(of_files.values())) for name, of_files in last.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A recorded value: a number where it says that it is one, and is finite."""
+    text, kind = at(value, "value"), at(value, "type")
+    found = number(text) if kind is not None else None
+    if found is None:
+        return words(text)
+    return int(found) if kind == _INTEGER and found.is_integer() else found
+
+
+def _of_all(values: list[Any]) -> Any:
+    if len(values) == 1 or any(isinstance(value, str) for value in values):
+        return values[-1]
+    return sum(values) / len(values)
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
