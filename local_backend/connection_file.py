@@ -23,7 +23,7 @@ from dlicmd.yaml_file import read as read_yaml
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Kind
-from local_backend.store.connections import ConnectionRow, is_name
+from local_backend.store.connections import NAMES, ConnectionRow, is_name
 from local_backend.vault import Vault
 
 _TYPE, _SHARED = "type", "shared-with"
@@ -52,7 +52,7 @@ def place_of(text: str) -> dict[str, str] | None:
 
 def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> ConnectionRow:
     if not is_name(name):
-        place.refuse("this is no name of a connection: at most 64 letters, digits, spaces, . _ @ ( ) -")
+        place.refuse(f"this is no name of a connection: {NAMES}")
     entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
     if _TYPE not in entries:
         place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(kinds.every())}")

@@ -144,7 +144,7 @@ class Connections:
     ) -> ConnectionRow:
         """A new connection of `owner`. Raises DataError, ConnectionExists, VaultError, and what the database raises."""
         if not connections.is_name(name):
-            raise DataError(f"{name[:64]!r} is no name of a connection: at most 64 letters, digits, spaces, . _ @ ( )")
+            raise DataError(f"{name[:64]!r} is no name of a connection: {connections.NAMES}")
         if sum(row.owner == owner for row in self.all()) >= _MOST:
             raise DataError(f"{owner} has {_MOST} connections, which is as many as one may have; remove some")
         public, sealed = self._split(kind_name, values)

@@ -15,6 +15,8 @@ from sqlalchemy import Connection, delete, insert, select
 
 from local_backend.store.schema import connections
 
+#: What names a connection, for those who wrote something else.
+NAMES = "1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces, the first a letter, a digit or _, the last no space"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. @()-]{0,62}[A-Za-z0-9_.@()-])?")
 
 

@@ -76,6 +76,7 @@ def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
 @pytest.mark.parametrize(("change", "said"), [
     ({"name": "../x"}, "is no name of a connection"),
     ({"name": ""}, "is no name of a connection"),
+    ({"name": "ünï cödé"}, "'ünï cödé' is no name of a connection: 1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces"),
     ({"name": 3}, 'text "name"'),
     ({"type": "lockbux"}, "did you mean 'lockbox'"),
     ({"values": []}, "is not a JSON object"),
