@@ -13,7 +13,7 @@ from dlicmd.contract.data_sources import MOUNT
 class Source:
     """Data that a job is to find, checked: a place on this machine, or what is fetched before the job starts."""
 
-    #: As the submission calls it, or after what it is; part of file names.
+    #: As the submission calls it, or after what it is: any text that can be shown.
     name: str
     type: str
     #: mount, download or stream.

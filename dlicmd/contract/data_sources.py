@@ -57,6 +57,9 @@ CONTAINER_NAME = "container"
 SHARE = "share"
 #: What a server of files has its paths below; also values of connections, with what is meant when a location says none.
 TOPS = (BUCKET, CONTAINER_NAME, SHARE)
+TABLE_NAME = "table_name"
+COLLECTION = "collection"
+QUERY = "query"
 
 #: Most data sources of a submission.
 MOST = 100
@@ -94,12 +97,12 @@ _LOCATION: dict[str, Any] = {
         SHARE: _text("the name of a file share"),
         "url": _text("a URL"),
         "schema_name": _text("the name of a database schema"),
-        "table_name": _text("the name of a table"),
+        TABLE_NAME: _text("the name of a table"),
         "catalog_name": _text("the name of a catalog"),
         "database_name": _text("the name of a database"),
         "keyspace": _text("the name of a keyspace"),
-        "collection": _text("the name of a collection"),
-        "query": _text("a query that reads"),
+        COLLECTION: _text("the name of a collection"),
+        QUERY: _text("a query that reads"),
         HREF: _text("the address of an asset"),
         ID: _text("the id of an asset"),
     },

@@ -13,7 +13,7 @@ from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import FileFamily, Mounted
 from local_backend.data.listing import named
 from local_backend.data.model import Connection
-from local_backend.data.names import Names, file_name
+from local_backend.data.names import Names, after_location, after_path
 from local_backend.jobspec import Source
 
 #: Finds the connection that {"id"|"name"|"href": ...} means, for the submitting user. Raises DataError.
@@ -71,7 +71,7 @@ def _understood(source: Mapping[str, Any], roots: fs.DataRoots, find: Find) -> I
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
         for path in fs.places(location, roots):
-            yield Source(file_name(path), kind, wire.MOUNT, path), {}
+            yield Source(after_path(path), kind, wire.MOUNT, path), {}
         return
     if kind == wire.CONTAINER and not source.get(wire.CONNECTION) and wire.ASSET not in source:
         raise DataError("there is no default bucket on this server; name a connection (type connection)")
@@ -109,13 +109,13 @@ def _elsewhere(
             if source.get(key, wire.MOUNT) != wire.MOUNT:
                 raise DataError(f"a storage volume is mounted, and nothing of it fetched: leave '{key}' out")
         for path in fs.mounted(values, location, roots):
-            yield Source(file_name(path), source[wire.TYPE], wire.MOUNT, path), {}
+            yield Source(after_path(path), source[wire.TYPE], wire.MOUNT, path), {}
         return
     access = source.get(wire.ACCESS, wire.DOWNLOAD)
     if access == wire.MOUNT:
         raise DataError(f"what {kind.title} has cannot be mounted: 'access' must be download or stream")
     yield Source(
-        file_name(str(next(iter(location.values()), kind.name))), source[wire.TYPE], access,
+        after_location(location, kind.name), source[wire.TYPE], access,
         kind=kind.name, connection=public, location=dict(location),
         target=_target(source.get(wire.TARGET, wire.LOCAL), roots),
     ), {name: text for name, text in values.items() if name in secret}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +21,8 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MARKS = len(_ALPHABET) ** 5
 #: Has no divisor in common with _MARKS, so that its multiples are all different.
 _STRIDE = 23_456_789
+#: Bytes of a name that somebody gave in the name of a file: systems take 255, and more stands around it.
+_LONGEST_NAME = 200
 
 
 def worker_task(number: int) -> str:
@@ -42,6 +46,16 @@ def pod_name(exec_id: str, task: str) -> str:
     mark = (start + (worker_number(task) or 0) * _STRIDE) % _MARKS
     letters = "".join(_ALPHABET[mark // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(5))
     return f"{exec_id}-{group}-{letters}"
+
+
+def _file_name(name: str) -> str:
+    """What of a name may be part of the name of a file: letters of any script that this system can write, with their
+    marks, digits, and few signs."""
+    text = name.encode(sys.getfilesystemencoding(), "replace").decode(sys.getfilesystemencoding())
+    safe = "".join(
+        sign if sign.isalnum() or sign in "._-" or unicodedata.category(sign).startswith("M") else " " for sign in text
+    )
+    return "-".join(safe.split()).encode()[:_LONGEST_NAME].decode(errors="ignore") or "data"
 
 
 @dataclass(frozen=True)
@@ -215,7 +229,7 @@ class ExecPaths:
 
     def data_folder(self, number: int, name: str) -> Path:
         """Where the program finds data source `number` (from 1), when it is not mounted."""
-        return self.data / f"{number}-{name}"
+        return self.data / f"{number}-{_file_name(name)}"
 
     @property
     def data_sources(self) -> Path:

@@ -72,12 +72,13 @@ def cached(user: User) -> list[Path]:
 
 
 def test_it_is_there_before_the_job_starts_and_kept_for_the_next(user: User, lake: Path) -> None:
-    first = start(user, source(lake, name="toys"), "--wait")
+    first = start(user, source(lake, name="toys: 日本/1"), "--wait")
     out = user.run("--exec-trainoutlogs", first).out
     digest, entries = out.split("\n", 1)
     assert digest == hashlib.sha256(CONTENT).hexdigest()
     [entry] = json.loads(entries)
-    assert entry["path"] == str(user.home / "jobs" / first / "data" / "1-toys")
+    assert entry["path"] == str(user.home / "jobs" / first / "data" / "1-toys-日本-1")
+    assert entry["name"] == "toys: 日本/1"
     assert (entry["files"], entry["bytes"], entry["access"]) == (1, len(CONTENT), "download")
     found = shown(user, first)
     assert found["dataSource"][0]["connection"] == {"type": "toy", "folder": str(lake), "password": "***"}

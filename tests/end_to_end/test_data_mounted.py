@@ -51,7 +51,7 @@ def test_several_sources_all_arrive_the_first_is_data_dir(user: User) -> None:
     assert data_dir == str(data / "mnist")
     assert folders == [str(data / "mnist"), str(data / "other"), str(user.home / "volumes" / "deep_lake")]
     assert [(entry["name"], entry["path"]) for entry in entries] == list(
-        zip(("mnist", "other", "my-lake"), folders, strict=True))
+        zip(("mnist", "other", "my lake!"), folders, strict=True))
     assert {(entry["type"], entry["access"]) for entry in entries} == {("fs", "mount")}
     assert user.run("--exec-get", "last").json["dataSource"] == first + second
 

@@ -279,8 +279,11 @@ def test_sources_of_the_job(data, tmp_path, monkeypatch):
     monkeypatch.setenv("DATA_DIR", str(data / "a"))
     assert [source.name for source in fabric_data.sources()] == ["a", "b"]
     assert (fabric_data.open()[0]["n"], fabric_data.open("b")[0]["n"]) == (5, 6)
-    listed.write_text(json.dumps([{"name": "my-b", "path": str(data / "b"), "type": "fs"}]))
-    assert fabric_data.open("my b")[0]["n"] == 6, "the name of a folder was made of it"
+    listed.write_text(json.dumps([{"name": name, "path": str(data / folder), "type": "fs"}
+                                  for name, folder in (("日本", "a"), ("Tät/1", "b"))]))
+    assert [fabric_data.open(name)[0]["n"] for name in ("日本", "Tät/1", "Ta\u0308t/1")] == [5, 6, 6]
+    with pytest.raises(DataProblem, match="no T-t-1; the data sources of this job are 日本, Tät/1"):
+        fabric_data.open("T-t-1")
     listed.write_text(json.dumps([{"name": name, "path": str(data / name), "type": "fs"} for name in "ab"]))
     with pytest.raises(DataProblem, match="no c; the data sources of this job are a, b"):
         fabric_data.open("c")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
 from local_backend.runtime.launch import Launch
-from local_backend.runtime.paths import DRIVER, HomePaths, pod_name, worker_number, worker_task
+from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.model import CPU, GPU, Slot
 
@@ -121,6 +122,19 @@ def test_worker_logs_never_share_a_folder() -> None:
     assert all(re.fullmatch("local-7-task(0|12n)-[0-9a-z]{5}", name) for name in names)
     assert paths.log_dir("task12n-3").name == f"app.{pod_name('local-7', 'task12n-3')}"
     assert [worker_number(name) for name in ("task12n-31", "task12n-0", "task12n-x", "task0", "")] == [31, *[None] * 4]
+
+
+@pytest.mark.parametrize(("name", "folder"), [
+    ("mnist", "1-mnist"), ("a-b_c.d", "1-a-b_c.d"), ("日本 データ", "1-日本-データ"), ("नेपाली", "1-नेपाली"),
+    ("../x", "1-..-x"), ("a:/b", "1-a-b"), ("!", "1-data"), ("本" * 100, "1-" + "本" * 66), ("\x1b\ud800", "1-data"),
+])
+def test_data_lies_in_a_folder_of_its_name_as_far_as_a_disk_takes_it(name: str, folder: str) -> None:
+    assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, name).name == folder
+
+
+def test_a_folder_of_data_has_a_name_that_the_system_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "iso8859-1")
+    assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, "Übung 日本 1").name == "1-Übung-1"
 
 
 def test_a_thread_count_of_the_server_is_kept() -> None:

@@ -191,13 +191,56 @@ def test_a_volume_as_a_connection_that_the_server_keeps(live: Live, lake: Path) 
 
 
 def test_sources_are_told_apart_by_their_names(live: Live, lake: Path) -> None:
-    named = [{**FS, "name": "train!"}, {"type": "fs", "location": {"paths": "other"}, "name": "train "}]
+    named = [{**FS, "name": "tr\u00e4in!"}, {"type": "fs", "location": {"paths": "other"}, "name": "tra\u0308in!"}]
     refused = submit(live, *named)
-    assert refused.status == 400 and "data source 2: data source 1 is called 'train' already" in refused.text
+    assert refused.status == 400
+    assert "data source 2: data source 1 is called 'tra\u0308in!' already" in refused.text
     (lake / "a" / "mnist").mkdir(parents=True)
     three = {"type": "fs", "location": {"paths": "mnist, a/mnist, other"}}
     found = job(live, submit(live, three, {**FS, "name": "other"}))
     assert [source.name for source in found.sources] == ["mnist", "mnist-2", "other-2", "other"]
+
+
+def test_a_name_is_what_was_written(live: Live, lake: Path) -> None:
+    written = ["日本", "データ", "a b", "a-b", "a/b", " ", "1.", "नेपाली", "می‌خواهم"]
+    found = job(live, submit(live, *({**FS, "name": name} for name in written)))
+    assert [source.name for source in found.sources] == written
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb", "a\ud800"])
+def test_a_name_that_cannot_be_shown_is_refused(live: Live, name: str) -> None:
+    answer = submit(live, {**FS, "name": name})
+    assert answer.status == 400
+    assert f"data source 1: its name, {name!a}, has characters that cannot be seen" in answer.text
+
+
+@pytest.mark.parametrize(("location", "name"), [
+    ({"schema_name": "public", "table_name": "orders"}, "orders"), ({"table_name": "Tête à tête/1"}, "Tête à tête/1"),
+    ({"catalog_name": "c", "schema_name": "s", "table_name": "a\nb"}, "a-b"),
+    ({"query": "select a, b from T"}, "query"), ({"collection": "things", "query": "{}"}, "things"),
+])
+def test_a_table_is_called_what_it_is_called_there(live: Live, location: dict[str, Any], name: str) -> None:
+    kind = "mongodb" if "collection" in location else "postgresql"
+    values = {"host": "db.example.com", "database": "d", "username": "u", "password": "planted"}
+    source = {"type": "connection", "connection": {"type": kind, **values}, "location": location}
+    found = job(live, submit(live, source, source))
+    assert [one.name for one in found.sources] == [name, f"{name}-2"]
+
+
+@pytest.mark.parametrize(("location", "name"), [
+    ({"bucket": "lake", "paths": "/日本/a b.parquet"}, "a b.parquet"), ({"paths": "train/", "bucket": "lake"}, "train"),
+    ({"bucket": "lake", "paths": "a, b"}, "lake"), ({"paths": ["a", "b"], "bucket": "lake"}, "lake"),
+    ({"bucket": "lake", "path": "/"}, "lake"), ({"bucket": "lake"}, "lake"),
+])
+def test_files_are_called_after_their_path_or_their_bucket(live: Live, location: dict[str, Any], name: str) -> None:
+    source = {"type": "s3", "connection": {}, "location": location}
+    assert [one.name for one in job(live, submit(live, source)).sources] == [name]
+
+
+def test_no_password_is_part_of_a_name(live: Live) -> None:
+    web = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}}
+    for url in ("https://ada:planted@example.com", "https://example.com/a&sig=planted"):
+        assert "planted" not in job(live, submit(live, {**web, "location": {"url": url}})).sources[0].name
 
 
 # --- whose they are

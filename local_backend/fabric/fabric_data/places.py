@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class Remote:
 
 def streamed(source: str | os.PathLike[str] | None) -> list[Remote]:
     """The files of a source that is not fetched; none when it is meant otherwise. Raises DataProblem."""
-    known = [item for item in sources() if source is None or (item.name and item.name in _names(source))]
+    known = sources() if source is None else _called(source)
     if not known or known[0].about.get("access") != "stream":
         return []
     about = known[0].about
@@ -102,18 +102,18 @@ def where(source: str | os.PathLike[str] | None) -> Path:
             raise DataProblem("there is no data: DATA_DIR is not set; name a file or a folder")
         path = known[0].path
     else:
-        named = [item.path for item in known if item.name and item.name in _names(source)]
-        path = named[0] if named else Path(source)
+        named = _called(source)
+        path = named[0].path if named else Path(source)
     if not path.exists():
         names = ", ".join(item.name for item in known if item.name)
         raise DataProblem(f"there is no {path}" + (f"; the data sources of this job are {names}" if names else ""))
     return path
 
 
-def _names(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """The name that is meant, and what becomes of it where it names a folder."""
-    text = os.fspath(source)
-    return text, re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-")
+def _called(name: str | os.PathLike[str]) -> list[Source]:
+    """The data source of this name, however its accents are written; none when it is meant otherwise."""
+    wanted = unicodedata.normalize("NFC", os.fspath(name))
+    return [item for item in sources() if item.name and unicodedata.normalize("NFC", item.name) == wanted]
 
 
 def files_below(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
