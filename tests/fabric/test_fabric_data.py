@@ -23,6 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from local_backend.data.documents import REST
+
 TYPES = {
     "i8": pa.int8(), "i64": pa.int64(), "u16": pa.uint16(), "u32": pa.uint32(), "flag": pa.bool_(),
     "f32": pa.float32(), "f64": pa.float64(), "text": pa.string(), "raw": pa.large_binary(),
@@ -99,6 +101,41 @@ def test_a_tuple_for_a_training(data):
     assert torch.equal(inputs, torch.tensor([[1.0, 2], [3, 4], [5, 6]])) and labels.tolist() == [0, 1, 0]
 
 
+def test_a_list_of_one_column_is_a_tensor(data, cache):
+    write(data / "a.parquet", x=[0.0, 1.0], label=[0, 1], v=pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
+    assert fabric_data.open(data, ["x", "label"])[1] == (1.0, 1)
+    x, label, vector = fabric_data.open(data, [["x"], ["label"], ["v"]], dtype=torch.float32)[1]
+    assert (x.tolist(), x.dtype, label.tolist(), label.dtype) == ([1.0], torch.float32, [1], torch.int64)
+    assert vector.tolist() == [3, 4], "a list is a tensor already"
+    batch, _ = next(iter(DataLoader(fabric_data.open(data, [["x"], "label"]), batch_size=2)))
+    assert batch.shape == (2, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "f4", np.float32, np.dtype("float32"), np.dtype(">f4"), torch.float32])
+def test_a_type_may_be_said_in_any_way(data, dtype):
+    write(data / "a.parquet", x=[0.1])
+    np.save(data / "y.npy", np.array([0.1]))
+    for name in ("a.parquet", "y.npy"):
+        found = fabric_data.open(data / name, ["x" if name == "a.parquet" else "y"], dtype=dtype)[0][0]
+        assert found.dtype == np.float32 and found == np.float32(0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, "int8", "float31", "f4,(", np.int64, 3, [], object])
+def test_a_type_that_cannot_be_had(data, dtype):
+    write(data / "a.parquet", x=[0.1])
+    with pytest.raises(DataProblem, match=r"choose torch.float16, torch.float32 or torch.float64"):
+        fabric_data.open(data, dtype=dtype)
+
+
+def test_what_documents_have_beside_their_columns_is_left_out(data):
+    write(data / "a.parquet", _id=["a", "b"], n=[1, 2], **{REST: pa.array([None, '{"m": 3}'])})
+    assert fabric_data.open(data)[1] == {"_id": "b", "n": 2}
+    assert fabric_data.open(data, fill={REST: "{}"})[0] == {"_id": "a", "n": 1, REST: "{}"}
+    assert fabric_data.open(data, ["n", REST], fill={REST: ""})[1] == (2, '{"m": 3}')
+    with pytest.raises(DataProblem, match=r"column _rest: it has missing values"):
+        fabric_data.open(data, [REST])
+
+
 def test_types_of_batches(data):
     write(data / "a.parquet", a=pa.array([1], pa.int16()), b=pa.array([1], pa.float32()), c=[True], d=[0.5])
     batch = next(iter(DataLoader(fabric_data.open(data))))
@@ -128,14 +165,35 @@ def test_missing_values(data):
     assert fabric_data.open(data, fill={"n": -2, "t": "?"})[1]["n"] == -2
     with pytest.raises(DataProblem, match="'many' is no int64"):
         fabric_data.open(data, ["n"], fill={"n": "many"})
+    with pytest.raises(DataProblem, match="'fill' is a value for each column"):
+        fabric_data.open(data, fill=-1)
+
+
+@pytest.mark.parametrize(("kind", "value", "whole"), [
+    (pa.int64(), 1.5, 2.0), (pa.int8(), np.float32(-0.5), np.int64(3)), (pa.int64(), decimal.Decimal("1.5"), 7),
+    (pa.timestamp("us"), 0.5, 5), (pa.list_(pa.int64()), [1, 2.5], [1, 2]), (pa.uint8(), -1, 1), (pa.int8(), 300, 3),
+    (pa.list_(pa.float32(), 2), [0.5], [0.5, 1.5]), (pa.bool_(), 1, True), (pa.float64(), "a", 0.25),
+])
+def test_nothing_of_what_is_filled_in_is_cut_off(data, kind, value, whole):
+    """Also in a column that has no missing value today."""
+    for present in ([], [None]):
+        pq.write_table(pa.table({"n": pa.array(present, kind)}), data / "a.parquet")
+        with pytest.raises(DataProblem, match=r"column n: fill: .* is no "):
+            fabric_data.open(data, fill={"n": value})
+    assert plain(fabric_data.open(data, fill={"n": whole})[0]["n"]) == whole
+    assert fabric_data.open(write(data / "x.parquet", x=[0.5]), fill={"x": float("nan")})[0]["x"] == 0.5
 
 
 @pytest.mark.parametrize(("columns", "told"), [
-    (["z"], "no column 'z'.*there are n, s"), ([["n", "s"]], "n and s"), ([[]], "a group of columns is empty"),
-    (["m"], "no column 'm'"),
+    (["z"], "no column 'z'.*there are n, s, l"), ([["n", "s"]], "n and s: a tensor"),
+    ([[]], "a group of columns is empty"),
+    (["m"], "no column 'm'"), ([["s"]], "column s: a tensor cannot hold string; name the column outside of the list"),
+    ([["n", "l"]], "a list column cannot be put beside others"), ([], "'columns' is empty"),
+    ("label", r"'label' is one name, not a list of names: \['label'\]"), ([3], "3 is neither a name nor a list"),
+    ([["n", 3]], "3 is no name of a column"),
 ])
 def test_columns_that_cannot_be_had(data, columns, told):
-    write(data / "a.parquet", n=[1], s=["a"])
+    write(data / "a.parquet", n=[1], s=["a"], l=[[1]])
     with pytest.raises(DataProblem, match=told):
         fabric_data.open(data, columns)
 
@@ -243,6 +301,13 @@ def test_arrays(data):
         x, label = found[1]
         assert (x.tolist(), x.dtype, int(label), len(found)) == ([3.0, 4.0, 5.0], torch.float32, 2, 4)
     assert set(fabric_data.open(data)[0]) == {"x", "label"}
+    np.save(data / "weight.npy", np.linspace(0, 1, 4))
+    dataset = pickle.loads(pickle.dumps(fabric_data.open(data, [["weight", "label"], ["label"], ["x"]])))
+    assert [(part.tolist(), part.dtype) for part in dataset[3]] == [
+        ([1.0, 0.0], torch.float64), ([0], torch.int32), ([9.0, 10.0, 11.0], torch.float64)]
+    with pytest.raises(DataProblem, match=r"x.npy and .*label.npy: arrays of several dimensions cannot be put beside"):
+        fabric_data.open(data, [["x", "label"]])
+    (data / "weight.npy").unlink()
     np.save(data / "label.npy", np.zeros(3))
     with pytest.raises(DataProblem, match="label has 3, x has 4"):
         fabric_data.open(data)

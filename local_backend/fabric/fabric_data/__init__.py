@@ -17,14 +17,14 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-import torch
 from torch.utils.data import Dataset
 
-from fabric_data.arrays import Arrays
+from fabric_data.arrays import Arrays, FloatType
 from fabric_data.errors import DataProblem
+from fabric_data.groups import Columns
 from fabric_data.images import SUFFIXES, Images
 from fabric_data.places import Source, files_below, sources, streamed, where
-from fabric_data.table import Columns, Table
+from fabric_data.table import Table
 
 __all__ = ["DataProblem", "Source", "open", "sources"]
 
@@ -33,7 +33,7 @@ def open(
     source: str | PathLike[str] | None = None,
     columns: Columns | None = None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: FloatType | None = None,
     fill: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] | None = None,
 ) -> Dataset[Any]:
@@ -42,17 +42,18 @@ def open(
     What it is shows in the files: `*.parquet` is a table, `*.npy` are arrays of one length, folders with pictures are
     classes. A sample is
 
-    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named. A list
-      of columns within `columns` becomes one tensor of shape [how many]: `columns=[["x", "y"], "label"]`;
+    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named: all but
+      `_rest`, where tables of documents have what no column is there for. A list of columns within `columns` becomes
+      one tensor of shape [how many]: `columns=[["x", "y"], "label"]`;
     - of one `.npy` file: a tensor, or a number;
     - of pictures: a uint8 tensor of shape [3, height, width] and the number of the class, which are in the order of
       their names.
 
     A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar of the type of its column
     (a DataLoader makes tensors of that type), text is str, bytes are bytes.
-    `dtype` is what floating-point columns become. `fill` has a value for each column whose missing values are to be
-    replaced; missing floating-point numbers are NaN otherwise. `transform` is given each sample and returns what
-    replaces it.
+    `dtype` is what floating-point columns become: float16, float32 or float64, of torch, of NumPy or as a text. `fill`
+    has a value for each column whose missing values are to be replaced; missing floating-point numbers are NaN
+    otherwise. `transform` is given each sample and returns what replaces it.
 
     Raises DataProblem.
     """

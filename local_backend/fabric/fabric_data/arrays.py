@@ -11,18 +11,26 @@ import torch
 from torch.utils.data import Dataset
 
 from fabric_data.errors import DataProblem
+from fabric_data.groups import Columns, groups
 
+#: What floating-point numbers may be asked for as.
+FloatType = torch.dtype | np.dtype[Any] | type[Any] | str
+_FLOATS = ("float16", "float32", "float64")
 #: What torch has no tensors of, or can do little with → what holds the same numbers.
 WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype("uint16"): np.dtype("int32"), np.dtype("uint32"): np.dtype("int64"), np.dtype("uint64"): np.dtype("int64"),
 }
 
 
-def numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
+def numpy_type(dtype: FloatType) -> np.dtype[Any]:
     """The same type in NumPy. Raises DataProblem."""
-    if not dtype.is_floating_point or dtype not in (torch.float16, torch.float32, torch.float64):
+    try:
+        name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
+    except (TypeError, ValueError, SyntaxError):  # a text that NumPy reads as a list of types
+        name = ""
+    if name not in _FLOATS:
         raise DataProblem(f"dtype={dtype}: choose torch.float16, torch.float32 or torch.float64")
-    return torch.empty(0, dtype=dtype).numpy().dtype
+    return np.dtype(name)
 
 
 def mapped(path: Path) -> np.ndarray[Any, Any]:
@@ -38,13 +46,7 @@ def mapped(path: Path) -> np.ndarray[Any, Any]:
 def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Callable[[int], Any]:
     """What gives a copy of an element: who changes a sample must not change the data set. Numbers that stand alone are
     int, bool, or NumPy scalars, which tell a DataLoader their type. Raises DataProblem."""
-    final = WIDER.get(array.dtype, array.dtype).newbyteorder("=")
-    if float_type is not None and final.kind == "f":
-        final = float_type
-    try:
-        torch.from_numpy(np.empty(0, final))
-    except TypeError:
-        raise DataProblem(f"there are no tensors of {array.dtype}") from None
+    final = _final(array, float_type)
     if array.ndim > 1:
         return lambda row: torch.from_numpy(array[row].astype(final))
     if final.kind in "iub":
@@ -52,12 +54,34 @@ def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Cal
     return array.__getitem__ if final == array.dtype else lambda row: final.type(array[row])
 
 
+def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | None) -> Callable[[int], torch.Tensor]:
+    """What gives the elements of several arrays as one tensor. Raises DataProblem."""
+    if len(arrays) == 1 and arrays[0].ndim > 1:
+        return picker(arrays[0], float_type)
+    if any(array.ndim > 1 for array in arrays):
+        raise DataProblem("arrays of several dimensions cannot be put beside others")
+    final = np.result_type(*(_final(array, float_type) for array in arrays))
+    return lambda row: torch.from_numpy(np.array([array[row] for array in arrays], final))
+
+
+def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.dtype[Any]:
+    """The type of its numbers in a sample. Raises DataProblem."""
+    final = WIDER.get(array.dtype, array.dtype).newbyteorder("=")
+    if float_type is not None and final.kind == "f":
+        final = float_type
+    try:
+        torch.from_numpy(np.empty(0, final))
+    except TypeError:
+        raise DataProblem(f"there are no tensors of {array.dtype}") from None
+    return final
+
+
 class Arrays(Dataset[Any]):
     """Arrays of one length; sample i has element i of each. Opened again where it is unpickled."""
 
     def __init__(
-        self, place: Path, files: Sequence[Path], columns: Sequence[Any] | None, *,
-        dtype: torch.dtype | None, transform: Callable[[Any], Any] | None,
+        self, place: Path, files: Sequence[Path], columns: Columns | None, *,
+        dtype: FloatType | None, transform: Callable[[Any], Any] | None,
     ) -> None:
         self._float_type = None if dtype is None else numpy_type(dtype)
         self._transform = transform
@@ -67,22 +91,29 @@ class Arrays(Dataset[Any]):
         known = {file.stem: file for file in files}
         if len(known) < len(files):
             raise DataProblem(f"two arrays in {place} have the same name; open a folder that holds one of them")
-        for name in columns or ():
+        self._groups = groups(list(known) if columns is None else columns)
+        names = [name for group in self._groups for name in group.names]
+        for name in names:
             if name not in known:
                 raise DataProblem(f"there is no array '{name}' in {place}; there are {', '.join(known)}")
-        self._files = {name: known[name] for name in (known if columns is None else columns)}
+        self._files = {name: known[name] for name in names}
         self._open()
 
     def _open(self) -> None:
         self._arrays = {name: mapped(file) for name, file in self._files.items()}
-        pickers = []
         for name, array in self._arrays.items():
             if array.ndim == 0:
                 raise DataProblem(f"{self._files[name]} holds a single number, not an array")
+        pickers: list[Callable[[int], Any]] = []
+        for group in self._groups:
+            arrays = [self._arrays[name] for name in group.names]
             try:
-                pickers.append(picker(array, self._float_type))
+                pickers.append(
+                    joiner(arrays, self._float_type) if group.tensor else picker(arrays[0], self._float_type)
+                )
             except DataProblem as problem:
-                raise DataProblem(f"{self._files[name]}: {problem}") from None
+                files = " and ".join(str(self._files[name]) for name in group.names)
+                raise DataProblem(f"{files}: {problem}") from None
         lengths = {name: len(array) for name, array in self._arrays.items()}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} has {length}" for name, length in lengths.items())

@@ -19,10 +19,13 @@ _SIGNED_MOST = 2**63 - 1
 
 
 class Writer:
-    """Writes one column of `rows` rows, or several of numbers side by side."""
+    """Writes one column of `rows` rows, or, as a `tensor`, those of numbers side by side."""
 
-    def __init__(self, path: Path, types: list[Any], rows: int, float_type: np.dtype[Any] | None) -> None:
+    def __init__(
+        self, path: Path, types: list[Any], rows: int, float_type: np.dtype[Any] | None, tensor: bool
+    ) -> None:
         """Raises DataProblem for types that cannot be sampled."""
+        _check_together(types, tensor)
         self._path, self._rows, self._float_type = path, rows, float_type
         self._at = self._end = 0
         self.ragged = len(types) == 1 and _is_ragged(types[0])
@@ -33,9 +36,8 @@ class Writer:
         else:
             found = [_element(kind) for kind in types]
             element: np.dtype[Any] = np.result_type(*(self._final(item) for item, _ in found))
-            width = [len(types)] if len(types) > 1 else [found[0][1]] if found[0][1] else []
-            if len(types) > 1 and any(size for _, size in found):
-                raise DataProblem("a list column cannot be put beside others")
+            size = found[0][1] or (len(types) if tensor else 0)
+            width = [size] if size else []
             self._array: Any = np.lib.format.open_memmap(path, "w+", element, (rows, *width)) if rows else \
                 np.empty((0, *width), element)
 
@@ -138,6 +140,18 @@ def _is_ragged(kind: Any) -> bool:
     texts = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view,
              t.is_fixed_size_binary)
     return _is_list(kind) or any(is_one(kind) for is_one in texts)
+
+
+def _check_together(types: list[Any], tensor: bool) -> None:
+    """Raises DataProblem for what cannot be in a tensor with others, and for what can be in none."""
+    import pyarrow.types as t
+
+    for kind in types if tensor else ():
+        listed = _is_list(kind) or t.is_fixed_size_list(kind)
+        if listed and len(types) > 1:
+            raise DataProblem("a list column cannot be put beside others")
+        if _is_ragged(kind) and not listed:
+            raise DataProblem(f"a tensor cannot hold {kind}; name the column outside of the list")
 
 
 def _element(kind: Any) -> tuple[np.dtype[Any], int]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from fabric_data import unpacked
-from fabric_data.arrays import numpy_type
+from fabric_data.arrays import FloatType, numpy_type
 from fabric_data.columns import Writer, element_of, kind_of, reader
 from fabric_data.errors import DataProblem
+from fabric_data.groups import Columns, Group, groups
 from fabric_data.places import Remote
 
 if TYPE_CHECKING:
     import pyarrow
 
-#: Names of columns; several within form one tensor.
-Columns = Sequence["str | Sequence[str]"]
+#: The column of a table of documents that has what no other column is there for: null for the most.
+REST = "_rest"
 #: Rows that are unpacked at a time.
 _ROWS = 8192
 
@@ -29,21 +30,28 @@ class Table(Dataset[Any]):
     """Sample i is row i. Opened again where it is unpickled."""
 
     def __init__(
-        self, place: Path | str, files: Sequence[Path | Remote], columns: Columns | None, *, dtype: torch.dtype | None,
-        fill: dict[str, Any], transform: Callable[[Any], Any] | None,
+        self, place: Path | str, files: Sequence[Path | Remote], columns: Columns | None, *, dtype: FloatType | None,
+        fill: Mapping[str, Any], transform: Callable[[Any], Any] | None,
     ) -> None:
+        if not isinstance(fill, Mapping):
+            raise DataProblem(f"'fill' is a value for each column, such as {{'age': -1}}, not {fill!r}")
         self._place, self._files, self._fill, self._transform = place, list(files), dict(fill), transform
         self._float_type: np.dtype[Any] | None = None if dtype is None else numpy_type(dtype)
         self._named = columns is None
         schema, self._length = _survey(self._files)
-        wanted = list(schema.names) if columns is None else list(columns)
-        self._names = [str(item) for item in wanted]
-        self._groups = [[item] if isinstance(item, str) else list(item) for item in wanted]
+        self._groups = [
+            Group((name,)) for name in schema.names if name != REST or name in self._fill
+        ] if columns is None else groups(columns)
+        self._names = [group.names[0] for group in self._groups]
         self._schema = _selected(place, schema, self._groups, self._fill)
+        for name, value in self._fill.items():
+            with _about(place, (name,)):
+                _instead(value, self._schema.field(name).type)
         self._open()
 
     def _open(self) -> None:
-        wanted = [self._groups, str(self._float_type), {name: repr(value) for name, value in self._fill.items()}]
+        wanted = {"groups": [[group.tensor, *group.names] for group in self._groups], "type": str(self._float_type),
+                  "fill": {name: repr(value) for name, value in self._fill.items()}}
         folder = unpacked.entry(unpacked.key_of(self._files, wanted), self._unpack)
         self._readers = [
             reader(_file(folder, number), kind_of(types), element_of(types[0], self._float_type))
@@ -51,24 +59,24 @@ class Table(Dataset[Any]):
         ]
 
     def _types(self) -> list[list[Any]]:
-        return [[self._schema.field(name).type for name in group] for group in self._groups]
+        return [[self._schema.field(name).type for name in group.names] for group in self._groups]
 
     def _unpack(self, folder: Path) -> None:
         writers = []
         for number, (group, types) in enumerate(zip(self._groups, self._types(), strict=True)):
-            with _about(self._place, group):
-                writers.append(Writer(_file(folder, number), types, self._length, self._float_type))
+            with _about(self._place, group.names):
+                writers.append(Writer(_file(folder, number), types, self._length, self._float_type, group.tensor))
         for path, batch in self._batches():
             for group, writer in zip(self._groups, writers, strict=True):
-                with _about(path, group):
-                    writer.put([self._complete(batch.column(name), name) for name in group])
+                with _about(path, group.names):
+                    writer.put([self._complete(batch.column(name), name) for name in group.names])
         for writer in writers:
             writer.close()
 
     def _batches(self) -> Iterator[tuple[Path | Remote, pyarrow.RecordBatch]]:
         import pyarrow as pa
 
-        names = list(dict.fromkeys(name for group in self._groups for name in group))
+        names = list(dict.fromkeys(name for group in self._groups for name in group.names))
         for path in self._files:
             try:
                 with _opened(path) as file:
@@ -79,16 +87,12 @@ class Table(Dataset[Any]):
 
     def _complete(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
         """The column without missing values, unless they can be told as NaN."""
-        import pyarrow as pa
         import pyarrow.types as t
 
         if t.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count and name in self._fill:
-            try:
-                column = column.fill_null(pa.scalar(self._fill[name], column.type))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
-                raise DataProblem(f"fill: {self._fill[name]!r} is no {column.type}: {problem}") from None
+            column = column.fill_null(_instead(self._fill[name], column.type))
         if column.null_count and not (t.is_floating(column.type) or t.is_decimal(column.type)):
             raise DataProblem(f"it has missing values; give one to use instead: fill={{'{name}': ...}}")
         if t.is_list(column.type) or t.is_large_list(column.type) or t.is_fixed_size_list(column.type):
@@ -116,14 +120,15 @@ class Table(Dataset[Any]):
         self._open()
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {self._schema.field(name).type}" for group in self._groups for name in group)
+        shown = ", ".join(f"{name} {self._schema.field(name).type}" for group in self._groups
+                          for name in group.names)
         return f"<{self._length} rows of {self._place}: {shown}>"
 
 
 class _about:
     """Tells in a DataProblem which file and columns it is about."""
 
-    def __init__(self, place: Path | Remote | str, group: list[str]) -> None:
+    def __init__(self, place: Path | Remote | str, group: Sequence[str]) -> None:
         self._where = f"{place}: column {' and '.join(group[:3])}" + (" and more" if len(group) > 3 else "")
 
     def __enter__(self) -> None:
@@ -164,17 +169,39 @@ def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
 
 
 def _selected(
-    place: Path | str, schema: pyarrow.Schema, groups: list[list[str]], fill: dict[str, Any]
+    place: Path | str, schema: pyarrow.Schema, groups: Sequence[Group], fill: Mapping[str, Any]
 ) -> pyarrow.Schema:
     """The schema, with what a dictionary stands for. Raises DataProblem for columns that are not there."""
     import pyarrow as pa
     import pyarrow.types as t
 
-    for name in [*(name for group in groups for name in group), *fill]:
+    for name in [*(name for group in groups for name in group.names), *fill]:
         if not isinstance(name, str) or name not in schema.names:
             raise DataProblem(f"there is no column '{name}' in {place}; there are {', '.join(schema.names[:50])}")
-    if not all(groups):
-        raise DataProblem("a group of columns is empty")
     return pa.schema([
         pa.field(item.name, item.type.value_type if t.is_dictionary(item.type) else item.type) for item in schema
     ])
+
+
+def _instead(value: Any, kind: Any) -> pyarrow.Scalar:
+    """What stands for missing values in a column of that type. Raises DataProblem for what does not fit there whole."""
+    import pyarrow as pa
+    import pyarrow.types as t
+
+    inner = kind
+    while t.is_list(inner) or t.is_large_list(inner) or t.is_fixed_size_list(inner):
+        inner = inner.value_type
+    try:
+        found = pa.scalar(value, kind)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as problem:
+        raise DataProblem(f"fill: {value!r} is no {kind}: {problem}") from None
+    if not (t.is_floating(inner) or t.is_decimal(inner)) and _broken(value):
+        raise DataProblem(f"fill: {value!r} is no {kind}: it is no whole number")
+    return found
+
+
+def _broken(value: Any) -> bool:
+    """Whether it has, or is, a number with something behind the point."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return any(map(_broken, value))
+    return isinstance(value, float | np.floating | Decimal) and value != int(value)

@@ -1,0 +1,46 @@
+"""Which columns a sample has, and which of them are one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabric_data.errors import DataProblem
+
+#: Names of columns; a list of them within is one tensor.
+Columns = Sequence["str | Sequence[str]"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """One part of a sample: a column, or those of one tensor."""
+
+    names: tuple[str, ...]
+    tensor: bool = False
+
+
+def groups(columns: Columns) -> list[Group]:
+    """The parts of a sample that are named. Raises DataProblem for what names none."""
+    found = [Group((item,)) if isinstance(item, str) else Group(_names(item), True) for item in _items(columns)]
+    if not found:
+        raise DataProblem("'columns' is empty; leave it out for all of them")
+    return found
+
+
+def _names(columns: object) -> tuple[str, ...]:
+    found = _items(columns)
+    wrong = [item for item in found if not isinstance(item, str)]
+    if wrong:
+        raise DataProblem(f"columns: {wrong[0]!r} is no name of a column")
+    if not found:
+        raise DataProblem("a group of columns is empty")
+    return tuple(str(item) for item in found)
+
+
+def _items(columns: object) -> list[object]:
+    if isinstance(columns, str):
+        raise DataProblem(f"columns: {columns!r} is one name, not a list of names: [{columns!r}]")
+    try:
+        return list(columns)  # type: ignore[call-overload]
+    except TypeError:
+        raise DataProblem(f"columns: {columns!r} is neither a name nor a list of names") from None
