@@ -115,7 +115,7 @@ def _table(family: TableFamily, location: Mapping[str, Any]) -> dict[str, Any]:
         rows += rows_of(batch)
         if len(rows) >= ROWS:
             break
-    return {"format": "table", "schema": columns_of(table_found.schema), "rowCount": table_found.rows,
+    return {"format": "table", "schema": columns_of(table_found.schema), "rowCount": family.extent(location, 5.0).rows,
             "rows": rows[:ROWS]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,16 @@ def wanted(location: Mapping[str, Any], table: str = "table_name") -> Wanted:
     if bool(names[table]) == bool(query):
         raise DataError(f"the location needs either '{table}' or 'query'" + (", not both" if query else ""))
     return Wanted(names[table], names["schema_name"], names["catalog_name"], query)
+
+
+def other_case(name: str, names: Iterable[str]) -> str | None:
+    """The only one of these names that differs from `name` in case alone; None when there is none. Raises DataError
+    when there are several."""
+    found = sorted({one for one in names if one.casefold() == name.casefold()})
+    if len(found) > 1:
+        raise DataError(f"there is no '{name}', and {len(found)} whose names differ from it in case alone: "
+                        + ", ".join(f"'{one}'" for one in found) + "; write the one that is meant")
+    return found[0] if found else None
 
 
 def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset[str] = frozenset()) -> str:

@@ -60,16 +60,22 @@ class CassandraServer(socketserver.ThreadingTCPServer):
                 _error(_INVALID, f"Keyspace {text[4:]} does not exist")
         if re.search(r"\bFROM system\.local\b", text):
             return _RESULT, _rows([(name, kind) for name, kind, _ in _LOCAL], [[value for *_, value in _LOCAL]])
-        found = re.fullmatch(r'SELECT \* FROM (?:"?test"?\.)?"?(\w+)"?', text)
-        if found is None or found[1] not in self.tables:
-            # The peers of the cluster, its keyspaces, tables and types: it has none.
-            return (_RESULT, _rows([("key", cqltypes.UTF8Type)], [])) if re.search(r"\bFROM system\w*\.", text) else \
-                _error(_INVALID, f"unconfigured table {text.rpartition(' ')[2]}")
-        columns, rows = self.tables[found[1]]
+        found = re.fullmatch(r'SELECT (\*|COUNT\(\*\)) FROM (?:"?test"?\.)?"?(\w+)"?', text)
+        if found is None or found[2] not in self.tables:
+            return self._system(text) if re.search(r"\bFROM system\w*\.", text) else _error(
+                _INVALID, f"unconfigured table {text.rpartition(' ')[2]}")
+        columns, rows = self.tables[found[2]]
+        if found[1] != "*":
+            columns, rows = [("count", cqltypes.LongType)], [[len(rows)]]
         self.pages.append(start)
         if self.busy and start:
             return _error(_OVERLOADED, "too many requests")
         return _RESULT, _rows(columns, rows[start:start + size], start + size if start + size < len(rows) else None)
+
+    def _system(self, text: str) -> tuple[int, bytes]:
+        """The names of the tables; of peers of the cluster, keyspaces and types it has none."""
+        known = re.search(r"SELECT table_name FROM system_schema\.tables WHERE keyspace_name = 'test'", text)
+        return _RESULT, _rows([("name", cqltypes.UTF8Type)], [[name] for name in self.tables] if known else [])
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -29,10 +29,16 @@ class MariadbServer:
 
     def ask(self, statement: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """What a statement of its administrator answers."""
-        with pymysql.connect(unix_socket=str(self.folder / "socket"), user="root", database=database,
-                             autocommit=True) as connection, connection.cursor() as cursor:
+        with self.asking(database) as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
+
+    @contextmanager
+    def asking(self, database: str | None = None) -> Iterator[Any]:
+        """A session of its administrator: what it locks is locked until its end."""
+        with pymysql.connect(unix_socket=str(self.folder / "socket"), user="root", database=database,
+                             autocommit=True) as connection, connection.cursor() as cursor:
+            yield cursor
 
     def kill(self) -> None:
         """End it without a word."""

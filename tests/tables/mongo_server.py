@@ -16,7 +16,7 @@ _MESSAGE, _REPLY, _QUERY = 2013, 1, 2004
 
 
 class MongoServer(socketserver.ThreadingTCPServer):
-    """Has `collections` of one database; `refuse` and `cut` say what goes wrong with `getMore`."""
+    """Has `collections` of one database; `cut` says that `getMore` breaks off, `slow` that none are counted in time."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -26,7 +26,7 @@ class MongoServer(socketserver.ThreadingTCPServer):
         self.cursors: dict[int, list[dict[str, Any]]] = {}
         self.numbers = itertools.count(1)
         self.filters: list[Any] = []
-        self.cut = False
+        self.cut = self.slow = False
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any] | None:
@@ -40,6 +40,8 @@ class MongoServer(socketserver.ThreadingTCPServer):
             wanted = command.get("filter", {}).get("name")
             found = [{"name": one, "type": "collection"} for one in self.collections if wanted in (None, one)]
             return {"ok": 1, "cursor": {"id": 0, "ns": "test.$cmd.listCollections", "firstBatch": found}}
+        if name in ("collStats", "count", "aggregate"):
+            return self._measure(name, command)
         if name == "find":
             self.filters.append(command.get("filter"))
             return self._batch("firstBatch", list(self.collections[command["find"]]), command["find"])
@@ -47,6 +49,15 @@ class MongoServer(socketserver.ThreadingTCPServer):
             return None if self.cut else self._batch("nextBatch", self.cursors.pop(command["getMore"]),
                                                      command["collection"])
         return {"ok": 1}
+
+    def _measure(self, name: str, command: dict[str, Any]) -> dict[str, Any]:
+        count = len(self.collections[command[name]])
+        if name != "aggregate":
+            return {"ok": 1, "size": 100 * count, "n": count}
+        if self.slow:
+            return {"ok": 0, "code": 50, "codeName": "MaxTimeMSExpired", "errmsg": "operation exceeded time limit"}
+        self.filters.append(command["pipeline"][0]["$match"])
+        return {"ok": 1, "cursor": {"id": 0, "ns": f"test.{command[name]}", "firstBatch": [{"_id": 1, "n": count}]}}
 
     def _batch(self, key: str, left: list[dict[str, Any]], name: str) -> dict[str, Any]:
         number = next(self.numbers) if len(left) > 500 else 0

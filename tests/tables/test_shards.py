@@ -19,7 +19,7 @@ from tabling import Tally, exported, types
 
 from local_backend.data.columns import batches, seen_type
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Kind, Table, TableFamily
+from local_backend.data.kinds.base import Extent, Kind, Table, TableFamily
 from local_backend.data.kinds.sql import Sql
 from local_backend.data.model import Cancelled
 from local_backend.data.shards import export
@@ -124,6 +124,8 @@ def test_sql_of_any_dialect(sqlite: Sqlite, tmp_path: Path) -> None:
     assert types(exported(sqlite, {"query": "SELECT id, name FROM people WHERE id = 9"}, folder)) == {
         "id": "string", "name": "string"}
     assert next(sqlite.batches({"table_name": "people"}, 1)).num_rows == 1
+    for location, rows in (({"table_name": "people"}, 2), ({"query": "SELECT name FROM people WHERE id > 1;"}, 1)):
+        assert sqlite.extent(location, 60) == Extent(rows)
     with pytest.raises(DataError, match="no table 'people2'; did you mean 'people'"):
         exported(sqlite, {"table_name": "people2"}, folder)
     with pytest.raises(DataError, match="no such column: absent"):

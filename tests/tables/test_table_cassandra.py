@@ -15,6 +15,7 @@ from tabling import exported, types
 
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
+from local_backend.data.kinds.base import Extent
 
 pytest.importorskip("cassandra", reason="the driver is not installed (extra cassandra)")
 from cassandra import cqltypes
@@ -72,6 +73,16 @@ def test_a_table_and_a_query_page_by_page(connect: Any, cassandra: CassandraServ
         assert table["id"].to_pylist() == list(range(5500))
         assert cassandra.pages[-6:] == list(range(0, 6000, 1000))
         assert family.table(location).schema.equals(table.schema)
+
+
+def test_a_name_in_another_case_is_found_and_its_rows_are_counted(connect: Any, cassandra: CassandraServer) -> None:
+    family = connect()
+    assert family.table({"table_name": "DIGITS"}).schema.names == ["id", "text"]
+    assert family.extent({"table_name": "Digits"}, 60) == Extent(5500)
+    assert family.extent({"query": "SELECT * FROM digits"}, 60) == Extent()
+    cassandra.tables |= {"Twin": cassandra.tables["empty"], "twin": cassandra.tables["empty"]}
+    with pytest.raises(DataError, match="2 whose names differ from it in case alone: 'Twin', 'twin'"):
+        family.table({"table_name": "TWIN"})
 
 
 def test_types(connect: Any, tmp_path: Path) -> None:

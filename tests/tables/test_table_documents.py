@@ -20,6 +20,7 @@ from tabling import exported, types
 from local_backend.data.documents import Documents
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
+from local_backend.data.kinds.base import Extent
 
 pytest.importorskip("bson", reason="pymongo is not installed (extra mongodb)")
 import bson
@@ -61,7 +62,7 @@ def mongodb() -> Iterator[MongoServer]:
 
 @pytest.fixture
 def collection(mongodb: MongoServer) -> Any:
-    mongodb.cut = False
+    mongodb.cut = mongodb.slow = False
     mongodb.filters.clear()
     values = {"host": "127.0.0.1", "port": str(mongodb.server_address[1]), "database": "test"}
     return find("Databases for MongoDB").open(values, loopback=True)
@@ -76,6 +77,22 @@ def test_a_collection(collection: Any, mongodb: MongoServer, tmp_path: Path) -> 
     assert exported(collection, {"table_name": "empty"}, tmp_path).num_rows == 0
 
 
+def test_how_many_documents(collection: Any, mongodb: MongoServer) -> None:
+    assert collection.extent({"collection": "MANY"}, 5) == Extent(3000, size=300_000)
+    wanted = {"collection": "many", "query": '{"_id": {"$gte": 0}}'}
+    assert collection.extent(wanted, 5) == Extent(3000) and mongodb.filters == [{}, {"_id": {"$gte": 0}}]
+    mongodb.slow = True
+    assert collection.extent({"collection": "many"}, 5) == Extent(3000, estimated=True, size=300_000)
+    assert collection.extent(wanted, 5) == Extent()
+
+
+def test_a_collection_in_another_case_is_found_where_one_is_like_it(collection: Any, mongodb: MongoServer) -> None:
+    mongodb.collections |= {"Twin": [], "twin": []}
+    collection.table({"collection": "Many"}), collection.table({"collection": "twin"})
+    with pytest.raises(DataError, match="2 whose names differ from it in case alone: 'Twin', 'twin'"):
+        collection.table({"collection": "TWIN"})
+
+
 def test_types_of_mongodb(collection: Any, tmp_path: Path) -> None:
     (row,) = exported(collection, {"collection": "odd"}, tmp_path).to_pylist()
     assert row.pop("code") is not None
@@ -86,7 +103,7 @@ def test_types_of_mongodb(collection: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("location", "words"), [
     ({}, "needs 'collection'"), ({"collection": 7}, "needs 'collection'"),
-    ({"collection": "none"}, "no collection 'none'"),
+    ({"collection": "none"}, "no collection 'none'"), ({"collection": "man"}, "did you mean 'many'"),
     ({"collection": "many", "query": "SELECT 1"}, "not a filter"),
     ({"collection": "many", "query": [1]}, "not a filter"),
     ({"collection": "many", "query": {"$where": "sleep(1)"}}, r"\$where, which runs a program"),
@@ -157,6 +174,7 @@ def test_a_database_of_cloudant(couchdb: str, tmp_path: Path) -> None:
     assert types(table) == {"_id": "string", "_rev": "string", "n": "int64", "odd": "bool", "_rest": "string"}
     assert table["n"].to_pylist() == list(range(1500)) and table["_rest"].null_count == 1500
     assert family.table({}).version not in ("", "0")
+    assert family.extent({}, 60).rows == 1500 and family.extent({"query": {"odd": True}}, 60) == Extent(750)
     selected = exported(family, {"query": {"odd": True}}, tmp_path)
     assert sorted(selected["n"].to_pylist()) == list(range(1, 1500, 2))
     for name in ("empty", "odd/name"):

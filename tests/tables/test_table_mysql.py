@@ -16,6 +16,7 @@ from tabling import Tally, exported, row, types
 
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
+from local_backend.data.kinds.base import Extent
 from local_backend.data.model import Cancelled
 from local_backend.data.shards import TableLimits, export
 
@@ -68,6 +69,40 @@ def test_a_table_and_a_query(family: Any, tmp_path: Path) -> None:
         assert set(table["id"].to_pylist()) == set(range(1, 20001))
         assert family.table(location).schema.equals(table.schema)
     assert exported(family, {"table_name": "odd`; one"}, tmp_path).num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["c`ol", "c``ol", "`", "%s", "100%", "%%", "%(x)s", 'd"q', "[b]", "qu'ote", ":x",
+                                  "a.b", "x, `y` INT", "back\\slash", "-- x", "sél"])
+def test_names_with_what_somebody_quotes_with(family: Any, mariadb: MariadbServer, name: str, tmp_path: Path) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    mariadb.ask(f"CREATE TABLE {quoted[:-1]} t` AS SELECT 1 AS {quoted}, 2 AS z", "test")
+    mariadb.ask(f"CREATE OR REPLACE VIEW looks AS SELECT * FROM {quoted[:-1]} t`", "test")
+    for wanted in (name + " t", "looks"):
+        assert exported(family, {"table_name": wanted}, tmp_path).to_pylist() == [{name: 1, "z": 2}]
+
+
+def test_a_name_in_another_case_is_found_where_one_is_like_it(
+    family: Any, mariadb: MariadbServer, tmp_path: Path
+) -> None:
+    assert exported(family, {"table_name": "DIGITS", "schema_name": "test"}, tmp_path).num_rows == 20000
+    mariadb.ask("CREATE TABLE Twin (a INT)", "test")
+    mariadb.ask("CREATE TABLE twin (b INT)", "test")
+    assert exported(family, {"table_name": "twin"}, tmp_path).column_names == ["b"]
+    with pytest.raises(DataError, match=r"there is no 'TWIN', and 2 whose names .* alone: 'Twin', 'twin'; write the"):
+        family.table({"table_name": "TWIN"})
+
+
+def test_how_many_rows(family: Any, mariadb: MariadbServer) -> None:
+    found = family.extent({"table_name": "Digits"}, 60)
+    assert (found.rows, found.estimated) == (20000, False) and found.size > 20000
+    query = {"query": "SELECT text FROM digits WHERE '%s' <> ':x' AND id <= 70;"}
+    assert family.extent(query, 60) == Extent(70)
+    mariadb.ask("ANALYZE TABLE digits", "test")
+    with mariadb.asking("test") as other:
+        other.execute("LOCK TABLES digits WRITE")
+        found = family.extent({"table_name": "digits"}, 0.05)
+        assert found.estimated and 10000 < found.rows < 40000 and found.size > 20000
+        assert family.extent(query, 0.05) == Extent()
 
 
 def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, connect: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tabling import Tally, exported, row, types
 from local_backend.data import shards
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
+from local_backend.data.kinds.base import Extent
 from local_backend.data.model import Cancelled
 from local_backend.data.shards import TableLimits, export
 
@@ -113,6 +114,45 @@ def test_no_rows_are_one_shard_with_the_schema(family: Any, tmp_path: Path) -> N
 def test_names_are_quoted(family: Any, tmp_path: Path) -> None:
     table = exported(family, {"schema_name": 'Odd "one', "table_name": "T;t"}, tmp_path)
     assert table.column_names == ["C 'c"]
+
+
+@pytest.mark.parametrize("name", ["c`ol", '"', 'd"q', "100%", "%s", "[b]", "]", "$1", "qu'ote", "a.b", "?",
+                                  "back\\slash"])
+def test_names_with_what_somebody_quotes_with(
+    family: Any, postgres: PostgresServer, database: str, name: str, tmp_path: Path
+) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    postgres.ask(f"CREATE TABLE {quoted[:-1]} t\" AS SELECT 1 AS {quoted}, '10.0.0.1'::inet AS \"%z\"", database)
+    assert exported(family, {"table_name": name + " t"}, tmp_path).to_pylist() == [{name: 1, "%z": "10.0.0.1/32"}]
+
+
+def test_a_name_in_another_case_is_found_where_one_is_like_it(
+    family: Any, postgres: PostgresServer, database: str, tmp_path: Path
+) -> None:
+    for location in ({"table_name": "DIGITS"}, {"schema_name": "Public", "table_name": "digits"},
+                     {"schema_name": 'ODD "ONE', "table_name": "t;T"}):
+        assert exported(family, location, tmp_path).num_rows == (0 if "ODD" in str(location) else 50000)
+    for name in ("Twin", "twin"):
+        postgres.ask(f'CREATE TABLE "{name}" ("{name}" int)', database)
+    assert exported(family, {"table_name": "Twin"}, tmp_path).column_names == ["Twin"]
+    for location, names in (({"table_name": "TWIN"}, "'Twin', 'twin'"),
+                            ({"schema_name": "PUBLIC", "table_name": "Twin"}, "'public.Twin', 'public.twin'")):
+        with pytest.raises(DataError, match=f"2 whose names differ from it in case alone: {names}; write the one"):
+            family.table(location)
+
+
+def test_how_many_rows(family: Any, postgres: PostgresServer, database: str) -> None:
+    found = family.extent({"table_name": "Digits"}, 60)
+    assert (found.rows, found.estimated) == (50000, False) and found.size > 50000
+    assert family.extent({"query": "SELECT text FROM digits WHERE '%s' <> ':x' AND id <= 70;"}, 60) == Extent(70)
+    postgres.ask("CREATE TABLE parts (x int) PARTITION BY RANGE (x)", database)
+    postgres.ask("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (1) TO (1000)", database)
+    postgres.ask("INSERT INTO parts VALUES (7)", database)
+    assert family.extent({"table_name": "parts"}, 60) == Extent(1, size=8192)
+    endless = "SELECT pg_sleep(60)::text AS s FROM generate_series(1, 700)"
+    postgres.ask(f"CREATE VIEW endless AS {endless}", database)
+    for location in ({"query": endless}, {"table_name": "endless"}):
+        assert family.extent(location, 0.05) == Extent(700, estimated=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Characters of what a library says that are shown.
 LONGEST_TEXT = 400
+#: What is said to who would have a program read a table by itself.
+NO_STREAM = "a table cannot be streamed; leave 'access' out, and it comes as Parquet files"
 
 
 @dataclass(frozen=True)
@@ -228,9 +230,18 @@ class Table:
     """Rows that a server has."""
 
     schema: pyarrow.Schema
-    #: How many there are, when that is known without counting.
-    rows: int | None = None
     version: str = ""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much a server has of what a location names; None for what is not known."""
+
+    rows: int | None = None
+    #: Whether the rows were not counted, but are what the server thinks.
+    estimated: bool = False
+    #: Bytes that they take up there.
+    size: int | None = None
 
 
 class TableFamily(Family):
@@ -243,6 +254,10 @@ class TableFamily(Family):
     @abstractmethod
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         """Its rows, all of one schema, in memory that does not grow with the table; each batch some 8 MiB at most."""
+
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        """How much that is: counted, where that is done within so many seconds."""
+        return Extent()
 
     def cancel(self) -> None:
         """Break off what another thread is waiting for in one of the methods above."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from local_backend.data.columns import batches
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
 from local_backend.data.kinds.sql import HOST, PASSWORD, USERNAME, port
-from local_backend.data.wanted import check_query, wanted
+from local_backend.data.wanted import Wanted, check_query, other_case, wanted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,11 +34,11 @@ class Cassandra(TableFamily):
 
     def table(self, location: Mapping[str, Any]) -> Table:
         with self._session() as session:
-            return Table(_schema(session.execute(self._statement(location, 1))))
+            return Table(_schema(session.execute(self._statement(session, location, 1))))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         with self._session() as session:
-            result = session.execute(self._statement(location, _PAGE))
+            result = session.execute(self._statement(session, location, _PAGE))
             schema = _schema(result)
             # Asked for an iterator once more, the driver begins anew with the page that it is at.
             rows = (row for row in result)
@@ -52,13 +52,38 @@ class Cassandra(TableFamily):
 
             yield from batches(some, schema)
 
-    def _statement(self, location: Mapping[str, Any], page: int) -> Any:
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        from cassandra import DriverException, RequestExecutionException
+
+        # What a query finds is counted by nobody: one within another is no CQL.
+        what = wanted(location)
+        if what.query:
+            return Extent()
+        with self._session() as session, contextlib.suppress(DriverException, RequestExecutionException):
+            found = session.execute(f"SELECT COUNT(*) FROM {self._name(session, what)}", timeout=seconds)
+            return Extent(found.one()[0])
+        return Extent()
+
+    def _statement(self, session: Any, location: Mapping[str, Any], page: int) -> Any:
         from cassandra.query import SimpleStatement
 
         what = wanted(location)
-        names = [name for name in (what.schema, what.table) if name]
-        text = check_query(what.query) if what.query else "SELECT * FROM " + ".".join(map(_quoted, names))
+        text = check_query(what.query) if what.query else f"SELECT * FROM {self._name(session, what)}"
         return SimpleStatement(text, fetch_size=page)
+
+    def _name(self, session: Any, what: Wanted) -> str:
+        """What stands after FROM: where there is no table of that spelling, the only one that differs in case alone.
+        Raises DataError."""
+        from cassandra import InvalidRequest, Unauthorized
+
+        names: list[str] = []
+        # Old servers keep their tables elsewhere, and not everybody may look.
+        with contextlib.suppress(InvalidRequest, Unauthorized):
+            for kind in ("table", "view"):
+                asked = f"SELECT {kind}_name FROM system_schema.{kind}s WHERE keyspace_name = %s"
+                names += [name for name, in session.execute(asked, [what.schema or self.values["database"]])]
+        table = what.table if what.table in names else other_case(what.table, names) or what.table
+        return ".".join(_quoted(name) for name in (what.schema, table) if name)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -13,7 +14,7 @@ from local_backend.data import iam
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
 from local_backend.data.troubles import in_words
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _PATIENCE = (10, 60)
 #: Documents of one answer, which is in memory as a whole.
 _PAGE = 200
+#: What finds the documents that are programs of the database, by their ids.
+_DESIGNS = {"start_key": '"_design/"', "end_key": '"_design0"'}
 
 
 class Cloudant(TableFamily):
@@ -36,8 +39,7 @@ class Cloudant(TableFamily):
         with self._session() as session:
             about = self._ask(session, "GET", "")
             documents = Documents(itertools.islice(self._found(session, location), SAMPLE))
-        return Table(documents.schema, rows=None if location.get("query") else about.get("doc_count"),
-                     version=str(about.get("update_seq", "")))
+        return Table(documents.schema, str(about.get("update_seq", "")))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         with self._session() as session:
@@ -48,11 +50,28 @@ class Cloudant(TableFamily):
             yield from batches(lambda wish: [documents.row(one) for one in itertools.islice(rows, wish)],
                                documents.schema)
 
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        with self._session() as session:
+            if (selector := _selector(location.get("query"))) is not None:
+                return Extent(self._count(session, selector, time.monotonic() + seconds))
+            about = self._ask(session, "GET", "")
+            designs = self._ask(session, "GET", "/_all_docs", params=_DESIGNS).get("rows", [])
+        return Extent(about["doc_count"] - len(designs), size=about.get("sizes", {}).get("external"))
+
+    def _count(self, session: requests.Session, selector: dict[str, Any], end: float) -> int | None:
+        """How many documents a selector finds; None when they are not all read by then."""
+        count = 0
+        for page in self._selected(session, selector):
+            if time.monotonic() > end:
+                return None
+            count += sum(not _is_design(document) for document in page)
+        return count
+
     def _found(self, session: requests.Session, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         selector = _selector(location.get("query"))
         pages = self._all(session) if selector is None else self._selected(session, selector)
         for document in itertools.chain.from_iterable(pages):
-            if not str(document.get("_id", "")).startswith("_design/"):
+            if not _is_design(document):
                 yield document
 
     def _all(self, session: requests.Session) -> Iterator[list[dict[str, Any]]]:
@@ -125,6 +144,11 @@ class Cloudant(TableFamily):
         passes = answer.status_code >= 500 or answer.status_code in (408, 425, 429)
         raise (DataUnavailable if passes else DataError)(
             f"{self.kind.title}: {parts.hostname} answers {answer.status_code}: {self.without_secrets(said)}")
+
+
+def _is_design(document: Mapping[str, Any]) -> bool:
+    """Whether it is a program of the database, and none of its data."""
+    return str(document.get("_id", "")).startswith("_design/")
 
 
 def _selector(query: Any) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from local_backend.data.columns import decimal
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Kind
-from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
 from local_backend.data.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Hive(Sql):
             problem = RuntimeError(text.strip().partition("\n")[0])
         return super().trouble(problem, connecting)
 
-    def _described(self, connection: Connection, what: Wanted) -> tuple[Any, pyarrow.Schema]:
+    def _described(self, connection: Connection, what: Wanted) -> Described:
         import pyarrow
         import sqlalchemy
 
@@ -66,12 +66,7 @@ class Hive(Sql):
                 break
             columns[column.strip()] = _arrow_type(kind.strip())
         quoted = ", ".join(_quoted(column) for column in columns)
-        return f"SELECT {quoted} FROM {name}", pyarrow.schema(columns.items())
-
-    def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
-        if statement is not None:
-            return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
-        return super()._run(connection, what, None)
+        return Described(f"SELECT {quoted} FROM {name}", pyarrow.schema(columns.items()), what)
 
 
 def _arrow_type(kind: str) -> pyarrow.DataType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import json
 import tempfile
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
+from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
 from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, port
+from local_backend.data.wanted import other_case
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,6 +51,20 @@ class Mongodb(TableFamily):
             rows = itertools.islice(itertools.chain(sample, found), most_rows)
             yield from batches(lambda wish: [documents.row(one) for one in itertools.islice(rows, wish)],
                                documents.schema)
+
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        import pymongo
+
+        with self._database() as database:
+            name, wanted = _collection(database, location), _filter(location.get("query"))
+            size, most = None, int(seconds * 1000)
+            # Not every user may ask for that, and a view has none.
+            with contextlib.suppress(pymongo.errors.OperationFailure):
+                size = None if wanted else database.command("collStats", name).get("size")
+            with contextlib.suppress(pymongo.errors.ExecutionTimeout):
+                return Extent(database[name].count_documents(wanted, maxTimeMS=most), size=size)
+            return Extent(size=size) if wanted else \
+                Extent(database[name].estimated_document_count(maxTimeMS=most), True, size)
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[Any]:
@@ -94,14 +110,25 @@ class Mongodb(TableFamily):
         return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(problem)}")
 
 
-def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The documents that a location names. Raises DataError."""
+def _collection(database: Any, location: Mapping[str, Any]) -> str:
+    """The collection that a location names: where there is none of that spelling, the only one that differs from it in
+    case alone. Raises DataError."""
     name = location.get("collection", location.get("table_name"))
     if not isinstance(name, str) or not name or len(name) > 255 or "\0" in name:
         raise DataError("the location needs 'collection', the name of a collection")
+    names = database.list_collection_names()
+    found = name if name in names else other_case(name, names)
+    if found is None:
+        near = difflib.get_close_matches(name, names, 1)
+        raise DataError(f"there is no collection '{name}' in the database '{database.name}'"
+                        + (f"; did you mean '{near[0]}'?" if near else ""))
+    return found
+
+
+def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The documents that a location names. Raises DataError."""
     wanted = _filter(location.get("query"))
-    if not database.list_collection_names(filter={"name": name}):
-        raise DataError(f"there is no collection '{name}' in the database '{database.name}'")
+    name = _collection(database, location)
     with database[name].find(wanted) as cursor:
         for document in cursor:
             yield {key: _plain(value) for key, value in document.items()}

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from local_backend import network
-from local_backend.data.columns import decimal
+from local_backend.data.columns import as_text, decimal
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Kind
-from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Sql, port
+from local_backend.data.kinds.base import Extent, Field, Kind
+from local_backend.data.kinds.sql import DATABASE, HOST, PASSWORD, USERNAME, Described, Sql, port
+from local_backend.data.wanted import Wanted
 
 if TYPE_CHECKING:
     import pyarrow
     from sqlalchemy import Connection, Engine
-    from sqlalchemy.types import TypeEngine
 
 _CONNECT_SECONDS = 10
 #: Error numbers of what passes: no room for one more, shutting down, aborted or lost connections, killed, lock waits.
 _PASSING = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1317, 1927, 2003, 2006, 2013,
                       2055})
-_BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 32, "INTEGER": 32, "BIGINT": 64, "YEAR": 16}
-_BYTES = frozenset({"BIT", "GEOMETRY", "POINT", "LINESTRING", "POLYGON"})
+#: What is said when there is no such table, or no such database.
+_NO_TABLE = ((1146,), (1049,), (1102,), (1103,))
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64, "year": 16}
+_BYTES = frozenset({"bit", "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring",
+                    "multipolygon", "geometrycollection", "vector"})
 
 
 class Mysql(Sql):
@@ -56,23 +60,25 @@ class Mysql(Sql):
         passes = isinstance(original, OSError) or number in _PASSING or number == 0
         return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(original)}")
 
-    def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
-        import pyarrow
-
-        name, unsigned = kind.__visit_name__.upper(), bool(getattr(kind, "unsigned", False))
-        bits = _BITS.get(name)
-        if bits:
-            return getattr(pyarrow, f"{'u' if unsigned else ''}int{bits}")()
-        if name == "TIMESTAMP":
-            return pyarrow.timestamp("us", "UTC")
-        # It may be negative, and longer than a day.
-        return pyarrow.duration("us") if name == "TIME" else pyarrow.binary() if name in _BYTES \
-            else super().arrow_type(kind)
-
     def cancel(self) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+    def hurry(self, connection: Connection, seconds: float) -> None:
+        import sqlalchemy
+
+        # The one is MariaDB's, in seconds, the other MySQL's.
+        for limit in (f"max_statement_time={seconds:g}", f"max_execution_time={seconds * 1000:.0f}"):
+            with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+                connection.exec_driver_sql(f"SET SESSION {limit}")
+
+    def estimate(self, connection: Connection, what: Wanted) -> Extent:
+        rows = connection.exec_driver_sql(
+            "SELECT table_rows, data_length + index_length FROM information_schema.tables "
+            "WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s", (what.schema or None, what.table))
+        found = rows.fetchone() or (None, None)
+        return Extent(found[0], True, None if found[1] is None else int(found[1]))
 
     def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
         import pyarrow
@@ -85,6 +91,31 @@ class Mysql(Sql):
         # The length of a decimal has room for a sign and a point.
         return [decimal(38 if column[4] <= 40 else 76, column[5]) if column[1] == FIELD_TYPE.NEWDECIMAL
                 else times.get(column[1]) for column in description]
+
+    def _written(self, connection: Connection, what: Wanted) -> Described | None:
+        # The dialect's own reading of a table gives names back as they are quoted, some of them twice.
+        import pyarrow
+        import sqlalchemy
+
+        name = ".".join(_quoted(part) for part in (what.schema, what.table) if part)
+        try:
+            columns = self._run(connection, what, f"SHOW COLUMNS FROM {name}").fetchall()
+        except sqlalchemy.exc.DBAPIError as problem:
+            if problem.orig is not None and problem.orig.args[:1] in _NO_TABLE:
+                return None
+            raise
+        fields = [pyarrow.field(column, _arrow_type(as_text(kind)), null == "YES")
+                  for column, kind, null, *_ in columns]
+        quoted = ", ".join(_quoted(field.name) for field in fields)
+        return Described(f"SELECT {quoted} FROM {name}", pyarrow.schema(fields), what)
+
+    def _names(self, connection: Connection, what: Wanted) -> list[str]:
+        import sqlalchemy
+
+        place = f" FROM {_quoted(what.schema)}" if what.schema else ""
+        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+            return [name for name, *_ in self._run(connection, what, f"SHOW TABLES{place}").fetchall()]
+        return []
 
     def _connect(self, catalog: str) -> Any:
         import pymysql
@@ -119,6 +150,30 @@ class Mysql(Sql):
             return ssl.create_default_context(cadata=authority or None)
         except ssl.SSLError as problem:
             raise DataError(f"{self.kind.title}: 'ssl_certificate' is no certificate in PEM form: {problem}") from None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _arrow_type(kind: str) -> pyarrow.DataType:
+    """What becomes of a column whose type the server writes so: `int(10) unsigned`, `decimal(12,2)`."""
+    import pyarrow
+
+    kind = kind.lower()
+    name = re.split(r"\W", kind, maxsplit=1)[0]
+    if bits := _BITS.get(name):
+        return getattr(pyarrow, f"{'u' if 'unsigned' in kind else ''}int{bits}")()
+    if digits := re.match(r"decimal\((\d+),(\d+)\)", kind):
+        return decimal(int(digits[1]), int(digits[2]))
+    if name in _BYTES or name.endswith(("blob", "binary")):
+        return pyarrow.binary()
+    # A time may be negative, and longer than a day.
+    return {
+        "float": pyarrow.float64(), "double": pyarrow.float64(), "date": pyarrow.date32(),
+        "time": pyarrow.duration("us"), "datetime": pyarrow.timestamp("us"),
+        "timestamp": pyarrow.timestamp("us", "UTC"),
+    }.get(name, pyarrow.string())
 
 
 _FIELDS = (

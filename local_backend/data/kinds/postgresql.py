@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Kind, Table, TableFamily
-from local_backend.data.wanted import Wanted, check_query, wanted
+from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
+from local_backend.data.wanted import Wanted, check_query, other_case, wanted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,6 +34,15 @@ _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 #: The first day, and microsecond, that the server knows, from 1970 on. The driver adds to the two infinities, which are
 #: the first and the last number, until both are before that.
 _FIRST = {"date32": -2_440_588, "timestamp": -210_866_803_200_000_000}
+
+
+#: Relations that have rows and whose names differ from one in case at most; with no schema those of the search path.
+_SAME = """SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND lower(c.relname) = lower($1::text)
+    AND CASE $2::text WHEN '' THEN pg_table_is_visible(c.oid) ELSE lower(n.nspname) = lower($2::text) END"""
+#: Bytes of a table with all its partitions.
+_SIZE = """SELECT coalesce(sum(pg_table_size(relid)), pg_table_size(to_regclass($1::text)))::int8
+    FROM pg_partition_tree(to_regclass($1::text))"""
 
 
 @dataclass(frozen=True)
@@ -57,21 +67,40 @@ class Postgresql(TableFamily):
     def table(self, location: Mapping[str, Any]) -> Table:
         import pyarrow
 
-        what = wanted(location)
         with self._reading() as cursor:
+            what = _found(cursor, wanted(location))
             return Table(pyarrow.schema([column.field for column in self._columns(cursor, what)]))
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        what = wanted(location)
         with self._reading() as cursor:
+            what = _found(cursor, wanted(location))
             columns = self._columns(cursor, what)
             schema = pyarrow.schema([column.field for column in columns])
             limit = "" if most_rows is None else f" LIMIT {most_rows:d}"
             cursor.execute(f"SELECT {', '.join(column.sql for column in columns)} FROM {_source(what)}{limit}")
             for batch in cursor.fetch_record_batch():
                 yield _cast(batch, schema)
+
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        what, size = wanted(location), None
+        if not what.query:
+            with self._reading() as cursor:
+                what = _found(cursor, what)
+                cursor.execute(_SIZE, (_source(what),))
+                # A view takes up nothing.
+                size = cursor.fetchone()[0] or None
+        # A statement that was broken off takes its transaction with it.
+        with contextlib.suppress(DataError), self._reading() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
+            cursor.execute(f"SELECT count(*) FROM {_source(what)}")
+            return Extent(cursor.fetchone()[0], size=size)
+        with self._reading() as cursor:
+            # It is none of the statements whose rows are copied.
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
+            cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_source(what)}")
+            return Extent(json.loads(cursor.fetchone()[0])[0]["Plan"]["Plan Rows"], True, size)
 
     def cancel(self) -> None:
         cursor = self._cursor
@@ -156,6 +185,20 @@ class Postgresql(TableFamily):
     def _said(self, problem: Exception) -> str:
         """The words of the server, without the statement that the driver repeats."""
         return self.without_secrets(re.sub(r"\s*Query was:.*", "", str(problem), flags=re.DOTALL))
+
+
+def _found(cursor: Any, what: Wanted) -> Wanted:
+    """The table that is meant: where there is none of that spelling, the only one whose name differs in case alone.
+    Raises DataError."""
+    if what.query:
+        return what
+    cursor.execute(_SAME, (what.table, what.schema))
+    found = {Wanted(table, schema if what.schema else "", what.catalog) for schema, table in cursor.fetchall()}
+    if what in found:
+        return what
+    titles = {one.title: one for one in found}
+    other = other_case(what.title, titles)
+    return titles[other] if other else what
 
 
 def _source(what: Wanted) -> str:

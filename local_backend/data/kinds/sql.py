@@ -7,13 +7,14 @@ import contextlib
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from local_backend.data.columns import FIRST_ROWS, batches, decimal, seen_type
 from local_backend.data.errors import DataError, DataUnavailable
-from local_backend.data.kinds.base import Field, Table, TableFamily
-from local_backend.data.wanted import Wanted, check_query, wanted
+from local_backend.data.kinds.base import Extent, Field, Table, TableFamily
+from local_backend.data.wanted import Wanted, check_query, other_case, wanted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,6 +42,15 @@ def port(number: int) -> Field:
     return Field("port", f"its port ({number})")
 
 
+@dataclass(frozen=True)
+class Described:
+    """A table: the statement that reads it, its columns, and what it is called."""
+
+    statement: Any
+    schema: pyarrow.Schema
+    what: Wanted
+
+
 class Sql(TableFamily):
     """What all dialects have in common. Each call has a connection of its own.
 
@@ -60,7 +70,7 @@ class Sql(TableFamily):
             if what.query:
                 schema, _ = self._sampled(self._run(connection, what, None))
             else:
-                schema = self._described(connection, what)[1]
+                schema = self._described(connection, what).schema
         return Table(schema)
 
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
@@ -71,17 +81,43 @@ class Sql(TableFamily):
                 schema, first = self._sampled(result)
                 rows: Iterator[Sequence[Any]] = chain(first, _all(result))
             else:
-                statement, schema = self._described(connection, what)
-                rows = _all(self._run(connection, what, statement))
+                found = self._described(connection, what)
+                schema, rows = found.schema, _all(self._run(connection, what, found.statement))
             left = [most_rows]
 
             def some(wish: int) -> list[Sequence[Any]]:
                 count = wish if left[0] is None else min(wish, left[0])
-                found = [row for _, row in zip(range(count), rows, strict=False)]
-                left[0] = None if left[0] is None else left[0] - len(found)
-                return found
+                some_rows = [row for _, row in zip(range(count), rows, strict=False)]
+                left[0] = None if left[0] is None else left[0] - len(some_rows)
+                return some_rows
 
             yield from batches(some, schema)
+
+    def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
+        import sqlalchemy
+
+        what = wanted(location)
+        with self._reading(what.catalog) as connection:
+            if what.query:
+                statement: Any = self._query(what)
+            else:
+                found = self._described(connection, what)
+                statement, what = found.statement, found.what
+            about = Extent() if what.query else self.estimate(connection, what)
+            counting = f"SELECT COUNT(*) FROM ({statement}) wanted" if isinstance(statement, str) else \
+                sqlalchemy.select(sqlalchemy.func.count()).select_from(statement.subquery())
+            self.hurry(connection, seconds)
+            # Some take no query within another, and some are asked for more than they do in time.
+            with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+                return Extent(int(self._run(connection, what, counting).scalar()), size=about.size)
+            return about
+
+    def hurry(self, connection: Connection, seconds: float) -> None:
+        """Tell the server that no statement may take longer."""
+
+    def estimate(self, connection: Connection, what: Wanted) -> Extent:
+        """What the server thinks that a table has."""
+        return Extent()
 
     def url(self, catalog: str) -> URL:
         """What SQLAlchemy connects to; a catalog is a database where there is no other word for it."""
@@ -157,17 +193,22 @@ class Sql(TableFamily):
         return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
 
     def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
+        # A text goes without parameters, so that a percent sign is none.
+        if isinstance(statement, str):
+            return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
         if statement is not None:
             return connection.execute(statement)
-        options = self.kind.options
-        query = check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
-        # Without parameters, so that a percent sign is none.
-        result = connection.execution_options(no_parameters=True).exec_driver_sql(query)
+        result = self._run(connection, what, self._query(what))
         names = list(result.keys())
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise DataError(f"the query has two columns '{twice[0]}'; name them with AS")
         return result
+
+    def _query(self, what: Wanted) -> str:
+        """The query that is meant. Raises DataError."""
+        options = self.kind.options
+        return check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
 
     def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
         """What the driver's cursor tells of the columns of a query; None where that is too little."""
@@ -183,9 +224,24 @@ class Sql(TableFamily):
         return pyarrow.schema([(name, known or seen_type(some))
                                for name, known, some in zip(result.keys(), told, values, strict=True)]), first
 
-    def _described(self, connection: Connection, what: Wanted) -> tuple[Any, pyarrow.Schema]:
-        """The statement that reads a table, and its columns. A name is first taken as it is written; else in small or
-        capital letters, whichever the server gives to names that nobody quoted."""
+    def _described(self, connection: Connection, what: Wanted) -> Described:
+        """A table. Where there is none of that spelling, the only one whose name differs in case alone is meant. Raises
+        DataError."""
+        found = self._written(connection, what)
+        if found is not None:
+            return found
+        names = self._names(connection, what)
+        other = other_case(what.table, names)
+        found = self._written(connection, replace(what, table=other)) if other else None
+        if found is not None:
+            return found
+        near = difflib.get_close_matches(what.table, names, 1)
+        raise DataError(f"{self.kind.title}: there is no table '{what.title}'"
+                        + (f"; did you mean '{near[0]}'?" if near else ""))
+
+    def _written(self, connection: Connection, what: Wanted) -> Described | None:
+        """A table, with a name first as it is written; else in small or capital letters, whichever the server gives to
+        names that nobody quoted. None when there is no such table."""
         import pyarrow
         import sqlalchemy
         from sqlalchemy.sql.elements import quoted_name
@@ -204,18 +260,17 @@ class Sql(TableFamily):
             source = sqlalchemy.table(name, *columns, schema=schema)
             fields = [pyarrow.field(str(column["name"]), self.arrow_type(column["type"]), column.get("nullable", True))
                       for column in found]
-            return sqlalchemy.select(*columns).select_from(source), pyarrow.schema(fields)
-        raise DataError(f"{self.kind.title}: there is no table '{what.title}'{_near(inspector, what)}")
+            return Described(sqlalchemy.select(*columns).select_from(source), pyarrow.schema(fields), what)
+        return None
 
+    def _names(self, connection: Connection, what: Wanted) -> list[str]:
+        """Tables and views of the schema that is meant; none when the server does not tell."""
+        import sqlalchemy
 
-def _near(inspector: Any, what: Wanted) -> str:
-    import sqlalchemy
-
-    with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
-        names = [*inspector.get_table_names(what.schema or None), *inspector.get_view_names(what.schema or None)]
-        near = difflib.get_close_matches(what.table, names, 1)
-        return f"; did you mean '{near[0]}'?" if near else ""
-    return ""
+        inspector = sqlalchemy.inspect(connection)
+        with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
+            return [*inspector.get_table_names(what.schema or None), *inspector.get_view_names(what.schema or None)]
+        return []
 
 
 def _all(result: Any) -> Iterator[Sequence[Any]]:
