@@ -60,13 +60,36 @@ def _text(found: Mapping[str, Any]) -> str:
                   for one in found.get("names") or ()]
     if found.get("sample"):
         lines.append(f"{found['sample']}: {found.get('format')}")
-    if (rows := found.get("rowCount")) is not None:
-        lines.append(f"{rows:,} row{'' if rows == 1 else 's'}")
+    if remark := _unreadable(found):
+        lines.append(remark)
+    if "rowCount" in found:
+        lines.append(_size(found))
     arrays = [{**found, "name": ""}] if found.get("dtype") else found.get("arrays") or []
     lines += [f"array {one.get('name') or ''}".rstrip() + f": {_shape(one)} of {one.get('dtype')}" for one in arrays]
     if schema := found.get("schema"):
         lines.append("columns: " + ", ".join(f"{column.get('name')} {column.get('type')}" for column in schema))
     return inert("\n".join(lines)) + _rows(found)
+
+
+def _unreadable(found: Mapping[str, Any]) -> str:
+    """What of a folder cannot be read, by count and name; empty when that is nothing."""
+    count, names = found.get("unreadable") or 0, found.get("unreadableNames") or ()
+    if not count:
+        return ""
+    more = ", …" if count > len(names) else ""
+    return (f"{count:,} cannot be read by the user that jobs run as: "
+            + ", ".join(f"{one.get('path')} ({one.get('message')})" for one in names) + more)
+
+
+def _size(found: Mapping[str, Any]) -> str:
+    """How many rows there are, and of a table what they take up at its server."""
+    rows, size = found.get("rowCount"), None if "files" in found else found.get("bytes")
+    if rows is None:
+        text = "the number of rows is not known"
+    else:
+        text = f"{'about ' if found.get('rowCountEstimated') else ''}{rows:,} row{'' if rows == 1 else 's'}"
+    guess = " (the server's estimate)" if rows is not None and found.get("rowCountEstimated") else ""
+    return text + guess + ("" if size is None else f", {show_size(size)} at the server")
 
 
 def _shape(array: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from dlicmd.contract import wire
+from dlicmd.contract.data_sources import STREAM
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
@@ -21,6 +22,7 @@ from local_backend.data.asked import understand
 from local_backend.data.errors import DataError
 from local_backend.data.gauge import shown
 from local_backend.data.previewer import Wish
+from local_backend.data.shards import TableLimits
 from local_backend.data.tester import hidden
 from local_backend.jobspec import Source
 
@@ -38,9 +40,7 @@ _looks = threading.BoundedSemaphore(4)
 def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[dict[str, Any]]:
     """What the data sources of {"dataSource": [...]} have, each: `ok`, or why not in `message`; `files` and `bytes`,
     `schema`, `rowCount` and the first `rows` of a table or file. Nothing is kept."""
-    sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
-    if not isinstance(sources, list) or not 0 < len(sources) <= _MOST:
-        raise ApiError(400, f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of 1 to {_MOST} data sources')
+    sources = _wanted(body)
     if not _looks.acquire(blocking=False):
         raise ApiError(429, "Others look at data at this moment; try again in a while")
     try:
@@ -54,15 +54,29 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[di
         _looks.release()
 
 
+def _wanted(body: Any) -> list[Any]:
+    sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
+    if not isinstance(sources, list):
+        raise ApiError(400, f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of data sources')
+    if not sources:
+        raise ApiError(400, f"The list of data sources is empty; name 1 to {_MOST} to look at")
+    if len(sources) > _MOST:
+        raise ApiError(400, f"These are {len(sources)} data sources, and {_MOST} are looked at in one go; look at them "
+                            "in several (a submission may have more)")
+    return sources
+
+
 def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
     told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
     if not source.fetched and not source.path:
         absent = f"there is no DLI_DATA_FS, {backend.settings.data_fs}: DATA_DIR would be empty"
         return told | {wire.OK: False, wire.MESSAGE: absent}
     if not source.fetched:
-        return told | {"path": source.path} | _asked_for(Wish(source.path))
+        closed = list(backend.data_roots(user).closed.values())
+        return told | {"path": source.path} | _asked_for(Wish(source.path, closed=closed))
     connection = backend.connections.of_source(source, secrets, user.name, user.admin)
-    found = _asked_for(Wish("", source.kind, source.location, dict(connection.values), backend.settings.embedded))
+    found = _asked_for(Wish("", source.kind, source.location, dict(connection.values), source.access,
+                            loopback=backend.settings.embedded))
     if wire.MESSAGE in found:
         found[wire.MESSAGE] = hidden(found[wire.MESSAGE], connection)
     return told | {"kind": source.kind} | found | _room(backend, source, found)
@@ -71,9 +85,15 @@ def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, 
 def _room(backend: Backend, source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
     """Whether it could be put down here: a job with data that cannot would end ERROR."""
     size, settings = found.get("bytes") or 0, backend.settings
+    if not found[wire.OK] or source.access == STREAM:
+        return {}
+    if "files" not in found:
+        rows = None if found.get("rowCountEstimated") else found.get("rowCount")
+        problem = TableLimits(settings.data_rows).exceeded(rows or 0)
+        return {} if problem is None else {wire.OK: False, wire.MESSAGE: problem}
     free = shutil.disk_usage(settings.home).free
     most = min(settings.cache_bytes, free)
-    if not found[wire.OK] or source.access == "stream" or size <= most:
+    if size <= most:
         return {}
     what = "the disk has room for" if most == free else "the cache may hold"
     return {wire.OK: False, wire.MESSAGE: f"it has {shown(size)}, and {what} {shown(most)}"}

@@ -10,7 +10,7 @@ from dlicmd.contract import data_sources as wire
 from dlicmd.contract.secret import MASK, masked_place
 from local_backend.data import fs, kinds
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import FileFamily, Mounted
+from local_backend.data.kinds.base import NO_STREAM, FileFamily, Mounted
 from local_backend.data.listing import named
 from local_backend.data.model import Connection
 from local_backend.data.names import Names, after_location, after_path
@@ -114,6 +114,8 @@ def _elsewhere(
     access = source.get(wire.ACCESS, wire.DOWNLOAD)
     if access == wire.MOUNT:
         raise DataError(f"what {kind.title} has cannot be mounted: 'access' must be download or stream")
+    if access == wire.STREAM and not issubclass(kind.family, FileFamily):
+        raise DataError(NO_STREAM)
     yield Source(
         after_location(location, kind.name), source[wire.TYPE], access,
         kind=kind.name, connection=public, location=dict(location),

@@ -10,7 +10,7 @@ from typing import Any
 from dlicmd.contract.data_sources import STREAM
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import FileFamily, TableFamily
+from local_backend.data.kinds.base import NO_STREAM, Family, FileFamily, TableFamily
 from local_backend.data.model import Meter
 from local_backend.data.order import Item, Order
 from local_backend.files import read_json, write_json
@@ -61,12 +61,18 @@ def _table(family: TableFamily, item: Item, folder: Path, order: Order, meter: M
     return {"files": found.files, "bytes": found.size, "version": found.version, "schema": schema}
 
 
-def _stream(family: Any, item: Item, folder: Path) -> dict[str, Any]:
-    """Nothing is fetched; the program is told how to."""
+def streaming(family: Family) -> FileFamily:
+    """The family, when a program can read by itself what its servers have. Raises DataError."""
     if not isinstance(family, FileFamily):
-        raise DataError("a table cannot be streamed; leave 'access' out, and it comes as Parquet files")
-    _, options = family.storage()
+        raise DataError(NO_STREAM)
+    family.storage()
+    return family
+
+
+def _stream(family: Family, item: Item, folder: Path) -> dict[str, Any]:
+    """Nothing is fetched; the program is told how to."""
+    files = streaming(family)
     file = folder.with_name(folder.name + OPTIONS)
-    write_json(file, options)
-    keys = [family.url(entry) for entry in family.entries(item.location)]
+    write_json(file, files.storage()[1])
+    keys = [files.url(entry) for entry in files.entries(item.location)]
     return {"url": keys[0], "urls": keys, "storageOptionsFile": str(file)}

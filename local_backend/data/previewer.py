@@ -6,26 +6,32 @@ was found as JSON on standard output.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
+from dlicmd.contract.data_sources import STREAM
 from local_backend import network
 from local_backend.data import kinds
+from local_backend.data.deliver import streaming
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Entry, FileFamily, TableFamily
+from local_backend.data.folder import Unread, files_of
+from local_backend.data.kinds.base import Entry, Extent, FileFamily, TableFamily
+from local_backend.data.listing import checked
 from local_backend.data.model import columns_of
 from local_backend.data.sample import ROWS, plain, rows_of, sample
 
 #: Files that are counted, and those that are named.
 _COUNTED, _NAMED = 100_000, 10
 _BUFFER = 256 * 1024
+#: Seconds that a server may count the rows of a table, and that it may take to end it and say what it thinks.
+_COUNTING, _PARTING = 5.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class Wish:
     kind: str = ""
     location: dict[str, Any] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict, repr=False)
+    access: str = ""
+    #: Places of this machine that whoever looks may not use.
+    closed: list[str] = field(default_factory=list)
     #: Whether it may connect to this machine.
     loopback: bool = False
 
@@ -44,52 +53,71 @@ class Wish:
 
 
 def look(wish: Wish) -> dict[str, Any]:
-    """`files`, `bytes` and the first `names` of files, `rowCount` of a table, and `schema` and `rows` where there are
-    some, of NumPy's files `shape` and `dtype`, or `arrays` with them: of a folder, those of its first file that has.
-    Raises DataError, and what libraries raise."""
+    """`files`, `bytes` and the first `names` of files, `rowCount` and `bytes` of a table, and `schema` and `rows` where
+    there are some, of NumPy's files `shape` and `dtype`, or `arrays` with them: of a folder, those of its first file
+    that has. Raises DataError for what a job could not have, and what libraries raise."""
     if wish.path:
-        return _listed(_local(Path(wish.path)), lambda entry: open(entry.key, "rb", buffering=0))
+        return _of_this_machine(wish)
     family = kinds.find(wish.kind).open(wish.values, wish.loopback)
     try:
+        if wish.access == STREAM:
+            return _streamed(streaming(family), wish.location)
         if isinstance(family, TableFamily):
             return _table(family, wish.location)
         assert isinstance(family, FileFamily)
-        return _listed(family.entries(wish.location), lambda entry: _Remote(family, entry))
+        found, more = _first(family.entries(wish.location))
+        found = checked(found)
+        return _listed(found, more) | _sampled(found, lambda entry: _Remote(family, entry))
     finally:
         family.close()
 
 
-def _local(path: Path) -> Iterator[Entry]:
-    """The files of a folder, or the file itself. Raises DataError for what cannot be read."""
-    if path.is_file():
-        yield _readable(path, path.name)
-        return
-    for top, folders, names in os.walk(path, onerror=_refuse):
-        folders.sort()
-        for name in sorted(names):
-            file = Path(top, name)
-            if file.is_file():
-                yield _readable(file, str(file.relative_to(path)))
+def _of_this_machine(wish: Wish) -> dict[str, Any]:
+    unread = Unread()
+    found, more = _first(files_of(wish.path, wish.closed, unread))
+
+    def opened(entry: Entry) -> Any:
+        return open(entry.key, "rb", buffering=0)
+
+    def passed_over(entry: Entry, problem: Exception) -> bool:
+        # Without a number it is a library's complaint about what is in the file.
+        if not isinstance(problem, OSError) or problem.errno is None:
+            return False
+        unread.add(entry.path, problem)
+        return True
+
+    shown = _listed(found, more) | _sampled(found, opened, passed_over)
+    if unread.count and not found:
+        first = unread.names[0]
+        raise DataError(f"nothing of {wish.path} can be read by the user that jobs run as: {first['path']}: "
+                        f"{first['message']}" + (f", and {unread.count - 1:,} more" if unread.count > 1 else ""))
+    return shown | ({"unreadable": unread.count, "unreadableNames": unread.names} if unread.count else {})
 
 
-def _readable(file: Path, name: str) -> Entry:
-    if not os.access(file, os.R_OK):
-        raise DataError(f"{file} may not be read by the user that jobs run as")
-    return Entry(name, str(file), file.stat().st_size)
+def _streamed(family: FileFamily, location: Mapping[str, Any]) -> dict[str, Any]:
+    found, more = _first(family.entries(location))
+    for entry in found[:1]:
+        family.url(entry)
+    return _listed(found, more) | _sampled(found, lambda entry: _Remote(family, entry))
 
 
-def _refuse(problem: OSError) -> None:
-    raise DataError(f"{problem.filename} cannot be read by the user that jobs run as: {problem.strerror}")
-
-
-def _listed(entries: Iterator[Entry], opened: Any) -> dict[str, Any]:
+def _first(entries: Iterator[Entry]) -> tuple[list[Entry], bool]:
+    """As many as are counted, and whether there are more."""
     found = list(islice(entries, _COUNTED + 1))
-    more, found = len(found) > _COUNTED, found[:_COUNTED]
-    sizes = [entry.size for entry in found]
-    shown: dict[str, Any] = {
-        "files": len(found), "more": more, "bytes": sum(size for size in sizes if size is not None),
+    return found[:_COUNTED], len(found) > _COUNTED
+
+
+def _listed(found: Sequence[Entry], more: bool) -> dict[str, Any]:
+    return {
+        "files": len(found), "more": more, "bytes": sum(entry.size for entry in found if entry.size is not None),
         "names": [{"path": entry.path, "bytes": entry.size} for entry in found[:_NAMED]],
     }
+
+
+def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
+             passed_over: Callable[[Entry, Exception], bool] = lambda _entry, _problem: False) -> dict[str, Any]:
+    """What is in the first file that has something to show; those are passed over of which that is said."""
+    shown: dict[str, Any] = {}
     for entry in found[:_NAMED]:
         try:
             with opened(entry) as file:
@@ -97,8 +125,10 @@ def _listed(entries: Iterator[Entry], opened: Any) -> dict[str, Any]:
         except DataError:
             raise
         except Exception as problem:  # a file that is damaged, by whatever library
+            if passed_over(entry, problem):
+                continue
             raise DataError(f"{entry.path} cannot be read as what its name says: {plain(problem)}") from None
-        shown |= {"sample": entry.path, **inside}
+        shown = {"sample": entry.path, **inside}
         if any(inside.get(what) for what in ("rows", "schema", "dtype", "arrays")):
             break
     return shown
@@ -109,14 +139,30 @@ def _table(family: TableFamily, location: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(path, str) and not {"table_name", "query", "collection"} & set(location):
         schema, _, table = path.rpartition(".")
         location = {"table_name": table, "collection": table} | ({"schema_name": schema} if schema else {})
-    table_found = family.table(location)
+    schema = family.table(location).schema
     rows: list[list[Any]] = []
     for batch in family.batches(location, ROWS):
         rows += rows_of(batch)
         if len(rows) >= ROWS:
             break
-    return {"format": "table", "schema": columns_of(table_found.schema), "rowCount": family.extent(location, 5.0).rows,
-            "rows": rows[:ROWS]}
+    extent = _extent(family, location)
+    return {"format": "table", "schema": columns_of(schema), "rowCount": extent.rows,
+            "rowCountEstimated": extent.estimated, "bytes": extent.size, "rows": rows[:ROWS]}
+
+
+def _extent(family: TableFamily, location: Mapping[str, Any]) -> Extent:
+    """How much there is, as far as that is found out in time: whoever looks can do without."""
+    found: list[Extent] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # of whatever library
+            found.append(family.extent(location, _COUNTING))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    # Servers that know no limit are left alone with it when this process ends.
+    thread.join(_COUNTING + _PARTING)
+    return found[0] if found else Extent()
 
 
 class _Remote(io.RawIOBase):

@@ -42,6 +42,13 @@ class TableLimits:
     #: From the first word to the server until the last row.
     seconds: float | None = None
 
+    def exceeded(self, rows: int) -> str | None:
+        """What is said of a table that has so many rows at least; None when it may."""
+        if self.rows is None or rows <= self.rows:
+            return None
+        return (f"the table has more than {self.rows:,} rows, which is what this server takes (DLI_DATA_ROWS); name a "
+                "query that selects some")
+
 
 def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
            limits: TableLimits = TableLimits()) -> Delivered:
@@ -190,9 +197,8 @@ class _Reader:
         rows = 0
         while not isinstance(batch := self._next(), _End):
             rows += batch.num_rows
-            if self.limits.rows is not None and rows > self.limits.rows:
-                raise DataError(f"the table has more than {self.limits.rows:,} rows, which is what this server takes "
-                                "(DLI_DATA_ROWS); name a query that selects some")
+            if problem := self.limits.exceeded(rows):
+                raise DataError(problem)
             yield batch
 
     def give_up(self) -> None:

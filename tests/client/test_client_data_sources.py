@@ -128,6 +128,18 @@ def test_arrays_are_shown_with_their_shape() -> None:
     assert "array: 3 of <f4" in _text(one)
 
 
+@pytest.mark.parametrize(("found", "expected"), [
+    ({"rowCount": 1, "rowCountEstimated": False, "bytes": 8192}, "\n1 row, 8.0K at the server"),
+    ({"rowCount": 1234567, "rowCountEstimated": True, "bytes": None}, "\nabout 1,234,567 rows (the server's estimate)"),
+    ({"rowCount": None, "rowCountEstimated": False, "bytes": None}, "\nthe number of rows is not known"),
+    ({"files": 1, "bytes": 2048, "names": [], "rowCount": 3}, "\n3 rows"),
+    ({"files": 1, "bytes": 5, "unreadable": 2, "unreadableNames": [{"path": "a", "message": "Permission denied"}]},
+     "\n2 cannot be read by the user that jobs run as: a (Permission denied), …"),
+])
+def test_how_much_there_is_and_what_cannot_be_read_is_shown(found: dict[str, Any], expected: str) -> None:
+    assert _text({"ok": True, "name": "x", "type": "fs", **found}).endswith(expected)
+
+
 def test_faults_of_any_json_can_be_explained() -> None:
     strange = [{"type": []}], [{"type": "fs", "name": {}}], [{"": 1, "type": "fs"}], [{"type": "fs", "target": []}]
     for value in (None, 3, "x", {}, [None], [[]], *strange):

@@ -73,6 +73,17 @@ def cassandra() -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def mongodb() -> Iterator[str]:
+    pytest.importorskip("pymongo", reason="the driver is not installed (extra mongodb)")
+    from mongo_server import serving
+
+    with serving() as server:
+        server.collections["digits"] = [{"_id": number, "id": number} for number in range(2500)]
+        yield source("mongodb", {"collection": "Digits"}, host="127.0.0.1", port=str(server.server_address[1]),
+                     database="test")
+
+
+@contextlib.contextmanager
 def hive() -> Iterator[str]:
     pytest.importorskip("pyhive", reason="the driver is not installed (extra hive)")
     from hive_server import PASSWORD, serving
@@ -83,7 +94,7 @@ def hive() -> Iterator[str]:
                      username="ada", password=PASSWORD)
 
 
-@pytest.mark.parametrize("serving", [google, data_lake, hdfs, cassandra, hive], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("serving", [google, data_lake, hdfs, cassandra, mongodb, hive], ids=lambda one: one.__name__)
 def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManager[str]], user: User) -> None:
     with contextlib.ExitStack() as stack:
         try:
@@ -91,9 +102,26 @@ def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManage
         except NotThere as problem:
             pytest.skip(str(problem))
         looked = user.run("--data-preview", wanted)
-        assert looked.code == 0 and ("ä.txt" in looked.out or "id" in looked.out), looked
+        assert looked.code == 0 and ("ä.txt" in looked.out or "2,500 rows" in looked.out), looked
         done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", wanted, "--wait", "--",
                         sys.executable, "-c", SHOW)
         assert done.code == 0, done
         out = user.run("--exec-trainoutlogs", done.json["execId"]).out
         assert out in ("ä.txt hello\n", "rows: 2500\n")
+
+
+def test_a_look_at_a_table_that_is_too_long_says_what_the_job_will(user: User) -> None:
+    user.backend("stop")
+    user.environment["DLI_DATA_ROWS"] = "2499"
+    said = "the table has more than 2,499 rows, which is what this server takes (DLI_DATA_ROWS)"
+    try:
+        with mongodb() as wanted:
+            looked = user.run("--data-preview", wanted, "-o", "json")
+            [found] = json.loads(looked.out)
+            assert (looked.code, found["ok"]) == (1, False) and said in found["message"], looked
+            assert (found["rowCount"], found["rowCountEstimated"], found["bytes"]) == (2500, False, 250_000)
+            done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", wanted, "--wait", "--", "true")
+            assert done.code == 3 and said in done.err, done
+    finally:
+        del user.environment["DLI_DATA_ROWS"]
+        user.backend("stop")

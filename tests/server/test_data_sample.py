@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import gzip
 import io
+import os
 import struct
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry, FileFamily, Kind
 from local_backend.data.previewer import Wish, _Remote, look
@@ -155,3 +159,87 @@ def test_a_folder_shows_its_files_and_the_first_that_can_be_shown(tmp_path: Path
     (tmp_path / "c.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match=r"c\.parquet cannot be read as what its name says"):
         look(Wish(str(tmp_path / "c.parquet")))
+    assert "unreadable" not in found
+
+
+def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:
+    """As a program sees it that follows links."""
+    (tmp_path / "five").mkdir()
+    for number in range(5):
+        (tmp_path / "five" / f"{number}.txt").write_text("x\n")
+    there = tmp_path / "odd"
+    (there / "deep").mkdir(parents=True)
+    for name, target in (("pq", "../five"), ("again", "pq"), ("self", "."), ("deep/up", "../.."),
+                         ("one.txt", "pq/1.txt")):
+        (there / name).symlink_to(target)
+    found = look(Wish(str(there)))
+    assert (found["files"], found["bytes"]) == (5 + 5 + 5 + 1, 2 * 16) and "unreadable" not in found
+    assert [one["path"] for one in found["names"]][:2] == ["one.txt", "again/0.txt"]
+    assert look(Wish(str(there / "pq")))["files"] == 5 and look(Wish(str(there / "one.txt")))["files"] == 1
+
+
+def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d" / "closed").mkdir(parents=True)
+    for name in ("a.csv", "b.csv", "secret.csv", "closed/x.csv", "z.csv"):
+        (tmp_path / "d" / name).write_text("a,b\n1,2\n")
+    (tmp_path / "d" / "gone").symlink_to("nowhere")
+    (tmp_path / "d" / "round").symlink_to("round")
+
+    def refuse(path: Any) -> None:
+        if str(path).endswith(("closed", "a.csv")):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    # For root nothing is closed.
+    for module, name in ((os, "scandir"), (builtins, "open")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda path, *more, _real=real, **named: (
+            refuse(path) or _real(path, *more, **named)))
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("secret.csv"))
+    found = look(Wish(str(tmp_path / "d")))
+    assert (found["files"], found["sample"], found["unreadable"]) == (3, "b.csv", 5)
+    assert {one["path"]: one["message"] for one in found["unreadableNames"]} == {
+        "gone": "a link to nothing", "round": os.strerror(errno.ELOOP), "secret.csv": "Permission denied",
+        "closed": "Permission denied", "a.csv": "Permission denied"}
+    for name in ("closed", "secret.csv", "nowhere"):
+        with pytest.raises(DataError, match=f"{name} cannot be read by the user that jobs run as: [A-Z]"):
+            look(Wish(str(tmp_path / "d" / name)))
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "way").symlink_to("../d/closed")
+    with pytest.raises(DataError, match=r"nothing of .* can be read by the user .*: way: Permission denied$"):
+        look(Wish(str(tmp_path / "links")))
+
+
+def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume" / "x.csv").write_text("secret\n")
+    (tmp_path / "d").mkdir()
+    for name, target in (("way", "volume"), ("file.csv", "volume/x.csv")):
+        (tmp_path / "d" / name).symlink_to(tmp_path / target)
+    (tmp_path / "d" / "y.csv").write_text("mine\n")
+    found = look(Wish(str(tmp_path / "d"), closed=[str(tmp_path / "volume")]))
+    assert (found["files"], found["unreadable"]) == (1, 2) and "secret" not in str(found["rows"])
+    assert look(Wish(str(tmp_path), closed=[str(tmp_path / "volume")]))["files"] == 1
+
+
+def test_a_look_says_what_a_job_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = Kind("m", "M", Memory)
+    monkeypatch.setattr(kinds, "find", lambda name: kind)
+    listed = [Entry(path, path, 3) for path in ("same", "same/inner.txt")]
+    monkeypatch.setattr(Memory, "entries", lambda self, location: iter(listed))
+    monkeypatch.setattr(Memory, "content", b"abc")
+    with pytest.raises(DataError, match="'same' is a file and a folder at once"):
+        look(Wish(kind="m", access="download"))
+    monkeypatch.setattr(Memory, "storage", lambda self: ("memory", {}))
+    assert look(Wish(kind="m", access="stream"))["files"] == 2, "of what is streamed nothing lies on a disk"
+
+    def refuse(self: Any, entry: Entry) -> str:
+        raise DataError("addresses with a secret are not given to programs")
+
+    monkeypatch.setattr(Memory, "url", refuse)
+    with pytest.raises(DataError, match="not given to programs"):
+        look(Wish(kind="m", access="stream"))
+    listed.clear()
+    with pytest.raises(DataError, match="there is no file in that place"):
+        look(Wish(kind="m"))

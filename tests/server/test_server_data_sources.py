@@ -41,6 +41,11 @@ def submit(live: Live, *sources: Any) -> Answer:
     return live.submit(START, {"main.py": b""}, json.dumps({"dataSource": list(sources)}))
 
 
+def look(live: Live, *sources: Any, **more: str) -> Answer:
+    return live.call("POST", "/data/preview", json.dumps({"dataSource": list(sources)}).encode(),
+                     {"Content-Type": "application/json"}, **more)
+
+
 # --- where they stand
 
 @pytest.mark.parametrize("option", [
@@ -136,10 +141,23 @@ def test_who_names_nothing_is_told_what_is_meant(live: Live, lake: Path, sources
     ({"type": "data_asset", "location": {"id": "1"}}, "keeps no assets of projects"),
     ({"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"}, "access": "mount"},
      "what Amazon S3 has cannot be mounted: 'access' must be download or stream"),
+    ({"type": "connection", "connection": {"type": "cloudant", "url": "https://db.example", "database": "d"},
+      "location": {}, "access": "stream"}, "a table cannot be streamed; leave 'access' out"),
 ])
 def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: Any, said: str) -> None:
-    answer = submit(live, FS | {"location": {}}, source)
-    assert answer.status == 400 and said in answer.text and "data source 2" in answer.text, answer.text
+    sources = FS | {"location": {}}, source
+    for answer in (submit(live, *sources), look(live, *sources)):
+        assert answer.status == 400 and said in answer.text and "data source 2" in answer.text, answer.text
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    (None, 'no JSON object with a list "dataSource"'), ([FS], "no JSON object"), ({"dataSource": FS}, "no JSON object"),
+    ({"dataSource": []}, "The list of data sources is empty; name 1 to 10 to look at"),
+    ({"dataSource": [FS] * 11}, "These are 11 data sources, and 10 are looked at in one go"),
+])
+def test_a_look_that_cannot_be_is_refused_for_its_reason(live: Live, lake: Path, body: Any, said: str) -> None:
+    answer = live.call("POST", "/data/preview", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    assert answer.status == 400 and said in answer.text, answer.text
 
 
 @pytest.mark.parametrize("location", [
@@ -148,9 +166,8 @@ def test_what_this_server_has_not_is_refused_with_a_way_out(live: Live, source: 
 ])
 def test_a_query_is_no_path(live: Live, location: dict[str, Any]) -> None:
     source = {"type": "connection", "connection": {"type": "http", "url": "https://example.com"}, "location": location}
-    looked = live.call("POST", "/data/preview", json.dumps({"dataSource": [source]}).encode(),
-                       {"Content-Type": "application/json"})
-    for answer in (submit(live, source), looked, live.submit(f"{START} --data-source={json.dumps([source])}")):
+    written = live.submit(f"{START} --data-source={json.dumps([source])}")
+    for answer in (submit(live, source), look(live, source), written):
         assert answer.status == 400 and "as its secret 'query'" in answer.text and "planted" not in answer.text
     s3 = {"type": "s3", "connection": {}, "location": {"bucket": "b", "path": "really?"}}
     assert submit(live, s3).status == 200, "of others it is a character like any other"
@@ -251,6 +268,8 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
     hidden = live.settings.data_fs / "below" / "hidden"
     for folder in (hidden / "x", tmp_path / "mnts" / "open"):
         folder.mkdir(parents=True)
+    for file in (hidden / "x" / "theirs.csv", hidden.parent / "ours.csv"):
+        file.write_text("a,b\n")
     (tmp_path / "mnts" / "closed").symlink_to(hidden)
     allow(live.settings, "closed", ["ada"])
 
@@ -278,6 +297,9 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
         assert "there is no storage volume 'closed' that you may use" in closed[0] and closed[0] == closed[1]
         assert closed[0].replace("closed", "no") == absent[0], "closed and absent look the same"
     assert "is on a storage volume that is not yours" in asked(bob, around)[0]
+    whole = look(live, {"type": "fs"}, token=bob).json()[0]
+    assert (whole["files"], whole["unreadableNames"]) == (
+        1, [{"path": "below/hidden", "message": "on a storage volume that is not yours"}])
     assert asked(bob, {"type": "fs", "location": {"volume": "open"}})[1] == str(tmp_path / "mnts" / "open")
     meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=below/hidden", {"main.py": b""}, token=bob)
     assert meta.status == 400 and "not yours" in meta.text
@@ -316,6 +338,5 @@ def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live],
 
 def test_without_a_data_directory_a_look_says_so(live: Live) -> None:
     live.settings.data_fs.rmdir()
-    [seen] = live.call("POST", "/data/preview", json.dumps({"dataSource": [{"type": "fs"}]}).encode(),
-                       {"Content-Type": "application/json"}).json()
+    [seen] = look(live, {"type": "fs"}).json()
     assert not seen["ok"] and "there is no DLI_DATA_FS" in seen["message"]

@@ -1,0 +1,100 @@
+"""What a path of this machine has, as a program sees it that follows links; and what of it cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Entry
+
+#: Folders that are looked into, and of what cannot be read those that are named.
+_MOST, _NAMED = 100_000, 10
+_NOT_YOURS = "on a storage volume that is not yours"
+_Identity = tuple[int, int]
+
+
+@dataclass
+class Unread:
+    """What cannot be read: how many files and folders, and of the first of them path and reason."""
+
+    count: int = 0
+    names: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, path: str, why: OSError | str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.names) < _NAMED:
+            self.names.append({"path": path, "message": why if isinstance(why, str) else why.strerror or str(why)})
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """One that is to be looked into: its path below the top, where it really is, and those that it lies in."""
+
+    path: str
+    real: str
+    above: tuple[_Identity, ...]
+
+
+def files_of(top: str, closed: Sequence[str], unread: Unread) -> Iterator[Entry]:
+    """The files below a folder, or the file itself; `closed` are places that its reader may not use. A folder that lies
+    in itself by way of a link is looked into once. What cannot be read goes into `unread`.
+
+    Raises DataError when `top` itself cannot be read.
+    """
+    try:
+        found = os.stat(top)
+        if not stat.S_ISDIR(found.st_mode):
+            if not os.access(top, os.R_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            yield Entry(os.path.basename(top), top, found.st_size)
+            return
+        os.scandir(top).close()
+    except OSError as problem:
+        raise DataError(f"{top} cannot be read by the user that jobs run as: {problem.strerror}") from None
+    waiting = [_Folder("", os.path.realpath(top), (_identity(found),))]
+    for _ in range(_MOST):
+        if not waiting:
+            return
+        folders: list[_Folder] = []
+        yield from _files(waiting.pop(), closed, unread, folders)
+        waiting += reversed(folders)
+    unread.add(waiting[-1].path, f"not looked into: there are more than {_MOST:,} folders")
+
+
+def _files(folder: _Folder, closed: Sequence[str], unread: Unread, folders: list[_Folder]) -> Iterator[Entry]:
+    """The files that lie in a folder; the folders in it are added to `folders`."""
+    try:
+        with os.scandir(folder.real) as found:
+            inside = sorted(found, key=lambda one: one.name)
+    except OSError as problem:
+        unread.add(folder.path, problem)
+        return
+    for one in inside:
+        path = f"{folder.path}/{one.name}".lstrip("/")
+        try:
+            about = os.stat(one.path)
+        except OSError as problem:
+            # A file that has gone by now is none.
+            if one.is_symlink() or problem.errno != errno.ENOENT:
+                unread.add(path, "a link to nothing" if problem.errno == errno.ENOENT else problem)
+            continue
+        real = os.path.realpath(one.path) if one.is_symlink() else one.path
+        if any(os.path.commonpath([real, place]) == place for place in closed):
+            unread.add(path, _NOT_YOURS)
+        elif stat.S_ISDIR(about.st_mode):
+            if _identity(about) not in folder.above:
+                folders.append(_Folder(path, real, (*folder.above, _identity(about))))
+        elif stat.S_ISREG(about.st_mode):
+            if os.access(one.path, os.R_OK):
+                yield Entry(path, one.path, about.st_size)
+            else:
+                unread.add(path, os.strerror(errno.EACCES))
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
