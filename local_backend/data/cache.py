@@ -81,7 +81,7 @@ class CacheEntry:
         shutil.rmtree(self.arriving, ignore_errors=True)
 
     def altered(self, manifest: Manifest) -> list[Whole]:
-        """Files that are not as they were put down, by size and time."""
+        """Files that are not as they were put down, by size and times."""
         return [one for one in manifest.files if not _is_as_put_down(self.files / one.path, one)]
 
     def use(self, folder: Path) -> None:
@@ -261,7 +261,7 @@ def _is_as_put_down(path: Path, one: Whole) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    return (found.st_size, found.st_mtime_ns) == (one.size, one.mtime_ns)
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (one.size, one.mtime_ns, one.ctime_ns)
 
 
 def _time(folder: Path) -> float:

@@ -21,6 +21,8 @@ LONGEST = 64 * 2**20
 #: Only a file with more parts than that has longer ones.
 _MANY = 1000
 _READ = 1 << 20
+#: What a journal says of a whole file, in the order of Whole.
+_OF_WHOLE = ("size", "sha256", "mtime_ns", "ctime_ns")
 
 
 def plan(size: int | None, ranges: bool) -> list[tuple[int, int | None]]:
@@ -33,12 +35,14 @@ def plan(size: int | None, ranges: bool) -> list[tuple[int, int | None]]:
 
 @dataclass(frozen=True)
 class Whole:
-    """A file that is here, as it was when it was put down: whoever alters it alters its size or its time."""
+    """A file that is here, as it was when it was put down: whoever alters it alters its size or its times. That of its
+    contents can be set back, that of its last change (ctime) by nobody but who sets the clock."""
 
     path: str
     size: int
     sha256: str
     mtime_ns: int
+    ctime_ns: int
 
 
 @dataclass
@@ -123,7 +127,7 @@ class Arriving:
         os.replace(self.place, self.target)
         found = os.fstat(self._fd)
         self.close()
-        return Whole(self.entry.path, found.st_size, self._hash.hexdigest(), found.st_mtime_ns)
+        return Whole(self.entry.path, found.st_size, self._hash.hexdigest(), found.st_mtime_ns, found.st_ctime_ns)
 
     def close(self) -> None:
         """Let go of it; what has arrived stays."""
@@ -137,11 +141,12 @@ class Journal:
     """What has arrived, one line for each part and each whole file, for who goes on after a crash.
 
     It is true as long as the machine is up: what a process has written survives it, but not a loss of power. `begin`
-    says which boot and which content it is about; a journal of another is worth nothing.
+    says which boot and which content it is about; a journal of another is worth nothing, nor is one of a version of
+    ours that said other things of a file.
     """
 
     def __init__(self, path: Path, begin: dict[str, Any]) -> None:
-        self._path, self._begin = path, begin
+        self._path, self._begin = path, begin | {"whole": list(_OF_WHOLE)}
         self._lock = threading.Lock()
         self._file: Any = None
         self._good = False
@@ -156,7 +161,7 @@ class Journal:
             if "part" in line:
                 file.done.add(line["part"])
             else:
-                whole[file.number] = Whole(file.entry.path, line["size"], line["sha256"], line["mtime"])
+                whole[file.number] = Whole(file.entry.path, *(line[name] for name in _OF_WHOLE))
         for file in files:
             if file.done and not file.place.exists():
                 file.done.clear()
@@ -177,7 +182,7 @@ class Journal:
 
     def whole(self, number: int, found: Whole) -> None:
         """A file is in its place."""
-        self._write({"file": number, "size": found.size, "sha256": found.sha256, "mtime": found.mtime_ns})
+        self._write({"file": number} | {name: getattr(found, name) for name in _OF_WHOLE})
 
     def close(self) -> None:
         if self._file is not None:

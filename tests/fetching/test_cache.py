@@ -115,7 +115,7 @@ def test_room_is_made_of_what_is_not_used_alone(
         entry = CacheEntry(cache.folder / f"{number:02}")
         entry.folder.mkdir()
         if whole:
-            entry.complete(Manifest("b", (Whole("a", size, "", 0),)))
+            entry.complete(Manifest("b", (Whole("a", size, "", 0, 0),)))
         else:
             entry.expect(size)
         if used:

@@ -44,6 +44,18 @@ def manifest(desk: Desk) -> dict[str, str]:
     return {one["path"]: one["sha256"] for one in found["files"]}
 
 
+def forge(path: Path, data: bytes) -> None:
+    """Put other bytes in a file of the cache, as a program may that runs as the same user, and set its time back."""
+    before = path.stat()
+    path.chmod(0o600)
+    path.write_bytes(data)
+    path.chmod(0o444)
+    # The clock of a file system goes in steps.
+    while path.stat().st_ctime_ns == before.st_ctime_ns:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def test_large_and_small_and_empty_files_arrive_whole(desk: Desk, site: Site) -> None:
     site.files = {"/big.bin": content(LARGE), "/sub/a.txt": b"few", "/sub/empty": b""}
     meter = Count()
@@ -225,16 +237,30 @@ def test_an_altered_file_is_fetched_again_and_no_other(desk: Desk, site: Site) -
     assert (site.sent["/a"], site.sent["/b"]) == (6, 4)
 
 
+def test_an_altered_file_is_seen_though_its_time_was_set_back(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    get(desk, site, "a")
+    victim = (desk.job(1) / "a").resolve()
+    before = victim.stat()
+    forge(victim, b"bad")
+    assert (victim.stat().st_mtime_ns, victim.stat().st_size) == (before.st_mtime_ns, before.st_size)
+    get(desk, site, "a", job=2)
+    assert desk.read(2) == {"a": b"few"} and site.sent["/a"] == 6
+
+
 def test_what_was_fetched_before_the_machine_went_down_is_compared(
     desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.files = {"/a": b"few", "/b": b"more"}
     get(desk, site, "a,b")
     victim = (desk.job(1) / "a").resolve()
-    times = victim.stat()
-    victim.chmod(0o600)
-    victim.write_bytes(b"\0\0\0")
-    os.utime(victim, ns=(times.st_atime_ns, times.st_mtime_ns))
+    forge(victim, b"\0\0\0")
+    # What the disk lost, its times do not tell.
+    [key] = desk.kept()
+    kept = desk.folder / "cache" / key / "manifest.json"
+    said = json.loads(kept.read_text())
+    said["files"][0]["ctime_ns"] = victim.stat().st_ctime_ns
+    kept.write_text(json.dumps(said))
     monkeypatch.setattr("local_backend.data.download.boot_id", lambda: "another boot")
     get(desk, site, "a,b", job=2)
     assert desk.read(2) == {"a": b"few", "b": b"more"}
