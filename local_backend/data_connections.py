@@ -7,9 +7,11 @@ there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
@@ -40,9 +42,11 @@ class Connections:
         self._settings, self._database = settings, database
         self._vault = Vault(settings.paths.vault)
         self._from_file: list[ConnectionRow] = []
+        self._file_time = 0.0
         if settings.connections is not None:
             from local_backend.connection_file import read
 
+            self._file_time = _time(settings.connections)
             self._from_file = read(settings.connections, settings.user, self._vault)
         for row in self.all():
             self.take(row)
@@ -66,30 +70,12 @@ class Connections:
 
     def row(self, reference: str, user: str, admin: bool) -> ConnectionRow:
         """The connection with this id or name: the user's own one before those of others. Raises DataError."""
-        seen = self.visible(user, admin)
-        for found in (
-            [row for row in seen if row.id == reference],
-            [row for row in seen if row.name == reference and row.owner == user],
-            [row for row in seen if row.name == reference and row.is_shared_with(user)],
-            [row for row in seen if row.name == reference],
-        ):
-            if len(found) == 1:
-                return found[0]
-            if found:
-                ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
-                raise DataError(f"there are several connections '{reference}'; say which by its id: {ids}")
-        raise unknown(reference)
+        return _meant(reference, user, self.visible(user, admin))
 
     def find(self, reference: Mapping[str, str], user: str, admin: bool) -> Connection:
         """The connection that {"id": ...}, {"href": ...} or {"name": ...} means, with its secrets. Raises DataError, in
         the same words when there is none and when this user may not use it."""
-        for key in wire.REFERENCES:
-            if key in reference:
-                text = str(reference[key])
-                # WML has addresses of assets: /v2/connections/ID?project_id=P
-                name = text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
-                return self.opened(self.row(name, user, admin))
-        raise DataError("a reference to a connection has its 'name' or its 'id'")
+        return self.opened(self.row(_referred(reference), user, admin))
 
     def opened(self, row: ConnectionRow) -> Connection:
         """A connection with its secrets. Raises DataError, which shows none."""
@@ -123,7 +109,20 @@ class Connections:
         found: dict[int, Mapping[str, str]] = {}
         for number, source in enumerate(row.job.sources, 1):
             if source.fetched:
-                found[number] = self.of_source(source, secrets.get(str(number), {}), row.creator, admin).values
+                with _about(number):
+                    found[number] = self.of_source(source, secrets.get(str(number), {}), row.creator, admin).values
+        return found
+
+    def state(self, row: ExecRow) -> list[list[Any]]:
+        """Which connections the sources of an exec mean now, and since when they are as they are: something else once
+        one of them was changed. Raises DataError as `of_sources` does. Looks at no secret."""
+        seen = self.visible(row.creator, self._is_admin(row.creator))
+        found = []
+        for number, source in enumerate(row.job.sources, 1):
+            if source.fetched and wire.TYPE not in source.connection:
+                with _about(number):
+                    one = _meant(_referred(source.connection), row.creator, seen)
+                found.append([one.id, one.created or self._file_time])
         return found
 
     def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
@@ -192,6 +191,49 @@ class Connections:
     def _is_admin(self, name: str) -> bool:
         found = self._database.read(lambda c: users.get(c, name))
         return name == self._settings.user or (found is not None and found.role == users.ADMIN)
+
+
+@contextlib.contextmanager
+def _about(number: int) -> Iterator[None]:
+    """Say of which data source it is what is wrong. Raises DataError."""
+    try:
+        yield
+    except DataError as problem:
+        raise DataError(f"data source {number}: {problem}") from None
+
+
+def _time(file: Path) -> float:
+    """When a file was written; 0 when it is not there, which who reads it says."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _referred(reference: Mapping[str, str]) -> str:
+    """The id or name in a reference. Raises DataError."""
+    for key in wire.REFERENCES:
+        if key in reference:
+            text = str(reference[key])
+            # WML has addresses of assets: /v2/connections/ID?project_id=P
+            return text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
+    raise DataError("a reference to a connection has its 'name' or its 'id'")
+
+
+def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> ConnectionRow:
+    """The connection, of those that a user may use, with this id or name. Raises DataError."""
+    for found in (
+        [row for row in seen if row.id == reference],
+        [row for row in seen if row.name == reference and row.owner == user],
+        [row for row in seen if row.name == reference and row.is_shared_with(user)],
+        [row for row in seen if row.name == reference],
+    ):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
+            raise DataError(f"there are several connections '{reference}'; say which by its id: {ids}")
+    raise unknown(reference)
 
 
 def unknown(reference: str) -> DataError:

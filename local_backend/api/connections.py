@@ -52,6 +52,7 @@ def add(request: Request, backend: TheBackend, user: TheUser, body: Written = No
     shared, replace = _shared(body.get(wire.SHARED_WITH, [])), body.get(wire.REPLACE, False) is True
     try:
         row = backend.connections.add(user.name, name, kind, values, shared, replace)
+        backend.supervisor.wake()  # jobs whose data comes through the one that it takes the place of
         return shown(row, user, backend.connections)
     except DataError as problem:
         raise ApiError(400, str(problem)) from None
@@ -69,6 +70,7 @@ def remove(backend: TheBackend, user: TheUser, name: str) -> Response:
         backend.connections.remove(row)
     except DataError as problem:
         raise ApiError(409, str(problem)) from None
+    backend.supervisor.wake()
     return Response(status_code=204)
 
 

@@ -71,6 +71,7 @@ def remove(backend: TheBackend, user: TheUser, name: str) -> Response:
         backend.database.write(lambda c: users.remove(c, name, backend.settings.user))
     except (NoSuchUser, LastAdmin) as problem:
         raise ApiError(404 if isinstance(problem, NoSuchUser) else 409, str(problem)) from None
+    backend.supervisor.wake()  # who was an administrator used the connections of all
     return Response(status_code=204)
 
 

@@ -67,6 +67,8 @@ class Order:
     table_seconds: float | None = None
     #: Process id of the server with which it is to end (--die-with-server); None when it goes on without.
     server: int | None = None
+    #: What the connections were when this was written: once they are something else, it is worth nothing.
+    basis: list[Any] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Raises OSError."""

@@ -66,7 +66,7 @@ class Control:
         )
         self._records = Records(database, self._plans, self._demand.share)
         self._shares = Shares(self._records, total)
-        self._fetching = Fetching(settings, self._records, Connections(settings, database).of_sources)
+        self._fetching = Fetching(settings, self._records, Connections(settings, database))
         self._beginnings = Beginnings(settings, starter, self._records, self._demand, self._fetching.delivered)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
         #: What was decided last.

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from dlicmd.contract import data_sources, wire
 from local_backend.data.errors import DataError
-from local_backend.data.order import DELIVERED, Item, Order, read_outcome, read_progress
+from local_backend.data.order import DELIVERED, Item, Order, Outcome, read_outcome, read_progress
 from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import environment, launcher_log, leftovers, processes
 from local_backend.runtime.launch import ProcessId
@@ -42,8 +42,17 @@ _AGAIN = 1.0
 _MOST_DEATHS = 3
 #: What an exec waits for until a fetcher says more.
 WAITS = "fetching its data"
-#: Values of the connections of an exec, secrets included: number of the source → values. Raises DataError.
-Values = Callable[[ExecRow], Mapping[int, Mapping[str, str]]]
+
+
+class Connected(Protocol):
+    """What the sources of execs are connected to."""
+
+    def of_sources(self, row: ExecRow) -> Mapping[int, Mapping[str, str]]:
+        """Values of the connections of an exec, secrets included: number of the source → values. Raises DataError."""
+
+    def state(self, row: ExecRow) -> list[Any]:
+        """Something else once one of these connections was changed. Raises DataError when one is gone, or not for this
+        user any more."""
 
 
 @dataclass
@@ -54,17 +63,21 @@ class _Fetch:
     process: ProcessId
     #: Readable when it has ended.
     watch: int
+    #: What the connections were when it began; None when nobody knows.
+    basis: list[Any] | None
     #: Ours, or one that an earlier server started.
     child: subprocess.Popen[bytes] | None = None
     #: Told to stop, and killed at this moment (monotonic).
     kill_at: float | None = None
+    #: Its connections are something else by now: another is to follow it.
+    outdated: bool = False
 
 
 class Fetching:
     """Which execs still wait for data. Used by the supervisor's thread, but for `reason`."""
 
-    def __init__(self, settings: Settings, records: Records, values: Values) -> None:
-        self._settings, self._records, self._values = settings, records, values
+    def __init__(self, settings: Settings, records: Records, connected: Connected) -> None:
+        self._settings, self._records, self._connected = settings, records, connected
         self._running: dict[str, _Fetch] = {}
         #: Exec → whether all of its data is there; only those that have any to fetch.
         self._there: dict[str, bool] = {}
@@ -137,8 +150,13 @@ class Fetching:
             return
         paths, fetch = self._paths[row.id], self._running.get(row.id)
         if fetch is not None:
+            self._compare(row, fetch)
             if processes.alive(fetch.process):
+                if fetch.outdated:
+                    self._call_off(fetch)
                 return
+            if fetch.outdated:
+                self._forget_failure(paths)
             self._forget(row.id, fetch)
         outcome = read_outcome(paths.fetch_outcome)
         if outcome is not None and outcome.state == DELIVERED:
@@ -149,7 +167,7 @@ class Fetching:
             if outcome.trace:
                 _log.error("%s: %s\n%s", row.id, outcome.message, outcome.trace)
             self._fail(paths, outcome.message)
-        elif fetch is not None and self._died(row.id):
+        elif fetch is not None and not fetch.outdated and self._died(row.id):
             self._fail(paths, f"its fetcher ended without a word, {_MOST_DEATHS} times: it was killed, or the machine "
                               "has too little memory")
         elif not self._adopt(paths):
@@ -169,12 +187,7 @@ class Fetching:
             self._forget(row.id, fetch)
             self._again_at = time.monotonic()  # the next turn finds it over, and cleans up
             return True
-        if fetch.kill_at is None:
-            fetch.kill_at = time.monotonic() + _GRACE
-            processes.send_signal(fetch.process, signal.SIGTERM)
-        elif time.monotonic() >= fetch.kill_at:
-            leftovers.kill(paths)
-            fetch.kill_at = time.monotonic() + _GRACE
+        self._call_off(fetch)
         return False
 
     def delivered(self, paths: ExecPaths) -> dict[int, dict[str, Any]]:
@@ -194,10 +207,12 @@ class Fetching:
         if len(self._running) >= _MOST:
             return  # one that ends wakes the loop
         try:
-            values = self._values(row)
+            # First: should a connection change in between, this is the older, and another fetcher follows.
+            basis = self._connected.state(row)
+            values = self._connected.of_sources(row)
             paths.fetching.mkdir(mode=0o700, exist_ok=True)
             paths.data.mkdir(mode=0o700, exist_ok=True)
-            self._order(row.job, paths).write(paths.fetch_order)
+            self._order(row.job, paths, basis).write(paths.fetch_order)
             child = self._launch(paths, values)
         except DataError as problem:
             self._fail(paths, str(problem))
@@ -207,15 +222,41 @@ class Fetching:
             _log.warning("%s: its data cannot be fetched now: %s", row.id, problem)
             return
         launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS}, by process {child.pid}")
-        self._watch(paths, child.pid, child)
+        self._watch(paths, child.pid, basis, child)
 
-    def _order(self, spec: JobSpec, paths: ExecPaths) -> Order:
+    def _compare(self, row: ExecRow, fetch: _Fetch) -> None:
+        """Take note when the connections of an exec are not what they were when its fetcher began."""
+        if not fetch.outdated:
+            try:
+                fetch.outdated = self._connected.state(row) != fetch.basis
+            except DataError:
+                fetch.outdated = True
+            if fetch.outdated:
+                launcher_log.note(fetch.paths.launcher_log, "supervisor", "a connection of its data was changed")
+
+    def _call_off(self, fetch: _Fetch) -> None:
+        """Tell a fetcher to stop; one that does not is killed."""
+        if fetch.kill_at is None:
+            fetch.kill_at = time.monotonic() + _GRACE
+            processes.send_signal(fetch.process, signal.SIGTERM)
+        elif time.monotonic() >= fetch.kill_at:
+            leftovers.kill(fetch.paths)
+            fetch.kill_at = time.monotonic() + _GRACE
+
+    def _forget_failure(self, paths: ExecPaths) -> None:
+        """What went wrong with the old connections, or was said about them, says nothing of the new ones."""
+        outcome = read_outcome(paths.fetch_outcome)
+        if outcome is not None and outcome.state != DELIVERED:
+            Outcome("", delivered=outcome.delivered).write(paths.fetch_outcome)
+        paths.fetch_progress.unlink(missing_ok=True)
+
+    def _order(self, spec: JobSpec, paths: ExecPaths, basis: list[Any]) -> Order:
         settings = self._settings
         return Order(
             tuple(self._item(number, source, paths) for number, source in enumerate(spec.sources, 1) if source.fetched),
             str(paths.fetch_lock), str(paths.fetch_progress), str(paths.fetch_outcome),
             settings.data_patience, settings.cache_bytes, settings.embedded, settings.data_rows,
-            settings.data_seconds, os.getpid() if settings.die_with_server else None,
+            settings.data_seconds, os.getpid() if settings.die_with_server else None, basis,
         )
 
     def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:
@@ -257,10 +298,12 @@ class Fetching:
         if written.isdigit():
             pid = int(written)
             launcher_log.note(paths.launcher_log, "supervisor", f"its data is being fetched by process {pid}")
-            self._watch(paths, pid, None)
+            self._watch(paths, pid, _basis(paths))
         return True
 
-    def _watch(self, paths: ExecPaths, pid: int, child: subprocess.Popen[bytes] | None) -> None:
+    def _watch(
+        self, paths: ExecPaths, pid: int, basis: list[Any] | None, child: subprocess.Popen[bytes] | None = None
+    ) -> None:
         try:
             process = processes.identify(pid)
         except ProcessLookupError:
@@ -269,7 +312,7 @@ class Fetching:
         if fd is None:
             self._again_at = time.monotonic()  # it is gone already
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._running[paths.exec_id] = _Fetch(paths, process, fd, child)
+        self._running[paths.exec_id] = _Fetch(paths, process, fd, basis, child)
 
     def _forget(self, exec_id: str, fetch: _Fetch) -> None:
         os.close(fetch.watch)
@@ -311,6 +354,14 @@ class Fetching:
 def _unseen() -> IO[bytes]:
     """A file without a name, in memory where the system has such."""
     return os.fdopen(os.memfd_create("values"), "r+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
+
+
+def _basis(paths: ExecPaths) -> list[Any] | None:
+    """What the connections of an exec were when its fetcher was started by an earlier server."""
+    try:
+        return Order.read(paths.fetch_order).basis
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _remove(paths: ExecPaths) -> None:

@@ -24,7 +24,8 @@ SHOW = 'cd "$DATA_DIR" && sha256sum a.bin | cut -c1-64; cat "$DLI_DATA_SOURCES_F
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     folder = tmp_path_factory.mktemp("fetched")
     user = User(folder / "home")
-    user.environment |= {"DLI_NURSERY_IDLE": "0", "PYTHONPATH": installed_in(folder / "plugins")}
+    user.environment |= {"DLI_NURSERY_IDLE": "0", "PYTHONPATH": installed_in(folder / "plugins"),
+                         "TOY_PASSWORD": PASSWORD}
     yield user
     user.backend("stop", "--jobs")
     for process in user.processes():
@@ -158,11 +159,57 @@ def test_a_server_that_is_down_is_waited_for(user: User, lake: Path) -> None:
     assert user.run("--wait", exec_id).code == 0
 
 
+def connect(user: User, name: str, folder: Path, *words: str) -> None:
+    """Have the server keep a connection to a toy server."""
+    done = user.backend("connection", "add", name, "--type", "toy", "--set", f"folder={folder}",
+                        "--secret", "password=env:TOY_PASSWORD", *words)
+    assert done.code == 0, done
+
+
+def waits_for_one_that_is_down(user: User, lake: Path, name: str) -> str:
+    """A job whose data comes through the connection `name`, to a server that does not answer."""
+    away = lake / "away"
+    away.mkdir()
+    (away / "down").touch()
+    connect(user, name, away)
+    exec_id = start(user, json.dumps([{"type": "connection", "connection": {"name": name}, "location": {"path": "d"}}]))
+    eventually(message(user, exec_id, "the toy server is down; try "), "it waits for the server")
+    return exec_id
+
+
+def test_a_connection_that_is_replaced_is_used_by_jobs_that_wait(user: User, lake: Path) -> None:
+    exec_id = waits_for_one_that_is_down(user, lake, "moved")
+    connect(user, "moved", lake, "--replace")
+    done = user.run("--wait", exec_id)
+    assert done.code == 0, done
+    log = (user.home / "jobs" / exec_id / "launcher.log").read_text()
+    assert "a connection of its data was changed" in log
+
+
+def test_nor_does_a_fetcher_go_on_with_what_was_replaced_while_no_server_ran(user: User, lake: Path) -> None:
+    exec_id = waits_for_one_that_is_down(user, lake, "moved-later")
+    [before] = fetchers(user)
+    user.backend("stop")
+    connect(user, "moved-later", lake, "--replace")
+    assert [one.pid for one in fetchers(user)] == [before.pid], "it outlives the server"
+    done = user.run("--wait", exec_id)
+    assert done.code == 0, done
+
+
+def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: Path) -> None:
+    exec_id = waits_for_one_that_is_down(user, lake, "gone")
+    assert user.backend("connection", "remove", "gone").code == 0
+    done = user.run("--wait", exec_id)
+    assert done.code == 3 and "data source 1: there is no connection 'gone' that you may use" in done.err, done
+    assert shown(user, exec_id)["reason"] == "DATA"
+    eventually(lambda: nothing_of(user, exec_id), "its fetcher is gone, and the secrets with it")
+
+
 def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
     (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
-    jobs = sorted(os.listdir(user.home / "jobs"))
     done = user.run("--data-preview", source(lake))
     assert done.code == 0, done
+    jobs = sorted(os.listdir(user.home / "jobs"))
     assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
     [found] = json.loads(user.run("--data-preview", source(lake), "-o", "json").out)
     assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"

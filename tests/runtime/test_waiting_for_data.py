@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def fetching(settings: Settings) -> Iterator[Fetching]:
-    found = Fetching(settings, cast("Any", None), lambda row: {})
+    found = Fetching(settings, cast("Any", None), cast("Any", None))
     yield found
     found.close()
 

@@ -103,7 +103,7 @@ def test_what_an_earlier_server_had_no_time_to_remove_goes(tmp_path: Path) -> No
     for folder in (paths.fetching, paths.data):
         folder.mkdir(parents=True)
     paths.spec.touch()
-    fetching = Fetching(settings, cast(Any, None), lambda row: {})
+    fetching = Fetching(settings, cast(Any, None), cast(Any, None))
     fetching.turn([], lambda row: paths)
     fetching.close()
     assert [path.name for path in paths.state.iterdir()] == ["job.json"]
