@@ -59,7 +59,10 @@ TABLE = (
     Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
     Setting("DLI_CACHE_DIR", "where [data from elsewhere](data-sources.md#data-from-elsewhere) is kept for the next "
                              "job that wants it", "`DLICMD_HOME/cache`"),
-    Setting("DLI_CACHE_BYTES", "most bytes of it; what was not used for the longest time goes first", "100 GiB"),
+    Setting("DLI_SHARED_CACHE_DIR", "the same for data sources with the target `shared`; never in `DLI_DATA_FS`",
+            "a folder beside `DLI_DATA_FS`"),
+    Setting("DLI_CACHE_BYTES", "most bytes of each cache; what was not used for the longest time goes first",
+            "100 GiB"),
     Setting("DLI_DATA_PATIENCE", "seconds for which a job waits for data of which nothing comes", "600"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
     Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "

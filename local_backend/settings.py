@@ -125,6 +125,8 @@ class Settings:
     #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
     #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
     cache_dir: Path | None = None
+    #: The same for jobs that want it on the storage of DLI_DATA_FS; None for a folder beside that.
+    shared_cache_dir: Path | None = None
     cache_bytes: int = 100 * 2**30
     data_patience: float = 600.0
     #: Most rows of a table that a data source names, and seconds that reading it may take; None is no limit.
@@ -150,6 +152,11 @@ class Settings:
     def volumes(self) -> Path:
         """The folder of storage volumes."""
         return self.volume_root or self.paths.volumes
+
+    @property
+    def cache(self) -> Path:
+        """The cache of this machine."""
+        return self.cache_dir or self.paths.cache
 
     @property
     def where(self) -> Path | URL:
@@ -198,6 +205,7 @@ class Settings:
             "connections": found.path("DLI_CONNECTIONS"),
             "volume_root": found.path("DLI_VOLUMES"),
             "cache_dir": found.path("DLI_CACHE_DIR"),
+            "shared_cache_dir": found.path("DLI_SHARED_CACHE_DIR"),
             "cache_bytes": found.size("DLI_CACHE_BYTES"),
             "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
             "data_rows": found.number("DLI_DATA_ROWS", 1, 10**15),
@@ -212,6 +220,11 @@ class Settings:
         values = _known(values) | {name: flag for name, flag in _known(flags).items() if name not in BY_KEY}
         values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
         settings = cls(**values)  # type: ignore[arg-type]
+        for variable, folder in (("DLI_CACHE_DIR", settings.cache_dir),
+                                 ("DLI_SHARED_CACHE_DIR", settings.shared_cache_dir)):
+            if folder is not None and _overlap(folder, settings.data_fs):
+                raise found.wrong(variable, f"a folder outside of DLI_DATA_FS ({settings.data_fs}), where every job "
+                                            "would see it, and one that does not hold that")
         try:
             _ = settings.where
         except ValueError as problem:
@@ -221,6 +234,12 @@ class Settings:
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    """Whether one of two folders is in the other, or is the other."""
+    real, other_real = one.resolve(), other.resolve()
+    return real.is_relative_to(other_real) or other_real.is_relative_to(real)
 
 
 def _quotas(found: Given) -> Quotas:

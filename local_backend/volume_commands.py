@@ -68,7 +68,7 @@ def list_volumes(output: str) -> None:
     folder = settings.volumes
     try:
         users = users_of(settings)
-        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        paths = sorted(folder.glob("[!.]*")) if folder.is_dir() else []
     except (DataError, OSError) as problem:
         fail(str(problem))
     found = [{"name": path.name, "path": str(path), "directory": os.path.realpath(path), "there": path.is_dir(),

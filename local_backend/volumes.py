@@ -14,9 +14,12 @@ from local_backend.settings import Settings
 
 def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
     """Where the data of a user may lie: administrators use all volumes. Raises DataError."""
+    kept = (settings.cache, settings.shared_cache_dir, settings.paths.jobs)
     closed = [] if admin else [name for name, users in users_of(settings).items() if user not in users]
     return DataRoots(settings.data_fs, settings.volumes, settings.embedded,
-                     {name: os.path.realpath(settings.volumes / name) for name in closed})
+                     {name: os.path.realpath(settings.volumes / name) for name in closed},
+                     tuple(os.path.realpath(folder) for folder in kept if folder is not None),
+                     settings.shared_cache_dir)
 
 
 def users_of(settings: Settings) -> dict[str, list[str]]:

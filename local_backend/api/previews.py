@@ -72,8 +72,9 @@ def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, 
         absent = f"there is no DLI_DATA_FS, {backend.settings.data_fs}: DATA_DIR would be empty"
         return told | {wire.OK: False, wire.MESSAGE: absent}
     if not source.fetched:
-        closed = list(backend.data_roots(user).closed.values())
-        return told | {"path": source.path} | _asked_for(Wish(source.path, closed=closed))
+        roots = backend.data_roots(user)
+        wish = Wish(source.path, closed=list(roots.closed.values()), kept=roots.kept)
+        return told | {"path": source.path} | _asked_for(wish)
     connection = backend.connections.of_source(source, secrets, user.name, user.admin)
     found = _asked_for(Wish("", source.kind, source.location, dict(connection.values), source.access,
                             loopback=backend.settings.embedded))

@@ -119,14 +119,15 @@ def _elsewhere(
     yield Source(
         after_location(location, kind.name), source[wire.TYPE], access,
         kind=kind.name, connection=public, location=dict(location),
-        target=_target(source.get(wire.TARGET, wire.LOCAL), roots),
+        target=_target(source.get(wire.TARGET, wire.LOCAL), kind.cached(access), roots),
     ), {name: text for name, text in values.items() if name in secret}
 
 
-def _target(target: Any, roots: fs.DataRoots) -> str:
-    if isinstance(target, dict):
-        return str(fs.volume(target[wire.VOLUME], roots))
-    return str(target)
+def _target(target: Any, cached: bool, roots: fs.DataRoots) -> str:
+    place = str(fs.volume(target[wire.VOLUME], roots)) if isinstance(target, dict) else str(target)
+    if cached and place != wire.LOCAL:
+        fs.cache_of(place, roots)
+    return place
 
 
 def _notes(source: Mapping[str, Any], found: Source) -> Iterator[str]:

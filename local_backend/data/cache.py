@@ -18,6 +18,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ _MANIFEST = "manifest.json"
 _FILES, _ARRIVING, _JOURNAL, _USES, _WANTED = "files", "arriving", "journal", "uses", "wanted"
 _ROOM_LOCK = ".room.lock"
 _LOCK = ".lock"
+#: What entries are called. Whatever else lies in the folder belongs to somebody else.
+_ENTRY = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,8 @@ class Cache:
 
     def _entries(self) -> list[CacheEntry]:
         with os.scandir(self.folder) as found:
-            return [CacheEntry(Path(one.path)) for one in found if one.is_dir(follow_symlinks=False)]
+            return [CacheEntry(Path(one.path)) for one in found
+                    if _ENTRY.fullmatch(one.name) and one.is_dir(follow_symlinks=False)]
 
     def _try(self, entry: CacheEntry) -> int | None:
         """The descriptor that holds the lock of an entry, None when somebody else has it."""

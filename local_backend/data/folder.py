@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from local_backend.data.cache_place import is_kept
+from local_backend.data.cache_place import inside as is_inside
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry
 
@@ -40,9 +42,10 @@ class _Folder:
     above: tuple[_Identity, ...]
 
 
-def files_of(top: str, closed: Sequence[str], unread: Unread) -> Iterator[Entry]:
-    """The files below a folder, or the file itself; `closed` are places that its reader may not use. A folder that lies
-    in itself by way of a link is looked into once. What cannot be read goes into `unread`.
+def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unread) -> Iterator[Entry]:
+    """The files below a folder, or the file itself; `closed` are places that its reader may not use, and what the
+    server has in `kept` is for nobody to see. A folder that lies in itself by way of a link is looked into once. What
+    cannot be read goes into `unread`.
 
     Raises DataError when `top` itself cannot be read.
     """
@@ -61,12 +64,14 @@ def files_of(top: str, closed: Sequence[str], unread: Unread) -> Iterator[Entry]
         if not waiting:
             return
         folders: list[_Folder] = []
-        yield from _files(waiting.pop(), closed, unread, folders)
+        yield from _files(waiting.pop(), closed, kept, unread, folders)
         waiting += reversed(folders)
     unread.add(waiting[-1].path, f"not looked into: there are more than {_MOST:,} folders")
 
 
-def _files(folder: _Folder, closed: Sequence[str], unread: Unread, folders: list[_Folder]) -> Iterator[Entry]:
+def _files(
+    folder: _Folder, closed: Sequence[str], kept: Sequence[str], unread: Unread, folders: list[_Folder]
+) -> Iterator[Entry]:
     """The files that lie in a folder; the folders in it are added to `folders`."""
     try:
         with os.scandir(folder.real) as found:
@@ -84,7 +89,9 @@ def _files(folder: _Folder, closed: Sequence[str], unread: Unread, folders: list
                 unread.add(path, "a link to nothing" if problem.errno == errno.ENOENT else problem)
             continue
         real = os.path.realpath(one.path) if one.is_symlink() else one.path
-        if any(os.path.commonpath([real, place]) == place for place in closed):
+        if is_kept(real, kept):
+            continue
+        if any(is_inside(real, place) for place in closed):
             unread.add(path, _NOT_YOURS)
         elif stat.S_ISDIR(about.st_mode):
             if _identity(about) not in folder.above:

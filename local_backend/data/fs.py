@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
+from local_backend.data.cache_place import beside, inside, is_kept
 from local_backend.data.errors import DataError
 from local_backend.data.listing import named, paths_of
 
@@ -19,12 +20,15 @@ _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
 @dataclass(frozen=True)
 class DataRoots:
     """Where data may lie. With `anywhere` absolute paths of this machine are allowed: its user is the submitter. In
-    `closed` are the volumes that the submitter may not use: directory of its name → what that leads to."""
+    `closed` are the volumes that the submitter may not use: directory of its name → what that leads to. Into `kept`,
+    real paths, nobody is led; `shared_cache` is where what is fetched for DLI_DATA_FS lies, if somebody says so."""
 
     data_fs: Path
     volumes: Path
     anywhere: bool
     closed: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    shared_cache: Path | None = None
 
 
 def from_meta(meta: str, roots: DataRoots) -> str:
@@ -84,6 +88,19 @@ def volume(name: str, roots: DataRoots) -> Path:
     return path
 
 
+def cache_of(target: str, roots: DataRoots) -> Path:
+    """Where the cache is of what is fetched to shared storage, or to the volume that is mounted there. Raises
+    DataError."""
+    shared = target == wire.SHARED
+    if shared and roots.shared_cache is not None:
+        return roots.shared_cache
+    storage = roots.data_fs if shared else Path(target)
+    if not storage.is_dir():
+        raise DataError(f"nothing can be fetched to {storage}, which is not there")
+    volumes = [one for one in roots.volumes.iterdir() if one.is_dir()] if roots.volumes.is_dir() else []
+    return beside(storage, [roots.data_fs, *volumes], ", or DLI_SHARED_CACHE_DIR set" if shared else "")
+
+
 def _directory(path: str, roots: DataRoots) -> str:
     """A path below DLI_DATA_FS, or, where that is allowed, anywhere on this machine; empty when no path was asked for
     and there is no DLI_DATA_FS: such a job brings its data along."""
@@ -93,7 +110,7 @@ def _directory(path: str, roots: DataRoots) -> str:
     if not os.path.isabs(path):
         return _real(roots.data_fs, path, "DLI_DATA_FS", roots)
     real = os.path.realpath(path)
-    if _inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
+    if inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
         return _existing(real, path, roots)
     # WMLA joined the path to DLI_DATA_FS, whether it began with a slash or not.
     if os.path.exists(roots.data_fs / path.lstrip("/")):
@@ -113,19 +130,18 @@ def _real(base: Path, path: str, what: str, roots: DataRoots) -> str:
     _check_characters(path)
     root = os.path.realpath(base)
     real = os.path.realpath(os.path.join(root, path))
-    if not _inside(real, root):
+    if not inside(real, root):
         raise DataError(f"the data path '{path}' leads out of {what} ({root})")
     return _existing(real, path, roots)
 
 
-def _inside(path: str, root: str) -> bool:
-    return os.path.commonpath([path, root]) == root
-
-
 def _existing(real: str, path: str, roots: DataRoots) -> str:
     """`real` when the path is there; a file is as good as a directory: DATA_DIR names it then. What a volume has is for
-    its users alone, whichever way leads there."""
-    if any(_inside(real, closed) for closed in roots.closed.values()):
+    its users alone, whichever way leads there, and what was fetched for those alone who may use its connection."""
+    if is_kept(real, roots.kept):
+        raise DataError(f"the data path '{path}' is in a folder that the server keeps for itself, such as its cache; "
+                        "for data from elsewhere name its connection (type connection)")
+    if any(inside(real, closed) for closed in roots.closed.values()):
         raise DataError(f"the data path '{path}' is on a storage volume that is not yours to use")
     if not os.path.exists(real):
         raise DataError(f"the data path '{path}' does not exist: there is no {real} on the server")

@@ -36,7 +36,7 @@ _COUNTING, _PARTING = 5.0, 2.0
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be looked at: a path of this machine, or what a connection has."""
+    """What is to be looked at: a path of this machine, but for the folders `kept` in it, or what a connection has."""
 
     path: str = ""
     kind: str = ""
@@ -47,6 +47,7 @@ class Wish:
     closed: list[str] = field(default_factory=list)
     #: Whether it may connect to this machine.
     loopback: bool = False
+    kept: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -74,7 +75,7 @@ def look(wish: Wish) -> dict[str, Any]:
 
 def _of_this_machine(wish: Wish) -> dict[str, Any]:
     unread = Unread()
-    found, more = _first(files_of(wish.path, wish.closed, unread))
+    found, more = _first(files_of(wish.path, wish.closed, wish.kept, unread))
 
     def opened(entry: Entry) -> Any:
         return open(entry.key, "rb", buffering=0)

@@ -151,10 +151,6 @@ class HomePaths:
         """Data that was fetched for jobs, unless the settings say another place."""
         return self.home / "cache"
 
-    def cache_on(self, storage: Path) -> Path:
-        """The same for jobs that want it on shared storage or on a volume."""
-        return storage / ".dlicmd-cache"
-
     @property
     def fabric_home(self) -> Path:
         """FABRIC_HOME of jobs: holds libs/fabric.zip and tools/dli_utils."""

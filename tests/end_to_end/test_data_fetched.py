@@ -90,6 +90,28 @@ def test_it_is_there_before_the_job_starts_and_kept_for_the_next(user: User, lak
     assert len(cached(user)) >= 1
 
 
+def test_what_is_fetched_to_shared_storage_is_nobody_elses_data(user: User, lake: Path, tmp_path: Path) -> None:
+    volume = tmp_path / "volumes" / "train"
+    volume.mkdir(parents=True)
+    assert user.backend("volume", "add", "train", str(volume)).code == 0
+    (user.home / "data" / "own.txt").write_text("mine")
+    for target, storage in (("shared", user.home / "data"), ({"volume": "train"}, volume)):
+        place = storage.with_name(f".{storage.name}.{os.getuid()}.dlicmd-cache")
+        (lake / "gate").unlink(missing_ok=True)
+        first = start(user, source(lake, target=target), "--wait")
+        assert shown(user, first)["state"] == "FINISHED"
+        assert list(place.rglob("a.bin")) and place.stat().st_mode & 0o777 == 0o700
+        (lake / "gate").touch()
+        assert shown(user, start(user, source(lake, target=target), "--wait"))["state"] == "FINISHED", "kept there"
+        location = {"volume": "train"} if isinstance(target, dict) else {}
+        other = user.submit("PyTorch", "--user-cmd", "--wait", "--data-source",
+                            json.dumps([{"type": "fs", "location": location}]), "--", "sh", "-c", 'find "$DATA_DIR/"')
+        found = user.run("--exec-trainoutlogs", other).out
+        assert "a.bin" not in found and ("own.txt" in found) == (target == "shared"), found
+        (lake / "d" / "a.bin").touch()
+    assert [line.split()[0] for line in user.backend("volume", "list").out.splitlines()] == ["name", "train"]
+
+
 def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user: User, lake: Path) -> None:
     (lake / "gate").touch()
     exec_id = start(user, source(lake))

@@ -88,6 +88,15 @@ def test_what_nobody_fetches_any_more_goes(desk: Desk, site: Site) -> None:
     assert sorted(path.name for path in (desk.folder / "cache").iterdir()) == [".room.lock", "salt"]
 
 
+def test_what_is_no_entry_is_nobodys_to_remove(desk: Desk) -> None:
+    mine = desk.cache.folder / "thesis"
+    mine.mkdir()
+    (mine / "chapter-1").write_text("of who said that the cache is to lie in this folder")
+    desk.limit = 1
+    desk.cache.sweep()
+    assert (mine / "chapter-1").exists()
+
+
 def test_names_of_entries_say_nothing(desk: Desk) -> None:
     found = [Entry("a", "a", 1, "v")]
     one = desk.cache.entry("http", {"password": "secret"}, found, "x")
@@ -112,7 +121,7 @@ def test_room_is_made_of_what_is_not_used_alone(
     job.mkdir()
     made: list[tuple[CacheEntry, int, bool, bool]] = []
     for number, (size, used, whole) in enumerate(entries):
-        entry = CacheEntry(cache.folder / f"{number:02}")
+        entry = CacheEntry(cache.folder / f"{number:040x}")
         entry.folder.mkdir()
         if whole:
             entry.complete(Manifest("b", (Whole("a", size, "", 0, 0),)))
@@ -122,7 +131,7 @@ def test_room_is_made_of_what_is_not_used_alone(
             entry.use(job)
         os.utime(entry.folder, (number + 1, number + 1))
         made.append((entry, size, used, whole))
-    new = CacheEntry(cache.folder / "new")
+    new = CacheEntry(cache.folder / f"{99:040x}")
     try:
         cache.make_room(wanted, new)
     except DataUnavailable:

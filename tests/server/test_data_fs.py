@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from local_backend.data.cache_place import beside
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots, from_meta, places
 
@@ -62,3 +64,31 @@ def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_p
     for path in ("../demo_project_pvc", "/etc", "x/../../mnist"):
         with pytest.raises(DataError, match="leads out of"):
             places({"volume": "linked", "paths": path}, roots)
+
+
+def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "gpfs" / "data", tmp_path / "gpfs" / "data" / "deep" / "lake"
+    inner.mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(inner)
+    place = tmp_path / "gpfs" / f".data.{os.getuid()}.dlicmd-cache"
+    for storage in (outer, inner, tmp_path / "linked"):
+        assert beside(storage, [inner, outer, tmp_path / "linked"]) == place
+    assert beside(tmp_path / "linked", []) == inner.with_name(f".lake.{os.getuid()}.dlicmd-cache")
+    assert not place.exists(), "it is made by who puts something in it"
+
+
+def test_a_cache_is_never_on_another_disk_nor_somebody_elses(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / f".data.{os.getuid()}.dlicmd-cache"
+    data.mkdir()
+    for storage, said in (("/proc", "/ is on another disk"), ("/", "is all of the disk")):
+        with pytest.raises(DataError, match=f"{said}; have .* made for the user of the server alone .*, or set X"):
+            beside(Path(storage), [], ", or set X")
+    place.mkdir(mode=0o700)
+    assert beside(data, []) == place
+    place.chmod(0o755)
+    with pytest.raises(DataError, match="is no folder of that user alone"):
+        beside(data, [])
+    place.rmdir()
+    place.symlink_to(data)
+    with pytest.raises(DataError, match="is no folder of that user alone"):
+        beside(data, [])

@@ -309,6 +309,49 @@ def test_volumes_are_for_their_users_alone(start: Callable[..., Live], tmp_path:
     assert live.submit(START, {"main.py": b""}, token=boss).status == 200
 
 
+def test_what_was_fetched_for_others_cannot_be_named(start: Callable[..., Live], tmp_path: Path) -> None:
+    for embedded in (True, False):
+        live = start(embedded=embedded, shared_cache_dir=tmp_path / "common", volume_root=tmp_path / "mnts")
+        data, home = live.settings.data_fs, live.settings.home
+        (data / "mine").mkdir(parents=True)
+        (data / "mine" / "a.txt").write_text("1")
+        (tmp_path / "mnts").mkdir(exist_ok=True)
+        (tmp_path / "mnts" / f"all_{embedded}").symlink_to(data)
+        places = [data / ".lake.0.dlicmd-cache" / "x", home / "cache" / "x", tmp_path / "common" / "x",
+                  home / "jobs" / "local-9" / "data"]
+        for place in places:
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "secret.txt").write_text("of somebody else")
+            (data / "link").symlink_to(place)
+            named = [str(place), "link"] + ([place.relative_to(data)] if place.is_relative_to(data) else [])
+            sources = [{"type": "fs", "location": {"path": str(path)}} for path in named]
+            volume = {"volume": f"all_{embedded}"}
+            sources += [{"type": "fs", "location": volume | {"path": str(path)}} for path in named]
+            for source in sources:
+                looked = live.call("POST", "/data/preview", json.dumps({"dataSource": [source]}).encode(),
+                                   {"Content-Type": "application/json"})
+                for answer in (submit(live, source), looked):
+                    said = ("in a folder that the server keeps for itself", "leads out of", "is not below")
+                    assert answer.status == 400 and any(one in answer.text for one in said), answer.text
+            meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path={place}", {"main.py": b""})
+            assert meta.status == 400, meta.text
+            (data / "link").unlink()
+        for location in ({}, {"volume": f"all_{embedded}"}):
+            [seen] = live.call("POST", "/data/preview",
+                               json.dumps({"dataSource": [{"type": "fs", "location": location}]}).encode(),
+                               {"Content-Type": "application/json"}).json()
+            assert (seen["files"], seen["sample"]) == (1, "mine/a.txt"), "nor is it counted or shown"
+
+
+def test_a_target_that_has_no_place_for_a_cache_is_refused(live: Live) -> None:
+    live.settings.data_fs.rmdir()
+    source = {"type": "s3", "connection": {}, "location": {"bucket": "b", "path": "x"}, "target": "shared"}
+    refused = submit(live, source)
+    assert refused.status == 400
+    assert f"nothing can be fetched to {live.settings.data_fs}, which is not there" in refused.text
+    assert submit(live, {**source, "access": "stream"}).status == 200, "of that nothing is put down"
+
+
 def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
     (tmp_path / "abs").mkdir()
     for embedded in (True, False):

@@ -110,3 +110,14 @@ def test_the_table_has_every_variable_that_is_read() -> None:
     root = Path(setting_source.__file__).parent
     read = re.findall(r'"(DLI_[A-Z_]+)"', (root / "settings.py").read_text() + (root / "api" / "app.py").read_text())
     assert set(read) | set(FROM_ENVIRONMENT) <= {setting.variable for setting in setting_source.TABLE}
+
+
+@pytest.mark.parametrize("key", ["cache_dir", "shared_cache_dir"])
+def test_no_cache_lies_where_every_job_would_see_it(write: Write, tmp_path: Path, key: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for folder in ("data/cache", "data", "link/cache", "."):
+        write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/{folder}\n")
+        with pytest.raises(ValueError, match=f"server.yaml: {key} must be a folder outside of DLI_DATA_FS"):
+            Settings.from_environment()
+    write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/data-cache\n")
+    assert getattr(Settings.from_environment(), key) == tmp_path / "data-cache"

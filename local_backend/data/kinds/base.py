@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from dlicmd.contract.data_sources import DOWNLOAD
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable
 
@@ -54,6 +55,10 @@ class Kind:
     options: Mapping[str, Any] = field(default_factory=dict)
     #: Which real server the tests use, for the documentation; empty when there is none.
     tested: str = ""
+
+    def cached(self, access: str) -> bool:
+        """Whether what comes from such a server lies in a cache."""
+        return access == DOWNLOAD and issubclass(self.family, FileFamily)
 
     def require(self) -> None:
         """Raises DataError when its libraries are not installed, and says how they are."""

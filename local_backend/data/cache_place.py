@@ -1,0 +1,62 @@
+"""Where the caches of shared storage lie: beside what jobs see of it, never within.
+
+Storage is shared between machines, not between users. What came through the connection of one of them is not for
+whoever gets the storage as data, so no data source leads into a cache.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from local_backend.data.errors import DataError
+
+#: How the names of these folders end, wherever they lie.
+_ENDING = ".dlicmd-cache"
+
+
+def beside(storage: Path, seen: Collection[Path], cure: str = "") -> Path:
+    """The folder for the cache of this user of the machine, on the disk of `storage`; `seen` are all folders that jobs
+    may get. Nothing is made. Raises DataError when there can be none, with `cure` for what else can be done."""
+    real = os.path.realpath(storage)
+    # One within another: what lies beside the inner one would be seen in the outer one.
+    top = min((one for one in (real, *map(os.path.realpath, seen)) if inside(real, one)), key=len)
+    parent, name = os.path.split(top)
+    place = os.path.join(parent, f".{name}.{os.getuid()}{_ENDING}")
+    problem = _problem(real, parent, place) if parent != top else f"{storage} is all of the disk"
+    if problem:
+        raise DataError(f"what is fetched to {storage} lies beside what jobs see of it, and {problem}; have {place} "
+                        f"made for the user of the server alone (mode 0700){cure}")
+    return Path(place)
+
+
+def is_kept(real: str, kept: Collection[str]) -> bool:
+    """Whether a real path is within a cache, or another of the folders that the server keeps for itself."""
+    ours = any(part.casefold().endswith(_ENDING) for part in real.split(os.sep))
+    return ours or any(inside(real, folder) for folder in kept)
+
+
+def inside(path: str, root: str) -> bool:
+    """Whether an absolute path is at or below another."""
+    return os.path.commonpath([path, root]) == root
+
+
+def _problem(storage: str, parent: str, place: str) -> str:
+    """Why the cache of `storage` cannot be at `place`; empty when it can."""
+    try:
+        found = os.lstat(place)
+        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        return "" if mine else f"{place} is no folder of that user alone"
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        return f"{place}: {problem.strerror}"
+    try:
+        other = os.stat(storage).st_dev != os.stat(parent).st_dev
+    except OSError as problem:
+        return f"{problem.filename}: {problem.strerror}"
+    if other:
+        return f"{parent} is on another disk"
+    return "" if os.access(parent, os.W_OK | os.X_OK) else f"{parent} may not be written to"
