@@ -21,7 +21,7 @@ from local_backend.data.model import Connection
 from local_backend.jobspec import Source
 from local_backend.settings import Settings
 from local_backend.store import connections, exec_secrets, users
-from local_backend.store.connections import ConnectionRow
+from local_backend.store.connections import ConnectionExists, ConnectionRow
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
@@ -144,6 +144,8 @@ class Connections:
         """A new connection of `owner`. Raises DataError, ConnectionExists, VaultError, and what the database raises."""
         if not connections.is_name(name):
             raise DataError(f"{name[:64]!r} is no name of a connection: {connections.NAMES}")
+        if any(row.owner == owner and row.name == name for row in self._from_file):
+            raise ConnectionExists(name, f"in {self._settings.connections}")
         if sum(row.owner == owner for row in self.all()) >= _MOST:
             raise DataError(f"{owner} has {_MOST} connections, which is as many as one may have; remove some")
         public, sealed = self._split(kind_name, values)

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from local_backend.data.cache_place import is_kept
 from local_backend.data.cache_place import inside as is_inside
+from local_backend.data.cache_place import is_kept
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry
 

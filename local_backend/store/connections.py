@@ -23,8 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. @()-]{0,62}[A-Za-z0-9_.@()-])?")
 class ConnectionExists(ValueError):
     """Its owner has one of that name already."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a connection {name!r} already")
+    def __init__(self, name: str, where: str = "") -> None:
+        super().__init__(f"There is a connection {name!r} already{where and ', '}{where}")
 
 
 @dataclass(frozen=True)

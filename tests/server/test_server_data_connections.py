@@ -18,6 +18,7 @@ from local_backend.data.errors import DataError
 from local_backend.data_connections import Connections
 from local_backend.server import ServerError, serve
 from local_backend.store import exec_secrets
+from local_backend.store.connections import ConnectionExists
 
 TOYS = Path(__file__).parent / "toy_kinds"
 SECRET = "planted-password-of-a-lockbox"
@@ -251,6 +252,10 @@ def test_a_file_has_connections_that_nobody_else_changes(
         connections.find({"name": "own"}, "eve", False)
     with pytest.raises(DataError, match="stands in"):
         connections.remove(connections.row("own", "alice", True))
+    for replaced in (False, True):
+        with pytest.raises(ConnectionExists, match=r"a connection 'own' already, in .*connections\.yaml"):
+            connections.add(live.settings.user, "own", "lockbox", {"folder": "/x", "password": "y"}, [], replaced)
+    connections.add("somebody", "own", "lockbox", {"folder": "/x", "password": "y"}, [], False)
     again = Connections(replace(live.settings, connections=file), live.database)
     assert again.row("own", "alice", True).id == connections.row("own", "alice", True).id, "its id stays"
 
