@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said(server: SftpServer, desk: Desk) -> None:
     assert not isinstance(refused.value, DataUnavailable) and "wr0ng" not in str(refused.value)
     with pytest.raises(DataUnavailable, match="SFTP does not give"):
         desk.get("sftp", server.values | {"port": "9"}, {"paths": "a"})
-    with pytest.raises(DataError, match="'port' is not a number"):
+    with pytest.raises(DataError, match="'port' of the connection is no number from 1 to 65535"):
         desk.get("sftp", server.values | {"port": "ssh"}, {"paths": "a"})
 
 

@@ -59,6 +59,8 @@ def test_an_unknown_one_is_told_its_neighbour() -> None:
     ("s3", {"endpoint_url": "s3://bucket"}, "write https://HOST"), ("s3", {"endpoint_url": "/h"}, "write https://HOST"),
     ("cos", {"endpoint_url": "https://h", "iam_url": "iam.cloud.ibm.com"}, "'iam_url' of the connection is no address"),
     ("hdfs", {"url": "hdfs://namenode:8020"}, "write http://HOST"),
+    *(("sftp", {"host": "h", "username": "u", "port": port}, "'port' of the connection is no number from 1 to 65535")
+      for port in ("abc", "0", "-1", "99999", "65536", "22.0", "²", " 22", "1" * 5000)),
 ])
 def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: dict[str, str], said: str) -> None:
     with pytest.raises(DataError) as caught:
@@ -69,7 +71,8 @@ def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: di
 @pytest.mark.parametrize(("kind", "values"), [
     ("http", {"url": "https://h:8443/a/b"}), ("s3", {"endpoint_url": "h.example.com:9000"}), ("s3", {}),
     ("cos", {"endpoint_url": "s3.eu-de.cloud-object-storage.appdomain.cloud"}), ("hdfs", {"url": "namenode"}),
-    ("hdfs", {"url": "webhdfs://namenode:9870"}), ("cloudant", {"url": "http://h", "database": "d"}),
+    ("hdfs", {"url": "webhdfs://namenode:9870"}), ("sftp", {"host": "h", "username": "u", "port": "65535"}),
+    ("cloudant", {"url": "http://h", "database": "d"}),
 ])
 def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
     assert kinds.find(kind)._complete(values) == values

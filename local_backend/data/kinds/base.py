@@ -98,6 +98,9 @@ class Kind:
             address = found.get(item.name, "")
             if address and not item.secret and ("://" in address or item.schemes):
                 self._check_address(item, address)
+            if address and item.name == "port" and not (address.isascii() and address.isdecimal()
+                                                        and 0 < int(address[:9]) < 65536):
+                raise DataError("'port' of the connection is no number from 1 to 65535")
         return found
 
     def _check_address(self, item: Field, address: str) -> None:

@@ -59,13 +59,11 @@ class Sftp(Folders):
         return self.values.get("folder", "").rstrip("/") or "."
 
     def _options(self) -> dict[str, Any]:
-        try:
-            port = int(self.values.get("port") or 22)
-        except ValueError:
-            raise DataError("the 'port' is not a number") from None
         # Neither keys nor settings of whoever runs the server.
-        found: dict[str, Any] = {"host": self.values["host"], "port": port, "username": self.values["username"],
-                                 "client_keys": [], "agent_path": None, "config": [], "connect_timeout": 15}
+        found: dict[str, Any] = {
+            "host": self.values["host"], "port": int(self.values.get("port") or 22),
+            "username": self.values["username"], "client_keys": [], "agent_path": None, "config": [],
+            "connect_timeout": 15}
         if self.values.get("password"):
             found["password"] = self.values["password"]
         return found
