@@ -127,11 +127,13 @@ class Connections:
 
     def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
         """The connection of a source: one that the user may use, or the one that is written out in it, together with
-        its secrets. Raises DataError."""
-        if wire.TYPE not in source.connection:
-            return self.find(source.connection, user, admin)
-        public = {name: value for name, value in source.connection.items() if name != wire.TYPE}
-        return Connection(source.kind, public | dict(secrets))
+        its secrets; to the database that the source names, if it names one. Raises DataError."""
+        if wire.TYPE in source.connection:
+            public = {name: value for name, value in source.connection.items() if name != wire.TYPE}
+            found = Connection(source.kind, public | dict(secrets))
+        else:
+            found = self.find(source.connection, user, admin)
+        return Connection(found.kind, {**found.values, **kinds.find(found.kind).database(source.location)}, found.name)
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
         """What is to be kept for an exec of the secrets in its sources; None for nothing. Raises VaultError."""

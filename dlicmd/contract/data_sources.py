@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from dlicmd.contract.secret import looks_secret
+
 # Keys of a data source
 TYPE = "type"
 NAME = "name"
@@ -54,12 +56,21 @@ FILE_NAME = "file_name"
 PATH_KEYS = (PATHS, PATH, FILE_NAME)
 BUCKET = "bucket"
 CONTAINER_NAME = "container"
+FILE_SYSTEM = "file_system"
 SHARE = "share"
 #: What a server of files has its paths below; also values of connections, with what is meant when a location says none.
-TOPS = (BUCKET, CONTAINER_NAME, SHARE)
+TOPS = (BUCKET, CONTAINER_NAME, FILE_SYSTEM, SHARE)
+URL = "url"
 TABLE_NAME = "table_name"
+SCHEMA_NAME = "schema_name"
+CATALOG_NAME = "catalog_name"
+DATABASE_NAME = "database_name"
+KEYSPACE = "keyspace"
 COLLECTION = "collection"
 QUERY = "query"
+
+#: What other products have beside our keys, in a source and in its location; it is taken and not looked at.
+FOREIGN = (ID, "schema", HREF, "description", "format", "metadata")
 
 #: Most data sources of a submission.
 MOST = 100
@@ -94,18 +105,27 @@ _LOCATION: dict[str, Any] = {
         VOLUME: _text("the name of a storage volume"),
         BUCKET: _text("the name of a bucket"),
         CONTAINER_NAME: _text("the name of a container"),
+        FILE_SYSTEM: _text("the name of a file system of a data lake"),
         SHARE: _text("the name of a file share"),
-        "url": _text("a URL"),
-        "schema_name": _text("the name of a database schema"),
+        URL: _text("a URL"),
+        SCHEMA_NAME: _text("the name of a database schema"),
         TABLE_NAME: _text("the name of a table"),
-        "catalog_name": _text("the name of a catalog"),
-        "database_name": _text("the name of a database"),
-        "keyspace": _text("the name of a keyspace"),
+        CATALOG_NAME: _text("the name of a catalog"),
+        DATABASE_NAME: _text("the name of a database"),
+        KEYSPACE: _text("the name of a keyspace"),
         COLLECTION: _text("the name of a collection"),
-        QUERY: _text("a query that reads"),
+        QUERY: _text("a query that reads; of documents a filter, which is a JSON object or its text")
+        | {"type": ["string", "object"]},
         HREF: _text("the address of an asset"),
         ID: _text("the id of an asset"),
     },
+}
+
+#: Of data that lies on the server: what of a location means something, and nothing else does.
+_HERE: dict[str, Any] = {
+    "properties": {key: {} for key in (*PATH_KEYS, VOLUME, *FOREIGN)},
+    "additionalProperties": {"not": {}, "description": f"left out: data of this type has {', '.join(PATH_KEYS)} and "
+                                                       f"{VOLUME} alone"},
 }
 
 _SOURCE: dict[str, Any] = {
@@ -146,6 +166,9 @@ _SOURCE: dict[str, Any] = {
         _for([FS, DATA_ASSET], {"properties": {
             ACCESS: {"enum": [MOUNT], "description": "mount: data of this type lies on the server already"},
             TARGET: {"not": {}, "description": "left out: data of this type lies on the server already"},
+            CONNECTION: {"maxProperties": 0, "description": "left out: data of this type lies on the server already"},
+            ASSET: {"not": {}, "description": "left out: data of this type lies on the server already"},
+            LOCATION: _HERE,
         }}),
         _for([CONNECTED, CONNECTION_ASSET], {
             "anyOf": [{"required": [CONNECTION]}, {"required": [ASSET]}], "required": [LOCATION],
@@ -165,9 +188,6 @@ SCHEMA: dict[str, Any] = {
     "items": _SOURCE,
 }
 
-#: What other products have beside our keys; it is taken and not looked at.
-_FOREIGN = ("id", "schema", "href", "description", "format", "metadata")
-
 
 class Fault(Protocol):
     """An error of a JSON Schema validator, as far as it is looked at here."""
@@ -183,18 +203,22 @@ class Fault(Protocol):
 
 
 def mistyped(sources: Any) -> str | None:
-    """What is wrong with keys that look like another one; None when there are none."""
+    """What is wrong with keys that look like another one, or like a secret where none may stand; None when there are
+    none."""
     for number, source in enumerate(sources if isinstance(sources, list) else (), 1):
         if not isinstance(source, dict):
             continue
         parts = [("", source, _SOURCE), (LOCATION + ".", source.get(LOCATION), _LOCATION)]
         for before, part, schema in parts:
-            known = [*schema["properties"], *_FOREIGN]
+            known = [*schema["properties"], *FOREIGN]
             for key in part if isinstance(part, dict) else ():
                 near = difflib.get_close_matches(key, schema["properties"], 1, _NEAR) if key not in known else []
                 if near:
                     return (f"data source {number}: there is no '{before}{_short(key)}'; "
                             f"did you mean '{before}{near[0]}'?")
+                if key not in known and looks_secret(key):
+                    return (f"data source {number}: '{before}{_short(key)}' stands outside of '{CONNECTION}', where it "
+                            "is neither used nor kept secret; credentials are values of the connection")
     return None
 
 
@@ -214,7 +238,7 @@ def explained(fault: Fault) -> str:
     near = difflib.get_close_matches(str(fault.instance), fault.validator_value, 1, 0.6) \
         if fault.validator == "enum" else []
     hint = f"; did you mean '{near[0]}'?" if near else ""
-    shown = "" if CONNECTION in path else f", not {_shown(fault.instance)}"
+    shown = "" if CONNECTION in path or fault.validator == "not" else f", not {_shown(fault.instance)}"
     return f"{where}{f': {key!r}' if key else ''} must be {expected}{shown}{hint}"
 
 

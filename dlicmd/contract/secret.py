@@ -13,8 +13,10 @@ from dlicmd.contract.argv import join_args, split_args
 MASK = "***"
 #: Better too much is masked than too little: MYSQL_PWD, PGPASSFILE, Authorization; not AUTHOR.
 _NAME = re.compile(
-    r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE", re.IGNORECASE
+    r"TOKEN|SECRET|PASS|PWD|KEY(?!SPACE)|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE", re.IGNORECASE
 )
+#: Other names that values of connections have which are secrets.
+_NAMES = frozenset({"sas", "connection_string", "service_account"})
 _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _VARIABLE = "--msd-env"
 #: Options whose value says where metrics go, a URL or `name=value,name=value`: a password may be part of it.
@@ -33,6 +35,11 @@ _SECRET_PAIR = re.compile(
     r"((?:^|[,?&])\s*[\w.-]*(?:TOKEN|SECRET|PASS|PWD|(?<!ROUTING_)KEY|CREDENTIAL|JWT|BEARER|SIG)[\w.-]*\s*=)"
     r"(?=.).*?(?=,\s*\w+\s*=|[&#]|$)", re.IGNORECASE | re.DOTALL,
 )
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a value of that name is likely one that nobody may see."""
+    return _NAME.search(name) is not None or name.lower() in _NAMES
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -72,7 +79,8 @@ def masked_sources(sources: Any) -> Any:
         return masked_place(sources) if isinstance(sources, str) and "://" in sources else sources
     return {
         key: {name: masked_sources(item) if name in _PUBLIC else MASK for name, item in value.items()}
-        if key == "connection" and isinstance(value, dict) else masked_sources(value)
+        if key == "connection" and isinstance(value, dict)
+        else MASK if value and looks_secret(key) else masked_sources(value)
         for key, value in sources.items()
     }
 

@@ -45,7 +45,7 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[di
         raise ApiError(429, "Others look at data at this moment; try again in a while")
     try:
         find = partial(backend.connections.find, user=user.name, admin=user.admin)
-        asked = understand(sources, backend.data_roots(user), find)
+        asked = understand(sources, backend.data_roots(user), find, typed=True)
         return [_look(backend, user, source, asked.secrets.get(number, {}))
                 for number, source in enumerate(asked.sources, 1)]
     except DataError as problem:

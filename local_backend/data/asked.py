@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlicmd.contract import data_sources as wire
-from dlicmd.contract.secret import MASK, masked_place
+from dlicmd.contract.secret import MASK, masked_place, masked_sources
 from local_backend.data import fs, kinds
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import NO_STREAM, FileFamily, Mounted
+from local_backend.data.kinds.base import FileFamily, Kind, Mounted, TableFamily
 from local_backend.data.listing import named
 from local_backend.data.model import Connection
 from local_backend.data.names import Names, after_location, after_path
@@ -33,22 +34,24 @@ class Asked:
     notes: list[str] = field(default_factory=list)
 
 
-def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find) -> Asked:
+def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find, *, typed: bool = False) -> Asked:
     """Check the data sources of a submission. Nothing is connected to. Raises DataError with a sentence that says which
-    one is wrong, and how."""
+    one is wrong, and how. With `typed` a `path` names a table where there are tables: people type CONNECTION:PATH, of
+    whatever kind that is."""
     _check_schema(list(sources))
     found: list[Source] = []
     asked = Asked("")
     names = Names(sources)
     for number, source in enumerate(sources, 1):
+        before = len(found)
         try:
-            for one, secrets in _understood(source, roots, find):
+            for one, secrets in _understood(source, roots, find, typed):
                 found.append(replace(one, name=names.of(source, one.name)))
                 if secrets:
                     asked.secrets[len(found)] = secrets
         except DataError as problem:
             raise type(problem)(f"data source {number}: {problem}") from None
-        asked.notes += [f"data source {number}: {note}" for note in _notes(source, found[-1])]
+        asked.notes += [f"data source {number}: {note}" for note in _notes(source, found[before:])]
         asked.shown.append(_shown(source))
     asked.sources, asked.data_dir = tuple(found), found[0].path
     return asked
@@ -63,7 +66,9 @@ def _check_schema(sources: list[Any]) -> None:
         raise DataError(problem)
 
 
-def _understood(source: Mapping[str, Any], roots: fs.DataRoots, find: Find) -> Iterator[tuple[Source, dict[str, str]]]:
+def _understood(
+    source: Mapping[str, Any], roots: fs.DataRoots, find: Find, typed: bool
+) -> Iterator[tuple[Source, dict[str, str]]]:
     """What one entry means, each with the secrets in it: one source, or one for every path that lies here already."""
     kind, location = source[wire.TYPE], source.get(wire.LOCATION, {})
     if kind == wire.DATA_ASSET and not named(location):
@@ -79,48 +84,62 @@ def _understood(source: Mapping[str, Any], roots: fs.DataRoots, find: Find) -> I
         raise DataError(f"its location has '{next(iter(location))}' alone, which names an asset of a project, and this "
                         "server keeps none; say what of the connection is meant: bucket and paths, or schema_name "
                         "and table_name")
-    yield from _elsewhere(source, location, roots, find)
-
-
-def _elsewhere(
-    source: Mapping[str, Any], location: Mapping[str, Any], roots: fs.DataRoots, find: Find
-) -> Iterator[tuple[Source, dict[str, str]]]:
-    connection = {name: _plain(value) for name, value in source.get(wire.CONNECTION, {}).items()}
-    if wire.ASSET in source:
-        connection = {wire.ID: source[wire.ASSET][wire.ASSET_ID]}
-    written = wire.TYPE in connection or (source[wire.TYPE] == wire.S3 and not set(wire.REFERENCES) & set(connection))
-    if written:
-        kind = kinds.find(connection.pop(wire.TYPE, source[wire.TYPE]))
-        connection.pop(wire.NAME, None)
-        values = kind.check(connection)
-        secret = {item.name for item in kind.fields if item.secret}
-        public = {wire.TYPE: kind.name} | {name: text for name, text in values.items() if name not in secret}
-    else:
-        public = {name: text for name, text in connection.items() if name in wire.REFERENCES}
-        if not public:
-            raise DataError("'connection' says neither which one is meant ('name' or 'id') nor of what kind it is "
-                            "('type' with its values)")
-        known = find(public)
-        kind, secret = kinds.find(known.kind), set()
-        values = kind.check(known.values)
-    kind.check_location(location)
-    if issubclass(kind.family, Mounted):
+    connection = _connection(source, location, find)
+    kind, family = connection.kind, connection.kind.open(connection.values)
+    if typed and isinstance(family, TableFamily) and [*location] == [wire.PATH]:
+        location = family.typed(str(location[wire.PATH]))
+    family.check(location)
+    if isinstance(family, Mounted):
         for key in (wire.ACCESS, wire.TARGET):
             if source.get(key, wire.MOUNT) != wire.MOUNT:
                 raise DataError(f"a storage volume is mounted, and nothing of it fetched: leave '{key}' out")
-        for path in fs.mounted(values, location, roots):
+        for path in fs.mounted(family.values, location, roots):
             yield Source(after_path(path), source[wire.TYPE], wire.MOUNT, path), {}
         return
     access = source.get(wire.ACCESS, wire.DOWNLOAD)
     if access == wire.MOUNT:
         raise DataError(f"what {kind.title} has cannot be mounted: 'access' must be download or stream")
-    if access == wire.STREAM and not issubclass(kind.family, FileFamily):
-        raise DataError(NO_STREAM)
+    if access == wire.STREAM:
+        family.storage()
+    said = {key: value for key, value in location.items() if key not in wire.FOREIGN}
     yield Source(
-        after_location(location, kind.name), source[wire.TYPE], access,
-        kind=kind.name, connection=public, location=dict(location),
-        target=_target(source.get(wire.TARGET, wire.LOCAL), kind.cached(access), roots),
-    ), {name: text for name, text in values.items() if name in secret}
+        after_location(said, kind.name), source[wire.TYPE], access, kind=kind.name, connection=connection.public,
+        location=said, target=_target(source.get(wire.TARGET, wire.LOCAL), kind.cached(access), roots),
+    ), connection.secrets
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """The connection of a source, with the database that its location names; what of it is kept in clear, and what not:
+    of one that the server knows, nothing but which it is."""
+
+    kind: Kind
+    values: dict[str, str] = field(repr=False)
+    public: dict[str, str]
+    secrets: dict[str, str] = field(repr=False, default_factory=dict)
+
+
+def _connection(source: Mapping[str, Any], location: Mapping[str, Any], find: Find) -> _Connection:
+    connection = {name: _plain(value) for name, value in source.get(wire.CONNECTION, {}).items()}
+    if wire.ASSET in source:
+        if connection:
+            raise DataError(f"it has a '{wire.CONNECTION}' and an '{wire.ASSET}', which both say who has the data; "
+                            "give one of them")
+        connection = {wire.ID: source[wire.ASSET][wire.ASSET_ID]}
+    if wire.TYPE in connection or (source[wire.TYPE] == wire.S3 and not set(wire.REFERENCES) & set(connection)):
+        kind = kinds.find(connection.pop(wire.TYPE, source[wire.TYPE]))
+        connection.pop(wire.NAME, None)
+        values = kind.check(connection | kind.database(location))
+        hidden = {item.name for item in kind.fields if item.secret}
+        public = {wire.TYPE: kind.name} | {name: text for name, text in values.items() if name not in hidden}
+        return _Connection(kind, values, public, {name: text for name, text in values.items() if name in hidden})
+    public = {name: text for name, text in connection.items() if name in wire.REFERENCES}
+    if not public:
+        raise DataError("'connection' says neither which one is meant ('name' or 'id') nor of what kind it is "
+                        "('type' with its values)")
+    known = find(public)
+    kind = kinds.find(known.kind)
+    return _Connection(kind, {**known.values, **kind.database(location)}, public)
 
 
 def _target(target: Any, cached: bool, roots: fs.DataRoots) -> str:
@@ -130,9 +149,10 @@ def _target(target: Any, cached: bool, roots: fs.DataRoots) -> str:
     return place
 
 
-def _notes(source: Mapping[str, Any], found: Source) -> Iterator[str]:
-    """What of an entry reads as if it named something, and does not."""
-    location = source.get(wire.LOCATION, {})
+def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str]:
+    """What of an entry reads as if it named something, and does not; or names what programs cannot tell apart."""
+    location, found = source.get(wire.LOCATION, {}), sources[-1]
+    yield from (divided(one.path) for one in sources if os.pathsep in one.path)
     if found.kind and not issubclass(kinds.find(found.kind).family, FileFamily):
         return
     empty = next((key for key in wire.PATH_KEYS if key in location), None)
@@ -140,6 +160,12 @@ def _notes(source: Mapping[str, Any], found: Source) -> Iterator[str]:
         yield f"'{empty}' names nothing: all of {found.path or 'it'} is meant"
     elif found.kind and not location and {item.name for item in kinds.find(found.kind).fields} & set(wire.TOPS):
         yield "its location is empty: all that its connection leads to is meant"
+
+
+def divided(path: str) -> str:
+    """What is to be said of a path that does not survive in a list of paths."""
+    return (f"{path} has a '{os.pathsep}' in it, which is what stands between two paths in DLI_DATA_DIRS: programs "
+            "must take DATA_DIR, or the list in DLI_DATA_SOURCES_FILE")
 
 
 def _plain(value: Any) -> str:
@@ -150,18 +176,13 @@ def _plain(value: Any) -> str:
 def _shown(source: Mapping[str, Any]) -> dict[str, Any]:
     """A source as it was given, with what is secret masked: of a connection that is written out, all but its type and
     what its kind calls public."""
-    shown = dict(source)
+    shown: dict[str, Any] = masked_sources(source)
     connection = source.get(wire.CONNECTION)
     if isinstance(connection, dict):
         public = set(wire.REFERENCES) | {wire.TYPE} | _public(connection.get(wire.TYPE, source[wire.TYPE]))
         shown[wire.CONNECTION] = {
             name: (masked_place(value) if isinstance(value, str) else value) if name in public else MASK
             for name, value in connection.items()
-        }
-    if isinstance(source.get(wire.LOCATION), dict):
-        shown[wire.LOCATION] = {
-            name: masked_place(value) if isinstance(value, str) and "://" in value else value
-            for name, value in source[wire.LOCATION].items()
         }
     return shown
 

@@ -12,7 +12,7 @@ from typing import Any
 from dlicmd.contract import data_sources as wire
 from local_backend.data.cache_place import beside, inside, is_kept
 from local_backend.data.errors import DataError
-from local_backend.data.listing import named, paths_of
+from local_backend.data.listing import named
 
 _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
 
@@ -64,9 +64,10 @@ def places(location: Mapping[str, Any], roots: DataRoots) -> list[str]:
 
 def mounted(values: Mapping[str, str], location: Mapping[str, Any], roots: DataRoots) -> list[str]:
     """What a location names of a connection to a storage volume, as `places`. Raises DataError."""
-    folder = values.get("folder", "").strip("/")
-    paths = [f"{folder}/{path}".lstrip("/") for path in paths_of(location) or [""]]
-    return places({wire.VOLUME: values["volume"], wire.PATHS: paths}, roots)
+    base, what = volume(values["volume"], roots), f"volume {values['volume']}"
+    if folder := values.get("folder", "").strip("/"):
+        base, what = Path(_below(base, folder, what, roots)), f"{what}, folder {folder}"
+    return [_below(base, path.lstrip("/"), what, roots) for path in named(location) or [""]]
 
 
 def volume_directory(name: str) -> str:

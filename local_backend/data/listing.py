@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
-from local_backend.data.kinds.base import Entry
+
+if TYPE_CHECKING:
+    from local_backend.data.kinds.base import Entry
 
 #: What file systems take as one name, in bytes.
 _LONGEST_NAME = 255
@@ -31,8 +34,24 @@ def named(location: Mapping[str, Any]) -> list[str]:
 
 
 def paths_of(location: Mapping[str, Any]) -> list[str]:
-    """The same for servers, whose paths have no slash at their beginning. Raises DataError."""
-    return [path for path in (word.lstrip("/") for word in named(location)) if path]
+    """The same for servers, whose paths have no slash at their beginning, and no `..`: a folder that is a link leads
+    elsewhere than its name says. Raises DataError, also for a path that leads out of what its connection names."""
+    return [path for path in (inside(word.lstrip("/")) for word in named(location)) if path]
+
+
+def inside(path: str) -> str:
+    """The path with every `..` in it followed. Raises DataError when it leads out of what it is relative to."""
+    if ".." not in path.split("/"):
+        return path
+    found = posixpath.normpath(path)
+    if found == ".." or found.startswith("../"):
+        raise outside(path)
+    return "" if found == "." else found + ("/" if path.endswith("/") else "")
+
+
+def outside(path: str) -> DataError:
+    """The error for a path that leads out."""
+    return DataError(f"the data path '{path}' leads out of the place that its connection names")
 
 
 def place(asked: str, several: bool, key: str) -> str:

@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlicmd.contract.data_sources import TOPS
+from dlicmd.contract.data_sources import (
+    CATALOG_NAME,
+    COLLECTION,
+    DATABASE_NAME,
+    KEYSPACE,
+    QUERY,
+    SCHEMA_NAME,
+    TABLE_NAME,
+    TOPS,
+)
 from local_backend.data.listing import named
 from local_backend.files import read_json, write_json
 
@@ -39,8 +48,9 @@ class Item:
         place = self.location
         bucket = next((str(place[key]) for key in TOPS if place.get(key)), "")
         paths = ", ".join(named(place))
-        table = place.get("table_name") or place.get("collection") or ("a query" if place.get("query") else "")
-        schema = f"{place['schema_name']}." if table and place.get("schema_name") else ""
+        table = place.get(TABLE_NAME) or place.get(COLLECTION) or ("a query" if place.get(QUERY) else "")
+        within = (place.get(key) for key in (DATABASE_NAME, KEYSPACE, CATALOG_NAME, SCHEMA_NAME))
+        schema = "".join(f"{name}." for name in within if name) if table else ""
         if bucket:
             text = f"{self.kind}://{bucket}" + (f"/{paths}" if paths else "")
         else:

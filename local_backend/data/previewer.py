@@ -136,10 +136,6 @@ def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
 
 
 def _table(family: TableFamily, location: Mapping[str, Any]) -> dict[str, Any]:
-    path = location.get("path")
-    if isinstance(path, str) and not {"table_name", "query", "collection"} & set(location):
-        schema, _, table = path.rpartition(".")
-        location = {"table_name": table, "collection": table} | ({"schema_name": schema} if schema else {})
     schema = family.table(location).schema
     rows: list[list[Any]] = []
     for batch in family.batches(location, ROWS):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 
 _LONGEST_NAME = 255
+#: What no database has in its name, and what some drivers would take for more than a name: they write it into the text
+#: that says where to connect to, and with whose password.
+_MORE_THAN_A_NAME = frozenset(";=/\\?'\"`{}")
 _LONGEST_QUERY = 100_000
 
 #: What no query that reads has outside of quotes: a second statement, a comment that the server may read as none.
@@ -54,11 +58,24 @@ class Wanted:
 
 def wanted(location: Mapping[str, Any], table: str = "table_name") -> Wanted:
     """What a location names; `table` is the key under which tables are called something else. Raises DataError."""
-    names = {key: _name(location, key) for key in (table, "schema_name", "catalog_name")}
-    query = location.get("query", "")
+    names = {key: _name(location, key) for key in (table, wire.SCHEMA_NAME, wire.CATALOG_NAME)}
+    query = location.get(wire.QUERY, "")
     if bool(names[table]) == bool(query):
         raise DataError(f"the location needs either '{table}' or 'query'" + (", not both" if query else ""))
-    return Wanted(names[table], names["schema_name"], names["catalog_name"], query)
+    return Wanted(names[table], names[wire.SCHEMA_NAME], names[wire.CATALOG_NAME], query)
+
+
+def database(location: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """The database that a location names under one of these keys; empty when it names none. Raises DataError, also for
+    two different ones."""
+    names = {key: _name(location, key) for key in keys if location.get(key)}
+    for key, name in names.items():
+        if _MORE_THAN_A_NAME & set(name) or name in (".", ".."):
+            raise DataError(f"'{key}' is not the name of a database")
+    if len(set(names.values())) > 1:
+        one, other = list(names)[:2]
+        raise DataError(f"the location names two databases, in '{one}' and in '{other}'")
+    return next(iter(names.values()), "")
 
 
 def other_case(name: str, names: Iterable[str]) -> str | None:
@@ -80,6 +97,8 @@ def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset
     if not isinstance(query, str) or len(query) > _LONGEST_QUERY:
         raise DataError(f"'query' is not a text of at most {_LONGEST_QUERY:,} characters")
     query = query.strip().removesuffix(";").rstrip()
+    if not query:
+        raise DataError("'query' has nothing in it; write SELECT …")
     for way in _WAYS:
         words = _words(way, query, signs)
         first = next(words, "")

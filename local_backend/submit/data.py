@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from local_backend.data import fs
 from local_backend.data.asked import Asked as AskedData
-from local_backend.data.asked import Find, understand
+from local_backend.data.asked import Find, divided, understand
 from local_backend.data.errors import DataError
 from local_backend.submit.errors import BadSubmission
 from local_backend.submit.words import Asked
@@ -18,6 +20,8 @@ def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
             found = AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
             if asked.data_source is not None:
                 found.notes.append(f"the list of data sources is empty: DATA_DIR is {found.data_dir or 'empty'}")
+            if os.pathsep in found.data_dir:
+                found.notes.append(divided(found.data_dir))
             return found
         return understand(asked.data_source, roots, find)
     except DataError as problem:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fetching_desk import Count, Desk, content
@@ -399,6 +400,23 @@ def test_on_a_server_for_several_users_nobody_reaches_its_own_machine(kind: str)
     assert not isinstance(problem.value, DataUnavailable)
 
 
+@pytest.mark.parametrize("location", [
+    {"paths": "../one.csv"}, {"path": ".."}, {"paths": ["a.csv", "a/../../one.csv"]}, {"path": "/../one.csv"},
+    {"url": "../one.csv"}, {"url": "/one.csv"}, {"url": "%2e%2e/one.csv"}, {"url": "a/%2E%2E%2f../one.csv"},
+    {"url": "/setsquare.csv"}, {"url": "..", "path": "one.csv"}, {"url": "http://[", "path": "a"},
+])
+def test_nothing_but_what_is_below_the_address_is_asked_for(
+    desk: Desk, site: Site, location: dict[str, Any]
+) -> None:
+    site.files = {"/one.csv": b"1", "/sets/a.csv": b"a", "/setsquare.csv": b"2"}
+    connection = {"url": f"{site.url}/sets"}
+    with pytest.raises(DataError, match=r"leads out of the place that its connection names|is no address"):
+        desk.get("http", connection, location)
+    assert not site.shown
+    desk.get("http", connection, {"path": "b/../a.csv"}, job=2)
+    assert desk.read(2) == {"a.csv": b"a"}
+
+
 def test_what_stands_behind_the_question_mark_is_a_secret_of_its_own(desk: Desk, site: Site) -> None:
     site.files = {"/d/x.txt?sig=S": b"few"}
     get(desk, site, "d/x.txt", query="sig=S")
@@ -407,7 +425,7 @@ def test_what_stands_behind_the_question_mark_is_a_secret_of_its_own(desk: Desk,
     [entry] = family.entries({"paths": "d/x.txt"})
     assert "sig" not in entry.key
     with pytest.raises(DataError, match="not given to programs"):
-        family.url(entry)
+        family.storage()
     for url, told in (("http://u:p@h/", "give them as 'username' and 'password'"), ("http://h/?s=1", "as 'query'")):
         with pytest.raises(DataError, match=told):
             find("http").check({"url": url})

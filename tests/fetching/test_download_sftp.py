@@ -107,6 +107,9 @@ def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) 
     family.test()
     with pytest.raises(DataError, match="cannot be streamed"):
         family.storage()  # type: ignore[attr-defined]
-    values = {name: value for name, value in server.values.items() if name != "host_key"}
+    values = {name: value for name, value in server.values.items() if name != "host_key"} | {"folder": "sets"}
+    with pytest.raises(DataError, match="a 'folder' that begins with a slash"):
+        find("sftp").open(values).storage()  # type: ignore[attr-defined]
+    values |= {"folder": "/sets"}
     protocol, options = find("sftp").open(values).storage()  # type: ignore[attr-defined]
     assert protocol == "sftp" and options["password"] == "right" and options["client_keys"] == []

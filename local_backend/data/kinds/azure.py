@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
 from local_backend.data.kinds.filesystem import FileSystem
@@ -19,6 +19,7 @@ class Blob(FileSystem):
     """Containers of a storage account."""
 
     protocol = "abfs"
+    tops = (wire.CONTAINER_NAME, wire.BUCKET, wire.FILE_SYSTEM)
 
     def storage_options(self) -> dict[str, Any]:
         names = ("account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret",
@@ -28,13 +29,6 @@ class Blob(FileSystem):
             raise DataError(f"{self.kind.title} needs 'account_name' or 'connection_string'")
         # Without this word the library looks for credentials of whoever runs the server.
         return found | {"anon": not found.keys() & {"account_key", "connection_string", "sas_token", "client_secret"}}
-
-    def top(self, location: Mapping[str, Any]) -> str:
-        container = next((str(location[name]) for name in ("container", "bucket", "file_system") if location.get(name)),
-                         self.values.get("container", ""))
-        if not container and location:
-            raise DataError("the location needs a 'container'")
-        return container.strip("/")
 
 
 _FIELDS = (

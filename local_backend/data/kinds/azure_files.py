@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from dlicmd.contract.data_sources import BUCKET, SHARE
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.azure import ACCOUNT, KEY, SAS, STRING
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
@@ -16,6 +17,8 @@ from local_backend.data.troubles import in_words
 
 class Share(FileFamily):
     """File shares of a storage account."""
+
+    tops = (SHARE, BUCKET)
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
@@ -34,14 +37,11 @@ class Share(FileFamily):
             self._made.close()
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
-        share = location.get("share") or location.get("bucket") or self.values.get("share")
-        if not share:
-            raise DataError("the location needs a 'share'")
-        asked = paths_of(location)
+        share, asked = self.top(location), paths_of(location)
         for path in (one.strip("/") for one in asked or [""]):
             found = False
-            with self._told(path or str(share)):
-                for name, info in self._below(self._service().get_share_client(str(share)), path):
+            with self._told(path or share):
+                for name, info in self._below(self._service().get_share_client(share), path):
                     found = True
                     yield Entry(place(path, len(asked) > 1, name), f"{share}/{name}", info.size, str(info.etag))
             if not found:

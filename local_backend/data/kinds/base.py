@@ -6,12 +6,14 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from dlicmd.contract.data_sources import DOWNLOAD
+from dlicmd.contract import data_sources as wire
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.listing import outside, paths_of
+from local_backend.data.wanted import check_query, database, wanted
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,7 +60,7 @@ class Kind:
 
     def cached(self, access: str) -> bool:
         """Whether what comes from such a server lies in a cache."""
-        return access == DOWNLOAD and issubclass(self.family, FileFamily)
+        return access == wire.DOWNLOAD and issubclass(self.family, FileFamily)
 
     def require(self) -> None:
         """Raises DataError when its libraries are not installed, and says how they are."""
@@ -81,8 +83,11 @@ class Kind:
         self.require()
         return self._complete(values)
 
-    def check_location(self, location: Mapping[str, Any]) -> None:
-        """Raises DataError for what cannot be asked of such a server, before anything of it is kept or shown."""
+    def database(self, location: Mapping[str, Any]) -> dict[str, str]:
+        """The database that a location names, as a value that takes the place of the connection's; nothing where it
+        names none. Raises DataError."""
+        name = database(location, self.family.databases)
+        return {item.name: name for item in self.fields if name and "database" in (item.name, *item.aliases)}
 
     def _complete(self, values: Mapping[str, str]) -> dict[str, str]:
         known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
@@ -135,6 +140,11 @@ def _is_there(module: str) -> bool:
 class Family(ABC):
     """Talks to the servers of some kinds. Its methods raise DataError, and DataUnavailable for what may pass."""
 
+    #: Keys of a location that say what of such a server is meant; those of them that name its database, in the place of
+    #: the one that its connection names; and further ones that name what paths are below.
+    keys: ClassVar[tuple[str, ...]] = ()
+    databases: ClassVar[tuple[str, ...]] = ()
+    tops: ClassVar[tuple[str, ...]] = ()
     #: Whether it may connect to this machine.
     loopback = False
 
@@ -147,6 +157,25 @@ class Family(ABC):
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Let go of the server."""
+
+    def check(self, location: Mapping[str, Any]) -> None:
+        """Raises DataError for a location that names nothing which such a server could have, as far as that can be told
+        without asking it."""
+        self.check_keys(location)
+
+    def check_keys(self, location: Mapping[str, Any]) -> None:
+        """Raises DataError for a key that means nothing to such a server: what else it names would be read in its
+        place."""
+        known = (*self.tops, *self.keys)
+        strange = next((key for key in location if key not in known and key not in wire.FOREIGN), None)
+        if strange is not None:
+            raise DataError(f"the location has '{strange[:80]}', which means nothing to {self.kind.title}; it knows "
+                            + ", ".join(known))
+
+    def storage(self) -> tuple[str, dict[str, Any]]:
+        """The fsspec protocol and storage options with which a program can read the same by itself. Raises DataError
+        where it cannot."""
+        raise DataError(NO_STREAM)
 
     def addresses(self, host: str, port: int) -> list[str]:
         """Addresses of a host that may be connected to. Raises DataError, and DataUnavailable when the name cannot be
@@ -172,6 +201,8 @@ class Mounted(Family):
     """What lies on this machine already: the storage volume that the value `volume` names, or its `folder`. Whoever
     checks a data source looks there; nothing is ever connected to."""
 
+    keys = wire.PATH_KEYS
+
     def test(self) -> None:
         """Nothing to connect to."""
 
@@ -193,7 +224,28 @@ class Entry:
 
 
 class FileFamily(Family):
-    """Servers that have files."""
+    """Servers that have files. Where there are `tops`, such as buckets, one is needed: in the location, or as the value
+    of the connection that is called like the first of them."""
+
+    keys: ClassVar[tuple[str, ...]] = wire.PATH_KEYS
+
+    def check(self, location: Mapping[str, Any]) -> None:
+        super().check(location)
+        paths_of(location)
+        self.top(location)
+
+    def top(self, location: Mapping[str, Any]) -> str:
+        """What the paths of a location are below, without a slash at its end; empty where that is all of the server.
+        Raises DataError."""
+        if not self.tops:
+            return ""
+        named = (location[key] for key in self.tops if location.get(key))
+        found = str(next(named, self.values.get(self.tops[0], ""))).strip("/")
+        if not found:
+            raise DataError(f"the location needs a '{self.tops[0]}', for its connection names none")
+        if ".." in found.split("/"):
+            raise outside(found)
+        return found
 
     @abstractmethod
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
@@ -208,8 +260,7 @@ class FileFamily(Family):
 
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
-        """The fsspec protocol and storage options with which a program can read the same by itself. Raises DataError
-        where it cannot."""
+        """See the base class."""
 
     def url(self, entry: Entry) -> str:
         """The address of a file for `fsspec.open`, beside the storage options. Raises DataError."""
@@ -254,6 +305,22 @@ class Extent:
 
 class TableFamily(Family):
     """Servers that have tables."""
+
+    keys: ClassVar[tuple[str, ...]] = (
+        wire.TABLE_NAME, wire.SCHEMA_NAME, wire.CATALOG_NAME, wire.DATABASE_NAME, wire.QUERY)
+    databases: ClassVar[tuple[str, ...]] = (wire.DATABASE_NAME, wire.CATALOG_NAME)
+
+    def check(self, location: Mapping[str, Any]) -> None:
+        super().check(location)
+        what, options = wanted(location), self.kind.options
+        if what.query:
+            check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
+
+    @staticmethod
+    def typed(name: str) -> dict[str, str]:
+        """The location of a table by the name that people type: SCHEMA.TABLE."""
+        schema, _, table = name.rpartition(".")
+        return {wire.TABLE_NAME: table} | ({wire.SCHEMA_NAME: schema} if schema else {})
 
     @abstractmethod
     def table(self, location: Mapping[str, Any]) -> Table:

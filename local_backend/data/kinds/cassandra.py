@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dlicmd.contract.data_sources import DATABASE_NAME, KEYSPACE, QUERY, SCHEMA_NAME, TABLE_NAME
 from local_backend.data.columns import batches
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds.base import Extent, Field, Kind, Table, TableFamily
@@ -26,7 +27,11 @@ _TYPES = {
 
 
 class Cassandra(TableFamily):
-    """There is no state of a table that is read as a whole: of rows that change meanwhile either is read."""
+    """There is no state of a table that is read as a whole: of rows that change meanwhile either is read. A keyspace is
+    what others call a database, or a schema."""
+
+    keys = (TABLE_NAME, SCHEMA_NAME, KEYSPACE, DATABASE_NAME, QUERY)
+    databases = (SCHEMA_NAME, KEYSPACE, DATABASE_NAME)
 
     def test(self) -> None:
         with self._session() as session:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from dlicmd.contract.data_sources import DATABASE_NAME, QUERY
 from local_backend.data import iam
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
@@ -30,6 +31,17 @@ _DESIGNS = {"start_key": '"_design/"', "end_key": '"_design0"'}
 
 class Cloudant(TableFamily):
     """Documents come page by page, in the order of their ids; of those that change meanwhile either is read."""
+
+    keys = (DATABASE_NAME, QUERY)
+    databases = (DATABASE_NAME,)
+
+    def check(self, location: Mapping[str, Any]) -> None:
+        self.check_keys(location)
+        _selector(location.get(QUERY))
+
+    @staticmethod
+    def typed(name: str) -> dict[str, str]:
+        return {DATABASE_NAME: name}
 
     def test(self) -> None:
         with self._session() as session:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dlicmd.contract.data_sources import BUCKET
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
 from local_backend.data.kinds.filesystem import FileSystem
@@ -15,6 +16,7 @@ class Google(FileSystem):
     """Buckets of a project."""
 
     protocol = "gs"
+    tops = (BUCKET,)
 
     def storage_options(self) -> dict[str, Any]:
         # Without a token the library would look for one of whoever runs the server.
@@ -24,12 +26,6 @@ class Google(FileSystem):
         if self.values.get("endpoint_url"):
             found["endpoint_url"] = self.values["endpoint_url"]
         return found
-
-    def top(self, location: Mapping[str, Any]) -> str:
-        bucket = str(location.get("bucket") or self.values.get("bucket", ""))
-        if not bucket and location:
-            raise DataError("the location needs a 'bucket', for its connection names none")
-        return bucket.strip("/")
 
     def _new_files(self, more: Mapping[str, Any]) -> Any:
         # The class that fsspec knows asks what sort of bucket it is over gRPC: to addresses that network.guard does not

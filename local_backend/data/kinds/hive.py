@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlicmd.contract.data_sources import CATALOG_NAME, DATABASE_NAME, SCHEMA_NAME
 from local_backend.data.columns import decimal
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Kind
@@ -26,7 +27,9 @@ _NO_TABLE = re.compile(r"table not found|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUN
 
 
 class Hive(Sql):
-    """A password says that the server asks a directory for it."""
+    """A password says that the server asks a directory for it. A schema is a database."""
+
+    databases = (DATABASE_NAME, CATALOG_NAME, SCHEMA_NAME)
 
     def engine(self, catalog: str) -> Engine:
         import sqlalchemy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import threading
 from collections.abc import Generator, Iterator, Mapping
@@ -10,9 +11,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from dlicmd.contract.data_sources import PATH_KEYS, URL
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import named, paths_of
+from local_backend.data.listing import named, outside, paths_of
 from local_backend.data.troubles import in_words
 
 #: What arrives of a piece before a connection breaks is lost.
@@ -25,6 +27,8 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}
 class Web(FileFamily):
     """Files that a web server has. It does not say which there are: each is named."""
 
+    keys = (URL, *PATH_KEYS)
+
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
         self._threads = threading.local()
@@ -34,16 +38,19 @@ class Web(FileFamily):
         with self._answer(self._base(), {"Range": "bytes=0-0"}):
             pass
 
+    def check(self, location: Mapping[str, Any]) -> None:
+        """Also for a query: what stands in a location is shown, and a query may be a signature."""
+        super().check(location)
+        for place in (*named(location), str(location.get(URL, ""))):
+            if "?" in place:
+                raise DataError("a path has something behind a '?', and paths are shown to people; give that to the "
+                                "connection as its secret 'query'")
+        self._named(location)
+
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
         self.reach(self._base())
-        base = urljoin(self._base(), str(location.get("url", "")))
-        asked = paths_of(location)
-        for path in asked or [""]:
-            url = urljoin(base if base.endswith("/") else f"{base}/", quote(path)) if path else base
-            # Whoever may use a connection may not have its credentials sent to a server of his own.
-            if urlsplit(url)[:2] != urlsplit(self._base())[:2]:
-                raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(self._base())}")
-            yield self._entry(url, path if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2]))
+        for url, path in self._named(location):
+            yield self._entry(url, path)
 
     def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
         whole = start == 0 and end is None
@@ -58,6 +65,9 @@ class Web(FileFamily):
             yield from answer.iter_content(_PIECE)
 
     def storage(self) -> tuple[str, dict[str, Any]]:
+        if self.values.get("query"):
+            raise DataError("addresses with a secret 'query' are not given to programs: leave 'access' out, and the "
+                            "files are fetched")
         found: dict[str, Any] = {}
         if self.values.get("token"):
             found["headers"] = {"Authorization": f"Bearer {self.values['token']}"}
@@ -69,10 +79,28 @@ class Web(FileFamily):
         return urlsplit(self._base()).scheme, found
 
     def url(self, entry: Entry) -> str:
-        if self.values.get("query"):
-            raise DataError("addresses with a secret 'query' are not given to programs: leave 'access' out, and the "
-                            "files are fetched")
         return entry.key
+
+    def _named(self, location: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The addresses that a location names, and where each file is to lie. Raises DataError."""
+        top = self._base()
+        try:
+            base = urljoin(f"{top.rstrip('/')}/", str(location[URL])) if location.get(URL) else top
+        except ValueError:
+            raise DataError(f"'{URL}' of the location is no address") from None
+        asked, found = paths_of(location), []
+        for path in asked or [""]:
+            url = urljoin(f"{base.rstrip('/')}/", quote(path)) if path else base
+            # Whoever may use a connection may not have its credentials sent to a server of his own.
+            if urlsplit(url)[:2] != urlsplit(top)[:2]:
+                raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(top)}")
+            if not _below(url, top):
+                raise outside(_shown(url))
+            name = path if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
+            if not name:
+                raise DataError(f"{_shown(url)} is a folder, and web servers do not say what is in one; name its files")
+            found.append((url, name))
+        return found
 
     def _base(self) -> str:
         url = self.values["url"]
@@ -82,8 +110,6 @@ class Web(FileFamily):
 
     def _entry(self, url: str, path: str) -> Entry:
         """One byte is asked for: the answer says how long the file is, and whether parts are given."""
-        if not path:
-            raise DataError(f"{_shown(url)} is a folder, and web servers do not say what is in one; name its files")
         with self._answer(url, {"Range": "bytes=0-0"}) as answer:
             given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if answer.status_code == 206 and given is not None and given[3] != "*":
@@ -175,19 +201,15 @@ def _shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
 
 
-class WebKind(Kind):
-    """Web servers."""
-
-    def check_location(self, location: Mapping[str, Any]) -> None:
-        """Raises DataError for a query: what stands in a location is shown, and a query may be a signature."""
-        for place in (*named(location), str(location.get("url", ""))):
-            if "?" in place:
-                raise DataError("a path has something behind a '?', and paths are shown to people; give that to the "
-                                "connection as its secret 'query'")
+def _below(url: str, top: str) -> bool:
+    """Whether a URL is `top` or below it, however it is written: on the way to a server `%2e` becomes a dot, and each
+    `..` is followed."""
+    path, root = (posixpath.normpath("/" + unquote(urlsplit(one).path).lstrip("/")) for one in (url, top))
+    return path == root or path.startswith(f"{root.rstrip('/')}/")
 
 
 KINDS = (
-    WebKind("http", "HTTP", Web, tested="Python's http.server with ranges",
+    Kind("http", "HTTP", Web, tested="Python's http.server with ranges",
          fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",),
                        schemes=("http", "https")),
                  Field("username", "user for basic authentication", aliases=("user",)),

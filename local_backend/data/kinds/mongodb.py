@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlicmd.contract.data_sources import COLLECTION, DATABASE_NAME, QUERY, SCHEMA_NAME, TABLE_NAME
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
 from local_backend.data.errors import DataError, DataUnavailable
@@ -32,7 +33,19 @@ _PASSING = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 
 
 class Mongodb(TableFamily):
     """One server is read, not those that it would send on to. There is no state of a collection that is read as a
-    whole: of documents that change meanwhile either is read."""
+    whole: of documents that change meanwhile either is read. What others call a schema is a database here."""
+
+    keys = (COLLECTION, TABLE_NAME, DATABASE_NAME, SCHEMA_NAME, QUERY)
+    databases = (DATABASE_NAME, SCHEMA_NAME)
+
+    def check(self, location: Mapping[str, Any]) -> None:
+        self.check_keys(location)
+        _collection(location)
+        _filter(location.get(QUERY))
+
+    @staticmethod
+    def typed(name: str) -> dict[str, str]:
+        return {COLLECTION: name}
 
     def test(self) -> None:
         with self._database() as database:
@@ -56,7 +69,7 @@ class Mongodb(TableFamily):
         import pymongo
 
         with self._database() as database:
-            name, wanted = _collection(database, location), _filter(location.get("query"))
+            name, wanted = _kept(database, _collection(location)), _filter(location.get(QUERY))
             size, most = None, int(seconds * 1000)
             # Not every user may ask for that, and a view has none.
             with contextlib.suppress(pymongo.errors.OperationFailure):
@@ -110,12 +123,28 @@ class Mongodb(TableFamily):
         return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(problem)}")
 
 
-def _collection(database: Any, location: Mapping[str, Any]) -> str:
-    """The collection that a location names: where there is none of that spelling, the only one that differs from it in
-    case alone. Raises DataError."""
-    name = location.get("collection", location.get("table_name"))
+def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The documents that a location names. Raises DataError."""
+    wanted = _filter(location.get(QUERY))
+    name = _kept(database, _collection(location))
+    with database[name].find(wanted) as cursor:
+        for document in cursor:
+            yield {key: _plain(value) for key, value in document.items()}
+
+
+def _collection(location: Mapping[str, Any]) -> str:
+    """The name of the collection. Raises DataError."""
+    name = location.get(COLLECTION, location.get(TABLE_NAME))
     if not isinstance(name, str) or not name or len(name) > 255 or "\0" in name:
-        raise DataError("the location needs 'collection', the name of a collection")
+        raise DataError(f"the location needs '{COLLECTION}', the name of a collection")
+    if location.get(TABLE_NAME, name) != name:
+        raise DataError(f"the location names two collections, in '{COLLECTION}' and in '{TABLE_NAME}'")
+    return name
+
+
+def _kept(database: Any, name: str) -> str:
+    """The collection of that name: where there is none of that spelling, the only one that differs from it in case
+    alone. Raises DataError."""
     names = database.list_collection_names()
     found = name if name in names else other_case(name, names)
     if found is None:
@@ -123,15 +152,6 @@ def _collection(database: Any, location: Mapping[str, Any]) -> str:
         raise DataError(f"there is no collection '{name}' in the database '{database.name}'"
                         + (f"; did you mean '{near[0]}'?" if near else ""))
     return found
-
-
-def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The documents that a location names. Raises DataError."""
-    wanted = _filter(location.get("query"))
-    name = _collection(database, location)
-    with database[name].find(wanted) as cursor:
-        for document in cursor:
-            yield {key: _plain(value) for key, value in document.items()}
 
 
 def _filter(query: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlicmd.contract.data_sources import CATALOG_NAME, DATABASE_NAME, SCHEMA_NAME
 from local_backend import network
 from local_backend.data.columns import as_text, decimal
 from local_backend.data.errors import DataError, DataUnavailable
@@ -32,7 +33,10 @@ _BYTES = frozenset({"bit", "geometry", "point", "linestring", "polygon", "multip
 
 
 class Mysql(Sql):
-    """The connection is made here, to an address that was looked at; the certificate is that of the name."""
+    """The connection is made here, to an address that was looked at; the certificate is that of the name. A schema is a
+    database."""
+
+    databases = (DATABASE_NAME, CATALOG_NAME, SCHEMA_NAME)
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)

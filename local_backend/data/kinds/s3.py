@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from dlicmd.contract.data_sources import BUCKET
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
@@ -26,6 +27,8 @@ _PASSING = {"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable",
 class S3(FileFamily):
     """Buckets of S3, IBM Cloud Object Storage and others of their kind."""
 
+    tops = (BUCKET,)
+
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
         self._made: Any = None
@@ -43,13 +46,10 @@ class S3(FileFamily):
             self._made.close()
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
-        bucket = location.get("bucket") or self.values.get("bucket")
-        if not bucket:
-            raise DataError("the location needs a 'bucket', for its connection names none")
-        asked = paths_of(location)
+        bucket, asked = self.top(location), paths_of(location)
         for path in asked or [""]:
             found = False
-            for key, size, version in self._below(str(bucket), path):
+            for key, size, version in self._below(bucket, path):
                 found = True
                 yield Entry(place(path, len(asked) > 1, key), f"{bucket}/{key}", size, version)
             if not found:

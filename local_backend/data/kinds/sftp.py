@@ -21,6 +21,8 @@ class Sftp(Folders):
         if self.values.get("private_key") or self.values.get("host_key"):
             raise DataError("SFTP with a 'private_key' or a 'host_key' cannot be streamed; have the files downloaded "
                             "('access': 'download')")
+        if not self.values.get("folder", "").startswith("/"):
+            raise DataError("to stream over SFTP, give the connection a 'folder' that begins with a slash")
         return self._options() | {"known_hosts": os.path.expanduser("~/.ssh/known_hosts")}
 
     def options(self) -> dict[str, Any]:
@@ -40,8 +42,6 @@ class Sftp(Folders):
         return found
 
     def url(self, entry: Entry) -> str:
-        if not entry.key.startswith("/"):
-            raise DataError("to stream over SFTP, give the connection a 'folder' that begins with a slash")
         return f"sftp://{self.values['host']}{entry.key}"
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:

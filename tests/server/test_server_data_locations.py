@@ -1,0 +1,251 @@
+"""What a location may say to a server of which kind: told at submission and in a look before, not by a job in ERROR."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_server import Answer, Live
+
+pytest.importorskip("boto3", reason="extra s3")
+pytest.importorskip("pymysql", reason="extra mysql")
+pytest.importorskip("pymongo", reason="extra mongodb")
+pytest.importorskip("sshfs", reason="extra sftp")
+
+START = "--exec-start PyTorch --model-main main.py"
+JSON = {"Content-Type": "application/json"}
+MYSQL = {"host": "db.example.com", "username": "reader", "database": "sales", "password": "planted"}
+WEB = {"url": "https://example.com/sets/"}
+SFTP = {"host": "example.com", "username": "reader", "folder": "/sets"}
+#: Connections that the server keeps, by their names.
+KEPT: dict[str, tuple[str, dict[str, Any]]] = {
+    "my": ("mysql", MYSQL), "docs": ("mongodb", {"host": "db.example.com", "database": "d"}), "web": ("http", WEB),
+    "bucketless": ("s3", {}), "lake": ("s3", {"bucket": "train"}), "far": ("sftp", SFTP),
+    "known": ("sftp", {**SFTP, "host_key": "ssh-ed25519 AAAA"}), "clouds": ("cloudant", {**WEB, "database": "d"}),
+    "hadoop": ("hdfs", {"url": "namenode", "folder": "sets"}), "secretive": ("http", {**WEB, "query": "sig"}),
+    "mine": ("nfs", {"volume": "deep-lake", "folder": "train"}),
+}
+
+
+@pytest.fixture
+def kept(live: Live) -> Live:
+    """A server that has them, and a volume."""
+    (live.settings.paths.volumes / "deep_lake" / "train" / "x").mkdir(parents=True)
+    (live.settings.paths.volumes / "deep_lake" / "other").mkdir()
+    for name, (kind, values) in KEPT.items():
+        answer = post(live, "/connections", {"name": name, "type": kind, "values": values})
+        assert answer.status == 200, answer.text
+    return live
+
+
+def post(live: Live, path: str, body: dict[str, Any]) -> Answer:
+    return live.call("POST", path, json.dumps(body).encode(), JSON)
+
+
+def source(name: str, location: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "connection", "connection": {"name": name}, "location": location, **more}
+
+
+def submit(live: Live, *sources: Any) -> Answer:
+    return live.submit(START, {"main.py": b""}, json.dumps({"dataSource": list(sources)}))
+
+
+def refused(live: Live, one: dict[str, Any]) -> str:
+    """What a submission, and a look before it, say."""
+    answer, look = submit(live, one), post(live, "/data/preview", {"dataSource": [one]})
+    assert (answer.status, look.status) == (400, 400) and answer.text == look.text, (answer.text, look.text)
+    return answer.text
+
+
+def values(live: Live, answer: Answer) -> dict[str, str]:
+    """Those of the connection of an exec's only source, as its fetcher gets them."""
+    assert answer.status == 200, answer.text
+    return dict(live.guard.backend.connections.of_sources(live.row(answer.json()["id"]))[1])
+
+
+# --- keys
+
+@pytest.mark.parametrize(("name", "location", "said"), [
+    ("my", {"table_name": "t", "bucket": "b"}, "the location has 'bucket', which means nothing to MySQL; it knows"),
+    ("my", {"paths": "x"}, "the location has 'paths', which means nothing to MySQL"),
+    ("my", {"table_name": "t", "keyspace": "k"}, "the location has 'keyspace'"),
+    ("lake", {"table_name": "t"}, "'table_name', which means nothing to Amazon S3; it knows bucket, paths"),
+    ("lake", {"path": "x", "share": "s"}, "the location has 'share'"),
+    ("web", {"path": "x", "bucket": "b"}, "which means nothing to HTTP; it knows url, paths, path, file_name"),
+    ("far", {"path": "x", "bucket": "b"}, "which means nothing to SFTP"),
+    ("docs", {"collection": "c", "catalog_name": "c"}, "which means nothing to MongoDB"),
+    ("clouds", {"table_name": "t"}, "which means nothing to Cloudant; it knows database_name, query"),
+    ("mine", {"path": "x", "bucket": "b"}, "which means nothing to Storage volume; it knows paths, path, file_name"),
+])
+def test_a_key_that_means_nothing_there_is_refused(kept: Live, name: str, location: Any, said: str) -> None:
+    assert said in refused(kept, source(name, location))
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ({"location": {"bucket": "train"}}, "'location.bucket' must be left out: data of this type has paths"),
+    ({"location": {"paths": "mnist", "table_name": "x"}}, "'location.table_name' must be left out"),
+    ({"location": {"folder": "mnist"}}, "'location.folder' must be left out"),
+    ({"connection": {"name": "lake"}}, "'connection' must be left out: data of this type lies on the server already"),
+    ({"asset": {"asset_id": "1"}}, "'asset' must be left out"),
+])
+def test_so_is_one_that_means_nothing_to_data_on_the_server(live: Live, more: Any, said: str) -> None:
+    for kind in ("fs", "data_asset"):
+        assert said in refused(live, {"type": kind, **more})
+    harmless = {"id": "1", "schema": {"id": "1", "fields": []}, "href": "/v2/assets/1", "paths": ""}
+    assert submit(live, {"type": "fs", "connection": {}, "location": harmless}).status == 200
+
+
+def test_what_other_products_write_beside_our_keys_is_taken_and_not_kept(kept: Live) -> None:
+    beside = {"id": "1", "href": "/v2/assets/1", "schema": {"fields": [{"name": "a"}], "token": "planted"}}
+    answer = submit(kept, source("lake", {"bucket": "b", "file_name": "x", **beside}, schema={"id": "1"}))
+    assert answer.status == 200 and "planted" not in answer.text
+    [found] = kept.row(answer.json()["id"]).job.sources
+    assert found.location == {"bucket": "b", "file_name": "x"}
+
+
+# --- which database
+
+@pytest.mark.parametrize(("name", "location", "database"), [
+    ("my", {"table_name": "t"}, "sales"), ("my", {"table_name": "t", "database_name": "sales"}, "sales"),
+    ("my", {"table_name": "t", "database_name": "other"}, "other"),
+    ("my", {"table_name": "t", "schema_name": "other"}, "other"),
+    ("my", {"query": "select 1", "catalog_name": "other", "database_name": "other"}, "other"),
+    ("docs", {"collection": "c", "database_name": "other"}, "other"),
+    ("docs", {"table_name": "c", "schema_name": "other"}, "other"), ("clouds", {"database_name": "other"}, "other"),
+])
+def test_the_location_says_which_database_is_read(kept: Live, name: str, location: Any, database: str) -> None:
+    assert values(kept, submit(kept, source(name, location)))["database"] == database
+
+
+def test_a_connection_that_is_written_out_may_leave_the_database_to_the_location(live: Live) -> None:
+    written = {"type": "mysql", **MYSQL}
+    table = {"type": "connection", "connection": written, "location": {"table_name": "t", "database_name": "other"}}
+    assert values(live, submit(live, table))["database"] == "other"
+    del written["database"]
+    assert values(live, submit(live, table)) == {**MYSQL, "database": "other"}
+    assert "needs 'database'" in refused(live, {**table, "location": {"table_name": "t"}})
+
+
+@pytest.mark.parametrize("keys", [("database_name", "catalog_name"), ("database_name", "schema_name")])
+def test_two_databases_are_none(kept: Live, keys: tuple[str, str]) -> None:
+    two = dict(zip(keys, ("a", "b"), strict=True))
+    assert "names two databases, in 'database_name' and in" in refused(kept, source("my", {"table_name": "t", **two}))
+
+
+@pytest.mark.parametrize("database", ["d;HOSTNAME=evil.example.com", "host=evil", "a/b", "..", "d?ssl=0", "`", "\n"])
+def test_a_database_is_a_name_and_nothing_that_a_driver_would_obey(kept: Live, database: str) -> None:
+    for name, location in (("my", {"table_name": "t"}), ("clouds", {})):
+        assert "'database_name' is not " in refused(kept, source(name, {**location, "database_name": database}))
+
+
+# --- what is known beforehand
+
+@pytest.mark.parametrize(("name", "location", "said"), [
+    ("my", {}, "needs either 'table_name' or 'query'"),
+    ("my", {"table_name": "t", "query": "select 1"}, "either 'table_name' or 'query', not both"),
+    ("my", {"query": "delete from orders"}, "the query does not read: it begins with 'delete'"),
+    ("my", {"query": "select 1; drop table t"}, "second statement"),
+    ("my", {"query": "  "}, "'query' has nothing in it"),
+    ("my", {"query": {"a": 1}}, "'query' is not a text"), ("my", {"query": "select 1 # x"}, "'#'"),
+    ("my", {"query": ""}, "'location.query' must be a query that reads"),
+    ("docs", {}, "needs 'collection'"), ("docs", {"collection": "c", "query": "SELECT 1"}, "not a filter of MongoDB"),
+    ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "runs a program at the server"),
+    ("docs", {"collection": "c", "table_name": "t"}, "names two collections"),
+    ("clouds", {"query": "SELECT 1"}, "not a selector"),
+    ("bucketless", {}, "needs a 'bucket', for its connection names none"),
+    ("bucketless", {"path": "x"}, "needs a 'bucket', for its connection names none"),
+    ("web", {}, "is a folder, and web servers do not say what is in one"),
+])
+def test_what_can_be_known_is_said_at_once(kept: Live, name: str, location: Any, said: str) -> None:
+    assert said in refused(kept, source(name, location))
+
+
+@pytest.mark.parametrize(("name", "location", "said"), [
+    ("my", {"table_name": "t"}, "a table cannot be streamed"),
+    ("docs", {"collection": "c"}, "a table cannot be streamed"),
+    ("known", {"path": "x"}, "SFTP with a 'private_key' or a 'host_key' cannot be streamed"),
+    ("secretive", {"path": "x"}, "addresses with a secret 'query' are not given to programs"),
+])
+def test_so_is_what_cannot_be_streamed(kept: Live, name: str, location: Any, said: str) -> None:
+    assert said in refused(kept, source(name, location, access="stream"))
+    assert submit(kept, source(name, location)).status == 200
+    assert submit(kept, source("far", {"path": "x"}, access="stream")).status == 200
+
+
+@pytest.mark.parametrize("query", [{"a": {"$gt": 1}}, '{"a": {"$gt": 1}}', {}, {"password": {"$exists": True}}])
+def test_a_filter_is_an_object_or_its_text(kept: Live, query: Any) -> None:
+    for name, location in (("docs", {"collection": "things"}), ("clouds", {})):
+        answer = submit(kept, source(name, {**location, "query": query}))
+        assert answer.status == 200, answer.text
+        [found] = kept.row(answer.json()["id"]).job.sources
+        assert found.location["query"] == query
+
+
+def test_people_type_tables_like_paths_in_a_look_alone(kept: Live) -> None:
+    assert "'path', which means nothing to MySQL" in submit(kept, source("my", {"path": "sales.orders"})).text
+    looked = post(kept, "/data/preview", {"dataSource": [source("my", {"path": "sales."})]})
+    assert looked.status == 400 and "either 'table_name' or 'query'" in looked.text, "a table without a name"
+
+
+# --- what is below a connection
+
+@pytest.mark.parametrize("name", ["web", "far", "hadoop", "lake"])
+@pytest.mark.parametrize("location", [
+    {"paths": "../one.csv"}, {"path": ".."}, {"path": "a/../../one.csv"}, {"file_name": ["ok", "/../one.csv"]},
+    {"paths": "ok, ../../one.csv"},
+])
+def test_no_path_leads_out_of_what_a_connection_names(kept: Live, name: str, location: Any) -> None:
+    assert "leads out of the place that its connection names" in refused(kept, source(name, location))
+    assert submit(kept, source(name, {"path": "a/../one.csv"})).status == 200, "this one stays inside"
+
+
+def test_nor_out_of_the_folder_of_a_volume(kept: Live) -> None:
+    train = kept.settings.paths.volumes / "deep_lake" / "train"
+    (train / "link").symlink_to("../other")
+    for path in ("../other", "..", "x/../../other", "link"):
+        assert "leads out of volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
+    answer = submit(kept, source("mine", {"path": "/x"}))
+    assert kept.row(answer.json()["id"]).job.data_dir == str(train / "x")
+    climbing = {"type": "nfs", "volume": "deep-lake", "folder": "../elsewhere"}
+    said = refused(kept, {"type": "connection", "connection": climbing, "location": {}})
+    assert "leads out of volume deep-lake" in said
+
+
+# --- secrets
+
+@pytest.mark.parametrize(("more", "said"), [
+    ({"password": "planted"}, "data source 1: 'password' stands outside of 'connection'"),
+    ({"credentials": {"user": "planted"}}, "'credentials' stands outside of 'connection'"),
+    ({"location": {"paths": "x", "password": "planted"}}, "'location.password' stands outside of 'connection'"),
+    ({"location": {"paths": "x", "api_key": "planted"}}, "'location.api_key' stands outside of 'connection'"),
+    ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string' stands outside"),
+    ({"location": {"paths": "x", "pin": "planted"}}, "the location has 'pin'"),
+])
+def test_credentials_out_of_place_are_refused_and_never_kept(kept: Live, more: Any, said: str) -> None:
+    one = source("web", {"paths": "x"}) | more
+    assert said in (text := refused(kept, one)) and "planted" not in text
+    line = kept.submit(f"{START} --data-source={json.dumps([one])}", {"main.py": b""})
+    assert line.status == 400 and "planted" not in line.text
+
+
+def test_what_is_not_looked_at_is_masked_where_it_looks_secret(kept: Live) -> None:
+    one = source("web", {"paths": "x"}, metadata={"token": "planted", "author": "ada"}, origin="https://u:planted@h/x")
+    answer = submit(kept, one)
+    assert answer.json()["dataSource"] == [
+        {**one, "metadata": {"token": "***", "author": "ada"}, "origin": "https://u:***@h/x"}]
+    assert "planted" not in kept.row(answer.json()["id"]).job.to_json()
+
+
+# --- paths that do not survive in a list
+
+def test_a_path_with_a_colon_is_told(live: Live, tmp_path: Path) -> None:
+    for folder in ("a:b", "c"):
+        (live.settings.data_fs / folder).mkdir(parents=True)
+    place = live.settings.data_fs / "a:b"
+    answer = submit(live, {"type": "fs", "location": {"paths": "c, a:b"}})
+    assert f"data source 1: {place} has a ':' in it, which is what stands between" in answer.json()["warning"]
+    meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=a:b", {"main.py": b""})
+    assert f"{place} has a ':' in it" in meta.json()["warning"]
+    assert "warning" not in submit(live, {"type": "fs", "location": {"paths": "c"}}).json()
