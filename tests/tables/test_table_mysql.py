@@ -105,6 +105,19 @@ def test_how_many_rows(family: Any, mariadb: MariadbServer) -> None:
         assert family.extent(query, 0.05) == Extent()
 
 
+@pytest.mark.parametrize("key", ["database_name", "catalog_name", "schema_name"])
+def test_a_location_names_another_database(mariadb: MariadbServer, connect: Any, tmp_path: Path, key: str) -> None:
+    mariadb.ask("CREATE DATABASE IF NOT EXISTS other")
+    mariadb.ask("CREATE OR REPLACE TABLE other.digits AS SELECT 7 AS id")
+    kind = find("mysql")
+    for location in ({key: "other", "table_name": "digits"}, {key: "other", "query": "SELECT id FROM digits"}):
+        family = connect(**kind.database(location))
+        family.check(location)
+        assert exported(family, location, tmp_path)["id"].to_pylist() == [7]
+    with pytest.raises(DataError, match="Unknown database 'nodb'"):
+        connect(**kind.database({key: "nodb"})).table({key: "nodb", "table_name": "digits"})
+
+
 def test_singlestore_is_read_without_a_transaction(mariadb: MariadbServer, connect: Any, tmp_path: Path) -> None:
     """Of it there is no server here; MariaDB speaks the protocol, and not its SQL."""
     family: Any = find("SingleStoreDB").open(connect().values, loopback=True)

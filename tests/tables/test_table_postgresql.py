@@ -69,6 +69,21 @@ def test_a_table_and_its_schema(family: Any, tmp_path: Path) -> None:
     assert family.table({"table_name": "digits"}).schema.equals(table.schema)
 
 
+@pytest.mark.parametrize("key", ["database_name", "catalog_name"])
+@pytest.mark.parametrize("schema", [{}, {"schema_name": "public"}])
+def test_a_location_names_another_database(
+    postgres: PostgresServer, connect: Any, tmp_path: Path, key: str, schema: dict[str, str]
+) -> None:
+    other = str(postgres.new().database)
+    postgres.ask("CREATE TABLE digits AS SELECT 7 AS id", other)
+    location = {key: other, "table_name": "digits", **schema}
+    family = connect(**find("postgresql").database(location))
+    family.check(location)
+    assert exported(family, location, tmp_path)["id"].to_pylist() == [7]
+    with pytest.raises(DataError, match="database \"nodb\" does not exist"):
+        connect(**find("postgresql").database({key: "nodb"})).table({"table_name": "digits"})
+
+
 def test_shards_of_bounded_size(family: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "SHARD_BYTES", 50_000)
     monkeypatch.setattr(shards, "GROUP_BYTES", 100_000)

@@ -205,7 +205,8 @@ def _source(what: Wanted) -> str:
     """What stands after FROM. A query within parentheses cannot write, whatever it is."""
     if what.query:
         return f"({check_query(what.query)}) AS wanted"
-    return ".".join(_quoted(name) for name in (what.catalog, what.schema, what.table) if name)
+    # The catalog is the database that is connected to; without a schema behind it, it would be read as one.
+    return ".".join(_quoted(name) for name in (what.catalog if what.schema else "", what.schema, what.table) if name)
 
 
 def _quoted(name: str) -> str:
