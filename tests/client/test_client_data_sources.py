@@ -44,6 +44,10 @@ def test_the_schema_is_one() -> None:
     {"type": "data_asset", "connection": {}, "location": {"href": "/v2/assets/1?project_id=2"}},
     {"type": "container", "location": {"path": "p"}},
     {**CONNECTED, "access": "mount"},
+    {"type": "connection", "connection": {"name": "docs"},
+     "location": {"collection": "things", "query": {"a": {"$gt": 1}, "password": {"$exists": True}}}},
+    {"type": "connection", "connection": {"name": "ring"}, "location": {"keyspace": "k", "table_name": "t"}},
+    {"type": "fs", "connection": {}, "location": {"path": "a", "id": "1", "schema": {"id": "1"}}},
     {**CONNECTED, "access": "stream", "target": "shared"}, {**CONNECTED, "target": {"volume": "v"}},
 ])
 def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None:
@@ -60,6 +64,10 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     ({"type": "fs", "location": "mnist"}, "'location' must be a JSON object"),
     ({"type": "fs", "location": {"paths": [1]}}, "'location.paths.0' must be a path, not 1"),
     ({"type": "fs", "access": "download"}, "'access' must be mount"),
+    ({"type": "fs", "location": {"bucket": "train"}}, "'location.bucket' must be left out: data of this type has"),
+    ({"type": "fs", "location": {"dir": "train"}}, "'location.dir' must be left out: data of this type has"),
+    ({"type": "data_asset", "connection": {"name": "x"}}, "'connection' must be left out: data of this type lies on"),
+    ({**CONNECTED, "location": {"query": ["x"]}}, "'location.query' must be a query that reads; of documents a filter"),
     ({"type": "connection", "location": {"path": "x"}}, "needs a 'connection'"),
     ({"type": "connection", "connection": {"name": "x"}}, "'location' is missing; it is a JSON object"),
     ({"type": "s3", "connection": {}, "location": {"path": "x"}}, "'location.bucket' is missing; it is the name of"),
@@ -75,6 +83,17 @@ def test_what_is_wrong_is_said_with_source_key_and_cure(source: Any, expected: s
 def test_values_of_connections_are_shown_to_nobody() -> None:
     said = complaint({"type": "s3", "connection": {"secret_access_key": ["planted"]}, "location": {"bucket": "b"}})
     assert said is not None and "'connection.secret_access_key' must be a text" in said and "planted" not in said
+
+
+@pytest.mark.parametrize(("more", "key"), [
+    ({"password": "planted"}, "password"), ({"secretKey": "planted"}, "secretKey"),
+    ({"credentials": {"a": "planted"}}, "credentials"),
+    ({"location": {"paths": "x", "pwd": "planted"}}, "location.pwd"),
+    ({"location": {"sas": "planted"}, "type": "fs"}, "location.sas"),
+])
+def test_credentials_out_of_place_are_refused_unseen(more: dict[str, Any], key: str) -> None:
+    said = complaint({**CONNECTED, **more})
+    assert said is not None and f"'{key}' stands outside of 'connection'" in said and "planted" not in said
 
 
 def test_a_single_one_is_enough_where_one_is_asked_for() -> None:
