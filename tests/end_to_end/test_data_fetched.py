@@ -229,6 +229,7 @@ def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: 
 
 def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
     (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
+    jobs = sorted((user.home / "jobs").glob("*"))
     done = user.run("--data-preview", source(lake))
     assert done.code == 0, done
     jobs = sorted(os.listdir(user.home / "jobs"))
@@ -250,7 +251,7 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     ):
         refused = user.run("--data-preview", text)
         assert (refused.code, expected in refused.err) == (code, True), refused
-    assert sorted(os.listdir(user.home / "jobs")) == jobs
+    assert sorted((user.home / "jobs").glob("*")) == jobs
 
 
 def test_the_server_says_how_long_a_job_is_patient(user: User, lake: Path) -> None:
