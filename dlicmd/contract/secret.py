@@ -80,7 +80,7 @@ def masked_sources(sources: Any) -> Any:
     return {
         key: {name: masked_sources(item) if name in _PUBLIC else MASK for name, item in value.items()}
         if key == "connection" and isinstance(value, dict)
-        else MASK if value and looks_secret(key) else masked_sources(value)
+        else MASK if value and not isinstance(value, bool) and looks_secret(key) else masked_sources(value)
         for key, value in sources.items()
     }
 

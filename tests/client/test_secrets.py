@@ -39,8 +39,8 @@ def test_passwords_in_a_place_are_masked(given: str, shown: str) -> None:
      [f'[{{"type": "s3", "connection": {{"endpoint_url": "https://u:{MASK}@h", "secret_access_key": "{MASK}", '
       f'"n": "{MASK}"}}}}]']),
     (['{"connection": {"name": "warehouse"}}'], ['{"connection": {"name": "warehouse"}}']),
-    (['[{"location": {"keyspace": "k", "password": "P"}, "token": "T"}]'],
-     [f'[{{"location": {{"keyspace": "k", "password": "{MASK}"}}, "token": "{MASK}"}}]']),
+    (['[{"location": {"keyspace": "k", "password": "P"}, "token": "T", "primary_key": true}]'],
+     [f'[{{"location": {{"keyspace": "k", "password": "{MASK}"}}, "token": "{MASK}", "primary_key": true}}]']),
     (['[{"location": {"url": "https://u:p@h/x"}}]'], [f'[{{"location": {{"url": "https://u:{MASK}@h/x"}}}}]']),
     (['[{"connection":', '{"password":', '"s"}}]', "--user-cmd", "x"], [MASK, MASK, MASK, "--user-cmd", "x"]),
     (["nonsense"], [MASK]),
