@@ -232,7 +232,6 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     jobs = sorted((user.home / "jobs").glob("*"))
     done = user.run("--data-preview", source(lake))
     assert done.code == 0, done
-    jobs = sorted(os.listdir(user.home / "jobs"))
     assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
     [found] = json.loads(user.run("--data-preview", source(lake), "-o", "json").out)
     assert found["ok"] and found["rows"] == [["height", "weight"], ["1", "2"]] and found["kind"] == "toy"
