@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from local_backend.data.cache_place import inside
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
 from local_backend.files import read_json, write_json
@@ -14,12 +16,27 @@ from local_backend.settings import Settings
 
 def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
     """Where the data of a user may lie: administrators use all volumes. Raises DataError."""
-    kept = (settings.cache, settings.shared_cache_dir, settings.paths.jobs)
+    kept = [settings.cache, settings.shared_cache_dir, settings.paths.jobs]
+    if not settings.embedded:
+        kept += _own(settings)
     closed = [] if admin else [name for name, users in users_of(settings).items() if user not in users]
     return DataRoots(settings.data_fs, settings.volumes, settings.embedded,
                      {name: os.path.realpath(settings.volumes / name) for name in closed},
                      tuple(os.path.realpath(folder) for folder in kept if folder is not None),
                      settings.shared_cache_dir)
+
+
+def _own(settings: Settings) -> list[Path]:
+    """What a team's server has for itself in its home, for one that was put where the data lies."""
+    seen = [os.path.realpath(folder) for folder in (settings.data_fs, settings.volumes)]
+    home = os.path.realpath(settings.home)
+    if not inside(home, seen[0]):
+        return []
+    try:
+        return [Path(home, name) for name in os.listdir(home)
+                if not any(inside(folder, os.path.join(home, name)) for folder in seen)]
+    except OSError as problem:
+        raise DataError(f"{home} cannot be read: {problem.strerror}") from None
 
 
 def users_of(settings: Settings) -> dict[str, list[str]]:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from local_backend import volumes
 from local_backend.data.cache_place import beside
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots, from_meta, places
+from local_backend.settings import Settings
 
 
 @pytest.fixture(params=[True, False], ids=["own machine", "served to others"])
@@ -64,6 +66,20 @@ def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_p
     for path in ("../demo_project_pvc", "/etc", "x/../../mnist"):
         with pytest.raises(DataError, match="leads out of"):
             places({"volume": "linked", "paths": path}, roots)
+
+
+def test_a_home_where_the_data_lies_is_for_nobody(tmp_path: Path) -> None:
+    home = tmp_path / "data" / "home"
+    for folder in ("data/mnist", "data/home/keys", "data/home/volumes/pvc", "data/home/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (home / "backend.db").touch()
+    settings = Settings(home, tmp_path / "data", tmp_path / "results", "ada", embedded=False)
+    found = volumes.roots(settings, "ada", admin=False)
+    for path in ("home/keys", "home/backend.db", "home/results"):
+        with pytest.raises(DataError, match="in a folder that the server keeps for itself"):
+            places({"path": path}, found)
+    assert places({"path": "mnist"}, found) == [str(tmp_path / "data" / "mnist")]
+    assert places({"volume": "pvc"}, found) == [str(home / "volumes" / "pvc")]
 
 
 def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
