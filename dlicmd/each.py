@@ -18,7 +18,7 @@ _BY_ITSELF = "has ended by itself"
 
 
 class Outcome(NamedTuple):
-    """What became of one thing. `said` is for people; `status` is 0 where there was no call about it alone."""
+    """What became of one thing. `said` is for people; `status` is 0 where nothing was left to do."""
 
     name: str
     ok: bool
@@ -95,8 +95,8 @@ def tell_together(what: str, outcomes: Iterable[dict[str, Any]], output: Output,
 
 def _say(what: str, outcome: Outcome, output: Output) -> None:
     """One of several: to people at once."""
-    if outcome.said == _BY_ITSELF:
-        info(f"{inert(outcome.name)} {_BY_ITSELF}")
+    if not outcome.status:
+        info(f"{inert(outcome.name)} {outcome.said}")
         return
     if not output.is_data:
         emit(outcome.sentence(what))
