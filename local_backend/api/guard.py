@@ -50,6 +50,7 @@ SESSION = "dlicmd_session"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
+_SLASHES = re.compile("/{2,}")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9]([a-z0-9._-]{0,252}[a-z0-9])?)(?::([0-9]{1,5}))?")
 
 
@@ -77,7 +78,7 @@ class Guard:
         if scope["type"] != "http":
             return
         with Observation(scope) as seen:
-            scope["path"] = scope["path"].rstrip("/") or "/"
+            scope["path"] = _plain(scope["path"])
             audit = Audit(self.backend.audit, scope, _MAKES_TOKENS, seen.sending(send))
             try:
                 await self._admit(scope, receive, audit.send)
@@ -177,6 +178,11 @@ def session(headers: Headers) -> list[str]:
 
 def _usable(found: list[str]) -> list[str]:
     return [token for token in found if 0 < len(token) <= 4096]
+
+
+def _plain(path: str) -> str:
+    """The path with single slashes and none at its end: clients join addresses and paths in every way."""
+    return _SLASHES.sub("/", path).rstrip("/") or "/"
 
 
 def _is_address(name: str) -> bool:

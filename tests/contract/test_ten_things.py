@@ -28,6 +28,9 @@ def test_1_paths_with_and_without_a_slash_are_answered_directly(world: World) ->
         answer = world.wire.ask("POST", f"{path}?args=--exec-start%20PyTorch%20--user-cmd%20--%20ls", kind, b"")
         assert answer.status == 200
         assert world.wire.ask("DELETE", f"/execs/{answer.json()['id']}/").status == 204
+    # A base address that ends with a slash, and a path that begins with one.
+    for doubled in ("//execs", f"/execs//{world.finished}//", "//execs///frameworks"):
+        assert world.wire.ask("GET", doubled).status == 200, doubled
 
 
 def test_2_conf_comes_before_everything(world: World) -> None:
