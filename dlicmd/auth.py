@@ -134,7 +134,8 @@ def find_token(option: str | None, keyring: bool = False) -> str:
 def credentials(username: str | None, password: str | None) -> tuple[str, str]:
     """User name and password: as given, from the environment, else asked for.
 
-    The password is read from a terminal without showing it, and from standard input when that is no terminal.
+    The password is read from a terminal without showing it. Where standard input is no terminal, its first line is
+    what is not known yet: the user name and, on the next line, the password.
     """
     username = username or os.environ.get("DLICMD_USERNAME") or _ask("Username: ")
     if password is None:
@@ -142,16 +143,15 @@ def credentials(username: str | None, password: str | None) -> tuple[str, str]:
     if password is None:
         password = _ask_secret()
     if not username or ":" in username:
-        raise UsageProblem("a user name is needed, without a colon: --username USER")
+        raise UsageProblem("a user name is needed, without a colon: --username USER, or DLICMD_USERNAME")
     if not password:
         raise UsageProblem("a password is needed: type it at the prompt, pipe it in, or set DLICMD_PASSWORD")
     return username, password
 
 
 def _ask(prompt: str) -> str:
-    if not sys.stdin.isatty():
-        raise UsageProblem("a user name is needed: --username USER, or DLICMD_USERNAME")
-    print(prompt, end="", file=sys.stderr, flush=True)
+    if sys.stdin.isatty():
+        print(prompt, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip()
 
 

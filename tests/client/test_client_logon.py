@@ -40,6 +40,13 @@ def test_logon_keeps_the_token_and_does_not_show_it(desk: Desk, fake: FakeServer
     assert done.code == 9 and "Unable to find token from cookies. Please logon first" in done.err
 
 
+def test_user_and_password_are_piped_in(desk: Desk, fake: FakeServer, server: list[str]) -> None:
+    assert desk.run("--logon", *server, given=b"bob\npa:ss\n").code == 0
+    assert base64.b64decode(fake.seen[0].headers["authorization"][6:]) == b"bob:pa:ss"
+    done = desk.run("--logon", *server, given=b"")
+    assert done.code == 2 and "a user name is needed" in done.err and len(fake.seen) == 1
+
+
 @pytest.mark.parametrize("status", [500, 404, 401])
 def test_a_logoff_that_does_not_reach_the_server(
     desk: Desk, fake: FakeServer, server: list[str], status: int,
