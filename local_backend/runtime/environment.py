@@ -27,6 +27,9 @@ _AT_START = (
     "PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_",
     "VECLIB_", "NPY_", "NUMPY_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH", "PYTORCH_", "LANG", "LC_", "TZ",
 )
+#: What torch.load reads when it is not told: before 2.6 whatever was saved, models and `args` included, which scripts
+#: of that time depend on.
+_WHOLE_OBJECTS = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 #: WMLA's name for the platform's own Python environment.
@@ -79,6 +82,7 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     """The whole environment of one process; --msd-env comes last and wins."""
     env = dict(launch.environment)
     env |= _job(launch) | _task(launch, task)
+    env.setdefault(_WHOLE_OBJECTS, "1")
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
     if not launch.spec.elastic:
         env |= _peers(launch, task, master_port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -113,10 +114,13 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
     """The command of --user-cmd, ready to be executed in `code`.
 
     A file of the code is run itself, made executable when it begins with `#!`, else by Python; any other word is left
-    to PATH.
+    to PATH. A whole command line in one word, as scripts have it that were written when quotes were lost on the way,
+    is taken apart as a shell would.
     """
     if not words:
         return (python,)
+    if len(words) == 1 and not os.path.lexists(code / words[0]):
+        words = _apart(words[0])
     path = code / words[0]
     try:
         mode = path.stat().st_mode
@@ -130,6 +134,13 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
     except (OSError, ValueError):
         return tuple(words)
     return (str(path), *words[1:])
+
+
+def _apart(line: str) -> list[str]:
+    try:
+        return shlex.split(line) or [line]
+    except ValueError:  # a quote without its end
+        return [line]
 
 
 def start(plan: Plan) -> int:

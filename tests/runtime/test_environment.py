@@ -137,6 +137,12 @@ def test_a_folder_of_data_has_a_name_that_the_system_can_write(monkeypatch: pyte
     assert ExecPaths(Path("/s"), Path("/r"), "e").data_folder(1, "Übung 日本 1").name == "1-Übung-1"
 
 
+def test_torch_load_reads_what_old_scripts_saved_unless_server_or_job_say_otherwise() -> None:
+    name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    assert env_of(launch())[name] == "1"
+    assert env_of(launch(environment={name: "0"}))[name] == env_of(launch(env={name: "0"}))[name] == "0"
+
+
 def test_a_thread_count_of_the_server_is_kept() -> None:
     assert env_of(launch(environment={"OMP_NUM_THREADS": "3"}))["OMP_NUM_THREADS"] == "3"
 
@@ -150,6 +156,19 @@ def test_a_command_that_is_a_file_of_the_code_runs_as_the_platform_runs_it(tmp_p
     assert resolve(["train.py", "1"], tmp_path, "python") == ("python", str(tmp_path / "train.py"), "1")
     assert resolve(["bash", "go.sh"], tmp_path, "python") == ("bash", "go.sh")
     assert resolve(["folder"], tmp_path, "python") == ("folder",)
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("python train.py --name 'a b'", ("python", "train.py", "--name", "a b")),
+    ("train.py --epochs 3", ("PY", "{code}/train.py", "--epochs", "3")),
+    ("a b.py", ("PY", "{code}/a b.py")),
+    ("it's", ("it's",)),
+    ("", ("",)),
+])
+def test_a_command_line_in_one_word_is_taken_apart(tmp_path: Path, line: str, expected: tuple[str, ...]) -> None:
+    for name in ("train.py", "a b.py"):
+        (tmp_path / name).write_text("print(1)\n")
+    assert resolve([line], tmp_path, "PY") == tuple(word.format(code=tmp_path) for word in expected)
 
 
 def test_a_launch_is_written_and_read_whole(tmp_path: Path) -> None:

@@ -185,3 +185,18 @@ def test_a_data_loader_with_workers_works_in_a_forked_program(warm: Bench) -> No
     row = warm.wait(one)
     assert row.state == FINISHED, warm.output(one, "stderr")
     assert warm.output(one).startswith("trained")
+
+
+WEIGHTS_ONLY = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+
+
+@pytest.mark.parametrize(("variables", "expected"), [({}, FINISHED), (WEIGHTS_ONLY, ERROR)])
+def test_a_checkpoint_with_more_than_tensors_is_read_as_when_scripts_were_written(
+    backend: Bench, variables: dict[str, str], expected: str,
+) -> None:
+    job = backend.submit(textwrap.dedent("""
+        import argparse, torch
+        torch.save({"args": argparse.Namespace(lr=0.1), "model": torch.nn.Linear(1, 1)}, "whole.pt")
+        print(torch.load("whole.pt")["args"].lr)
+    """), env=variables)
+    assert backend.wait(job).state == expected
