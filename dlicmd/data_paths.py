@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dlicmd.contract.data_sources import PATH_KEYS
-from dlicmd.errors import UsageProblem
+from dlicmd.errors import SubmissionRefused, UsageProblem
 
 
 def change_meta(text: str, change: Callable[[str], str]) -> str:
@@ -33,6 +34,38 @@ def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[
         elif isinstance(value, list):
             changed[key] = [change(item) if isinstance(item, str) else item for item in value]
     return {**source, "location": changed}
+
+
+def named_in(meta: str, sources: Iterable[dict[str, Any]]) -> list[str]:
+    """The paths that a value of --cs-datastore-meta, and data sources, name."""
+    found: list[str] = []
+
+    def collected(path: str) -> str:
+        found.append(path)
+        return path
+
+    change_meta(meta, collected)
+    for source in sources:
+        change_source(source, collected)
+    return found
+
+
+@contextmanager
+def nearer(paths: Iterable[str]) -> Iterator[None]:
+    """Let a refusal that is about one of the paths ask whether the one of this name in the present folder was meant.
+    For servers that read this machine's files."""
+    try:
+        yield
+    except SubmissionRefused as problem:
+        said = str(problem).removesuffix(".")
+        here = [path for path in paths if f"'{path}'" in said and _is_bare(path) and os.path.exists(path)]
+        if not here:
+            raise
+        raise SubmissionRefused(f"{said}; did you mean ./{here[0]}?", problem.status) from None
+
+
+def _is_bare(path: str) -> bool:
+    return bool(path) and not os.path.isabs(path) and not names_place(path)
 
 
 def names_place(text: str) -> bool:

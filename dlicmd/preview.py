@@ -10,7 +10,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.data_sources import CONNECTED, CONNECTION, FS, LOCATION, NAME, PATH, TYPE
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.sizes import show_size
-from dlicmd.data_paths import change_source, local_path
+from dlicmd.data_paths import change_source, local_path, named_in, nearer
 from dlicmd.data_sources import one_or_more
 from dlicmd.errors import DlicmdError, UsageProblem
 from dlicmd.render import emit, emit_value
@@ -26,9 +26,12 @@ def preview(session: Session) -> int:
     extensions = session.client.extensions()
     if wire.EXT_DATA_PREVIEW not in extensions:
         raise DlicmdError(f"this server does not look at data (it lacks the extension '{wire.EXT_DATA_PREVIEW}')")
+    paths: list[str] = []
     if wire.EXT_LOCAL_PATHS in extensions:
+        paths = named_in("", sources)
         sources = [change_source(source, local_path) for source in sources]
-    found = session.client.preview(sources)
+    with nearer(paths):
+        found = session.client.preview(sources)
     if session.output.is_data:
         emit_value(found, session.output)
     else:

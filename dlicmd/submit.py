@@ -15,7 +15,7 @@ from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
 from dlicmd.contract.options import OPTIONS, Local
 from dlicmd.contract.sizes import show_size
-from dlicmd.data_paths import change_meta, change_source, local_path, names_place
+from dlicmd.data_paths import change_meta, change_source, local_path, named_in, names_place, nearer
 from dlicmd.data_sources import META, OPTION, data_sources
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
@@ -30,11 +30,13 @@ DEMO_PROGRAM = ("--epochs", "10")
 
 
 class Upload(NamedTuple):
-    """What a submission brings: the words of `args`, the files, and what the `data` part says."""
+    """What a submission brings: the words of `args`, the files, and what the `data` part says. `paths` are those of
+    data, where they may be of this machine."""
 
     sent: list[str]
     parts: list[FilePart]
     data: dict[str, Any]
+    paths: list[str]
 
     def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
         """The body that `Client.start_exec` takes."""
@@ -52,7 +54,8 @@ def submit(session: Session, say: Callable[[str], None] | None = None) -> dict[s
         say("Copying files and directories ...")
         if upload.parts:
             say(f"Content size: {show_size(sum(part.size for part in upload.parts))}")
-        found = _send(session, upload)
+        with nearer(upload.paths):
+            found = _send(session, upload)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
         raise ServerError("the server's answer to the submission holds no id and appId", 200)
     if isinstance(found.get(wire.WARNING), str):
@@ -87,12 +90,13 @@ def prepared(session: Session, ask: Callable[[Session], frozenset[str]]) -> Iter
 
 def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extensions: frozenset[str]) -> Upload:
     """The submission as a server with these extensions takes it."""
-    sent = list(line.sent)
+    sent, paths = list(line.sent), named_in(line.text(META) or "", sources)
     if wire.EXT_LOCAL_PATHS in extensions:
         sent = replace_value(sent, META, lambda text: change_meta(text, local_path))
         sources = [change_source(source, local_path) for source in sources]
     else:
-        _mind_places(sent, sources)
+        _mind_places(paths)
+        paths = []
     folder = line.text("--model-dir")
     if folder is not None:
         base = package.base_name(Path(folder))
@@ -100,21 +104,12 @@ def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extens
     data: dict[str, Any] = {wire.DATA_SOURCE: sources} if sources else {}
     if wire.EXT_ARGV in extensions:
         data[wire.ARGV] = sent
-    return Upload(sent, parts, data)
+    return Upload(sent, parts, data, paths)
 
 
-def _mind_places(sent: list[str], sources: list[Any]) -> None:
+def _mind_places(paths: list[str]) -> None:
     """Tell which data paths look as if they were of this machine, where the server looks on its own."""
-    places: list[str] = []
-
-    def collected(text: str) -> str:
-        places.extend([text] if names_place(text) else [])
-        return text
-
-    replace_value(sent, META, lambda text: change_meta(text, collected))
-    for source in sources:
-        change_source(source, collected)
-    if places:
+    if places := [path for path in paths if names_place(path)]:
         warn(f"data path {', '.join(places)}: no place of this machine is meant, the server looks below its own data "
              "directory; name the data as it is called there")
 

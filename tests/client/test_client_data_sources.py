@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from client_desk import Desk
-from fake_server import FakeServer
+from fake_server import BASE, FakeServer, Reply
 from jsonschema import Draft202012Validator
 
 from dlicmd.contract.argv import parse_argv
@@ -17,6 +17,7 @@ from dlicmd.errors import UsageProblem
 from dlicmd.preview import _sources, _text
 
 CONNECTED = {"type": "connection", "connection": {"name": "lake"}, "location": {"bucket": "b", "path": "x"}}
+SUBMIT = ["--exec-start", "PyTorch", "--user-cmd"]
 
 
 def complaint(*sources: Any) -> str | None:
@@ -180,3 +181,25 @@ def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
     assert changed({"paths": ["./a", "far"]}) == {"paths": [f"{tmp_path}/a", "far"]}
     assert changed({"file_name": "./a"}) == {"file_name": f"{tmp_path}/a"}
     assert changed({"volume": "v", "paths": "./a"}) == {"volume": "v", "paths": "./a"}
+
+
+@pytest.mark.parametrize(("words", "path"), [
+    (["--data-preview", "near"], "/data/preview"),
+    (["--data-preview", '{"type": "fs", "location": {"paths": "far, near"}}'], "/data/preview"),
+    ([*SUBMIT, "--cs-datastore-meta", "type=fs,data_path=near", "--", "true"], "/execs/"),
+    ([*SUBMIT, "--data-source", '[{"type": "fs", "location": {"path": ["near"]}}]', "--", "true"], "/execs/"),
+])
+def test_a_path_that_is_here_may_have_been_meant(desk: Desk, local: FakeServer, words: list[str], path: str) -> None:
+    local.conf["DLICMD_EXTENSIONS"] += ",data-preview"
+    said = "the data path 'near' does not exist: there is no /gpfs/mydatafs/near on the server"
+    local.replies["POST", BASE + path] = Reply(400, f"Error 400: {said}.\n".encode())
+    assert desk.run(*words).err.endswith(f"{said}.\n"), "nothing of that name is here"
+    (desk.folder / "near").mkdir()
+    (desk.folder / "far").mkdir()
+    done = desk.run(*words)
+    assert done.code == 2 and done.err.endswith(f"{said}; did you mean ./near?\n"), done.err
+    local.replies["POST", BASE + path] = Reply(400, b"Error 400: too late.\n")
+    assert desk.run(*words).err.endswith("too late.\n"), "it is about something else"
+    local.conf["DLICMD_EXTENSIONS"] = "data-preview"
+    local.replies["POST", BASE + path] = Reply(400, f"Error 400: {said}.\n".encode())
+    assert desk.run(*words).err.endswith(f"{said}.\n"), "that server does not read this machine's files"

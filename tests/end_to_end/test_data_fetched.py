@@ -230,6 +230,7 @@ def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: 
 def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> None:
     (lake / "d" / "a.csv").write_text("height,weight\n1,2\n")
     jobs = sorted((user.home / "jobs").glob("*"))
+    user.model("model", train="1")
     done = user.run("--data-preview", source(lake))
     assert done.code == 0, done
     assert "d (toy)\n2 files, 1.0M\n  a.bin  1.0M\n" in done.out and "height  weight" in done.out
@@ -246,7 +247,8 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     assert done.code == 1 and "cannot be read: the toy server is down" in done.out
     for text, code, expected in (
         ("nobody:x", 2, "there is no connection 'nobody'"), ("{", 2, "not JSON"), ("s3://b/x", 2, "give JSON"),
-        (str(lake / "absent"), 2, "does not exist"), ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
+        (str(lake / "absent"), 2, "does not exist"), ("model", 2, "; did you mean ./model?"),
+        ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
     ):
         refused = user.run("--data-preview", text)
         assert (refused.code, expected in refused.err) == (code, True), refused
