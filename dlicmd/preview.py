@@ -15,7 +15,7 @@ from dlicmd.data_sources import one_or_more
 from dlicmd.errors import DlicmdError, UsageProblem
 from dlicmd.render import emit, emit_value
 from dlicmd.session import Session
-from dlicmd.table import table
+from dlicmd.table import grid
 
 OPTION = "--data-preview"
 
@@ -101,13 +101,14 @@ def _shape(array: Mapping[str, Any]) -> str:
 
 
 def _rows(found: Mapping[str, Any]) -> str:
-    """The first rows, in columns where they have names."""
+    """The first rows: in columns those of tables, the others one after the other."""
     rows, names = found.get("rows") or [], [str(column.get("name")) for column in found.get("schema") or ()]
     if not rows:
         return ""
-    if len(names) != len(rows[0]) or len(set(names)) != len(names):
-        return "\n" + inert("\n".join("  " + "  ".join(map(_cell, row)) for row in rows))
-    return "\n" + table([dict(zip(names, map(_cell, row), strict=False)) for row in rows], names)
+    cells = [[_cell(value) for value in row] for row in rows]
+    if names or found.get("format") == "csv":
+        return "\n" + grid([*([names] if names else []), *cells])
+    return "\n" + inert("\n".join("  " + "  ".join(row) for row in cells))
 
 
 def _cell(value: Any) -> str:

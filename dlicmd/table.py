@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, zip_longest
 
 from dlicmd.console import one_line
 
 MISSING = "n/a"
-_GAP = "  "
+_GAP, _MORE = "  ", "…"
 #: What is no wider is never cut: states, times, numbers. Other cells are, down to the second number.
 _WHOLE, _NARROWEST = 11, 5
 
@@ -20,12 +21,41 @@ def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
     and names.
     """
     lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
-    widths = [max(_width(line[index]) for line in lines) for index in range(len(columns))]
+    widths = _widths(lines)
     if sys.stdout.isatty():
         cells = [max((_width(line[index]) for line in lines[1:]), default=0) for index in range(len(columns))]
         least = [max(_NARROWEST, cell if cell <= _WHOLE else 0) for cell in cells]
         widths = _narrowed(widths, [widths[0], *least[1:]], _terminal())
     return "\n".join(_line(line, widths) for line in lines)
+
+
+def grid(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of somebody else's, of any length, in columns; every cell is one line and harmless to a terminal.
+
+    On a terminal that is too narrow the widest cells are cut, and the last columns left out if that is not enough.
+    """
+    lines = [list(line) for line in zip(*zip_longest(*(map(one_line, row) for row in rows), fillvalue=""), strict=True)]
+    widths = _widths(lines)
+    if sys.stdout.isatty():
+        room = _terminal()
+        count = _that_fit(widths, room)
+        if count < len(widths):
+            lines = [[*line[:count], _MORE] for line in lines]
+            widths = [*widths[:count], len(_MORE)]
+        widths = _narrowed(widths, [min(width, _NARROWEST) for width in widths], room)
+    return "\n".join(_line(line, widths) for line in lines)
+
+
+def _that_fit(widths: Sequence[int], room: int) -> int:
+    """How many columns there is room for, from the first on, beside the sign that there are more."""
+    ends = list(accumulate(min(width, _NARROWEST) + len(_GAP) for width in widths))
+    if not ends or ends[-1] - len(_GAP) <= room:
+        return len(ends)
+    return max(1, sum(end + len(_MORE) <= room for end in ends))
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_width, column)) for column in zip(*lines, strict=True)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -56,7 +86,7 @@ def _cut(text: str, width: int) -> str:
     text = text[: 4 * width]
     while _width(text) >= width:
         text = text[:-1]
-    return text + "…"
+    return text + _MORE
 
 
 def _width(text: str) -> int:

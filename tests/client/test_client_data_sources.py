@@ -148,6 +148,14 @@ def test_arrays_are_shown_with_their_shape() -> None:
     assert "array: 3 of <f4" in _text(one)
 
 
+def test_rows_of_a_csv_file_are_aligned() -> None:
+    csv = {"ok": True, "name": "x", "type": "fs", "sample": "x.csv", "format": "csv",
+           "rows": [["height", "weight", "height"], ["1", "\x1b[31m2"], [], ["1.55", "44.125", "\t日本"]]}
+    assert _text(csv).endswith("x.csv: csv\nheight  weight  height\n1       2\n\n1.55    44.125   日本")
+    text = {**csv, "sample": "x.txt", "format": "text", "rows": [["a  b"], ["c"]]}
+    assert _text(text).endswith("x.txt: text\n  a  b\n  c"), "other text is as it was"
+
+
 @pytest.mark.parametrize(("found", "expected"), [
     ({"rowCount": 1, "rowCountEstimated": False, "bytes": 8192}, "\n1 row, 8.0K at the server"),
     ({"rowCount": 1234567, "rowCountEstimated": True, "bytes": None}, "\nabout 1,234,567 rows (the server's estimate)"),
