@@ -23,6 +23,10 @@ PROGRAM = "program"
 _COLUMNS = ("name", "a", "b")
 _BEFORE = (wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
 _AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
+#: How people call what the wire has another name for.
+_CALLED = {wire.NUM_WORKER: "workers", wire.EXIT_CODE: "exit code", wire.SAMPLES_PER_SECOND: "samples/s"}
+#: Digits that people are shown of a number that is no whole one: the fewest, and the most short of all.
+_FEWEST, _MOST = 4, 16
 #: An option of a program, with its value when that is in the same word.
 _OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
 
@@ -42,8 +46,22 @@ def show_diff(client: Client, first: str, second: str, output: Output) -> None:
     else:
         # The letters keep the names of the columns apart, whatever the ids are.
         columns = ("name", f"A: {one_line(first)}", f"B: {one_line(second)}")
-        cells = [dict(zip(columns, map(scalar, row.values()), strict=True)) for row in rows]
+        cells = [dict(zip(columns, _cells(row), strict=True)) for row in rows]
         emit("\n\n".join([*([table(cells, columns)] if rows else []), *([drawn(code)] if code else [])]))
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """A row as people read it: numbers rounded, as far as that leaves a difference."""
+    name, *values = (row[column] for column in _COLUMNS)
+    rounded = ([_rounded(value, digits) for value in values] for digits in range(_FEWEST, _MOST + 1))
+    a, b = next((shown for shown in rounded if shown[0] != shown[1]), map(scalar, values))
+    return [_CALLED.get(name, name), a, b]
+
+
+def _rounded(value: Any, digits: int) -> str:
+    if not isinstance(value, float):
+        return scalar(value)
+    return f"{value:.0f}" if 10 ** digits <= abs(value) < 10 ** _MOST else f"{value:.{digits}g}"
 
 
 def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[str, Any]:

@@ -38,12 +38,26 @@ def test_only_what_differs_is_shown(desk: Desk, local: FakeServer) -> None:
     assert (done.code, done.err) == (0, "")
     assert rows(done.out) == {
         "name": ["A: w-1", "B: w-2"], "state": ["FINISHED", "ERROR"], "framework": ["PyTorch", "edtPyTorch"],
-        "numWorker": ["1", "2"], "--msd-env": ["A=1 'B=x y'", "A=1"], "--workerMemory": ["n/a", "8g"],
+        "workers": ["1", "2"], "--msd-env": ["A=1 'B=x y'", "A=1"], "--workerMemory": ["n/a", "8g"],
         "program --lr": ["0.1", "-0.2"], "program -v": ["data", "n/a"], "program": ["n/a", "data more"],
         "program --fast": ["n/a", "true"], "program --seed": ["n/a", "1"], "duration": ["2m5s", "10s"],
-        "exitCode": ["0", "3"], "loss": ["0.5", "0.25"], "step": ["40", "n/a"], "epoch": ["n/a", "3"],
-        "samplesPerSecond": ["n/a", "812.5"],
+        "exit code": ["0", "3"], "loss": ["0.5", "0.25"], "step": ["40", "n/a"], "epoch": ["n/a", "3"],
+        "samples/s": ["n/a", "812.5"],
     }
+
+
+@pytest.mark.parametrize(("a", "b", "shown"), [
+    (0.1 + 0.2, 0.25, ["0.3", "0.25"]), (0.1 + 0.2, 0.3, ["0.30000000000000004", "0.3"]),
+    (0.123456, 0.12346, ["0.123456", "0.12346"]), (81234.567, 1e-7 / 3, ["81235", "3.333e-08"]),
+    (123456789, 123456788.6, ["123456789", "123456788.6"]), (1e300, None, ["1e+300", "n/a"]),
+])
+def test_numbers_are_rounded_for_people_as_far_as_they_still_differ(
+    desk: Desk, local: FakeServer, a: float, b: float | None, shown: list[str],
+) -> None:
+    local.execs |= {"w-1": exec_object("w-1", loss=a), "w-2": exec_object("w-2", loss=b)}
+    assert rows(desk.run("--exec-diff", "w-1", "w-2").out)["loss"] == shown
+    [row] = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)["rows"]
+    assert row == {"name": "loss", "a": a, "b": b}, "for programs they are exact"
 
 
 def test_as_data(desk: Desk, local: FakeServer) -> None:
