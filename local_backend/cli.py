@@ -116,11 +116,11 @@ def stop(jobs: bool) -> None:
     try:
         active = _active(found)
         if jobs and active:
-            _stop_jobs(found, active)
+            _stop_jobs(found, list(active))
     except OSError as problem:
         if jobs:
             fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
-        active = []
+        active = {}
     try:
         server = psutil.Process(found[home_contract.PID])
         server.send_signal(signal.SIGTERM)
@@ -129,7 +129,16 @@ def stop(jobs: bool) -> None:
         pass  # it has ended by itself in the meantime
     click.echo("the server is stopped")
     if active and not jobs:
-        click.echo(f"{len(active)} unfinished: {_names(active)}; running jobs go on, and the next server takes over")
+        click.echo(_going_on(active))
+
+
+def _going_on(active: dict[str, str]) -> str:
+    """What becomes of jobs, id → state, whose server is stopped without them, and what ends them too."""
+    run = [exec_id for exec_id, state in active.items() if state in (states.RUNNING, states.RECOVERING)]
+    wait = [exec_id for exec_id in active if exec_id not in run]
+    said = [f"{len(ids)} {one if len(ids) == 1 else several} ({_names(ids)})" for ids, one, several in
+            ((run, "job runs on", "jobs run on"), (wait, "job waits", "jobs wait")) if ids]
+    return f"{', '.join(said)}; the next server takes over, and local-backend stop --jobs ends the jobs with it"
 
 
 def _unfinished() -> list[str]:
@@ -229,10 +238,10 @@ def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     click.echo(f"stopped {_names(active)}")
 
 
-def _active(found: dict[str, Any], most: int | None = None) -> list[str]:
-    """Ids of the oldest execs that are not over."""
+def _active(found: dict[str, Any], most: int | None = None) -> dict[str, str]:
+    """Ids and states of the oldest execs that are not over."""
     query = f"{wire.STATE}={','.join(sorted(states.ACTIVE))}" + ("" if most is None else f"&{wire.LIMIT}={most}")
-    return [item[wire.ID] for item in call(found, "GET", f"{wire.EXECS}?{query}")]
+    return {item[wire.ID]: item[wire.STATE] for item in call(found, "GET", f"{wire.EXECS}?{query}")}
 
 
 def _names(ids: list[str]) -> str:

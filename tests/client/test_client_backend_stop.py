@@ -28,7 +28,7 @@ def test_before_waiting_it_says_for_what_and_how_long(
         if method == "POST":
             said.append(capsys.readouterr().out)
             asked.append((path, body))
-        return [{"id": "local-3"}]
+        return [{"id": "local-3", "state": "RUNNING"}]
 
     monkeypatch.setattr(cli, "call", call)
     cli._stop_jobs({}, ["local-1", "local-2"])
@@ -58,3 +58,21 @@ def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypa
     code, said = stop("--jobs")
     assert code == 1 and "could stop local-2; start one (local-backend serve)" in said
     assert stop() == (0, f"no server runs on {tmp_path}\n")
+
+
+@pytest.mark.parametrize(("active", "said"), [
+    ({"local-1": "RUNNING"}, "1 job runs on (local-1); the next"),
+    ({"local-1": "RECOVERING", "local-2": "SUBMITTED", "local-3": "RUNNING"},
+     "2 jobs run on (local-1, local-3), 1 job waits (local-2); the next"),
+    ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, "2 jobs wait (local-2, local-3); the next"),
+    ({}, ""),
+])
+def test_jobs_that_go_on_are_counted_and_how_to_end_them_is_said(
+    monkeypatch: pytest.MonkeyPatch, active: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr(cli, "running", lambda: {"pid": 2**22 + 1})
+    monkeypatch.setattr(cli, "call", lambda *_: [{"id": name, "state": state} for name, state in active.items()])
+    done = CliRunner().invoke(cli.main, ["stop"], catch_exceptions=False)
+    assert (done.exit_code, done.output.splitlines()[0]) == (0, "the server is stopped")
+    assert done.output.splitlines()[1:] == [
+        f"{said} server takes over, and local-backend stop --jobs ends the jobs with it"] * bool(said)
