@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _FABRIC_MODULES = (
     "fabric_model.py", "callbacks.py", "pyedt/__init__.py", "pyedt/fabric_model.py",
     *(f"fabric_data/{name}.py" for name in ("__init__", "arrays", "columns", "errors", "groups", "images", "places",
-                                            "table", "unpacked")),
+                                            "stand_ins", "table", "unpacked")),
 )
 #: The oldest time that a zip can hold: the same sources give the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from fabric_data.columns import Writer, element_of, kind_of, reader
 from fabric_data.errors import DataProblem
 from fabric_data.groups import Columns, Group, groups
 from fabric_data.places import Remote
+from fabric_data.stand_ins import stand_in
 
 if TYPE_CHECKING:
     import pyarrow
@@ -44,9 +44,9 @@ class Table(Dataset[Any]):
         ] if columns is None else groups(columns)
         self._names = [group.names[0] for group in self._groups]
         self._schema = _selected(place, schema, self._groups, self._fill)
-        for name, value in self._fill.items():
+        for name in self._fill:
             with _about(place, (name,)):
-                _instead(value, self._schema.field(name).type)
+                self._instead(name, self._schema.field(name).type)
         self._open()
 
     def _open(self) -> None:
@@ -92,7 +92,7 @@ class Table(Dataset[Any]):
         if t.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count and name in self._fill:
-            column = column.fill_null(_instead(self._fill[name], column.type))
+            column = column.fill_null(self._instead(name, column.type))
         if column.null_count and not (t.is_floating(column.type) or t.is_decimal(column.type)):
             raise DataProblem(f"it has missing values; give one to use instead: fill={{'{name}': ...}}")
         if t.is_list(column.type) or t.is_large_list(column.type) or t.is_fixed_size_list(column.type):
@@ -100,6 +100,10 @@ class Table(Dataset[Any]):
             if inner.null_count and not t.is_floating(inner.type):
                 raise DataProblem("its lists have missing values")
         return column
+
+    def _instead(self, name: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
+        """What stands for missing values in a column of that type."""
+        return stand_in(self._fill[name], kind, self._float_type)
 
     def __len__(self) -> int:
         return self._length
@@ -181,27 +185,3 @@ def _selected(
     return pa.schema([
         pa.field(item.name, item.type.value_type if t.is_dictionary(item.type) else item.type) for item in schema
     ])
-
-
-def _instead(value: Any, kind: Any) -> pyarrow.Scalar:
-    """What stands for missing values in a column of that type. Raises DataProblem for what does not fit there whole."""
-    import pyarrow as pa
-    import pyarrow.types as t
-
-    inner = kind
-    while t.is_list(inner) or t.is_large_list(inner) or t.is_fixed_size_list(inner):
-        inner = inner.value_type
-    try:
-        found = pa.scalar(value, kind)
-    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as problem:
-        raise DataProblem(f"fill: {value!r} is no {kind}: {problem}") from None
-    if not (t.is_floating(inner) or t.is_decimal(inner)) and _broken(value):
-        raise DataProblem(f"fill: {value!r} is no {kind}: it is no whole number")
-    return found
-
-
-def _broken(value: Any) -> bool:
-    """Whether it has, or is, a number with something behind the point."""
-    if isinstance(value, list | tuple | np.ndarray):
-        return any(map(_broken, value))
-    return isinstance(value, float | np.floating | Decimal) and value != int(value)

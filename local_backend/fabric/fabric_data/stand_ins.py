@@ -1,0 +1,89 @@
+"""What stands for missing values: what was asked for, or nothing at all, never what a column's type makes of it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fabric_data.errors import DataProblem
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def stand_in(value: Any, kind: Any, float_type: np.dtype[Any] | None) -> pyarrow.Scalar:
+    """A value of a column of this Arrow type, whose floating-point numbers become `float_type` if that is given. Raises
+    DataProblem for one that does not fit there whole; that floating-point numbers are rounded is no loss."""
+    import pyarrow as pa
+
+    try:
+        found = pa.scalar(value, kind)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as problem:
+        raise DataProblem(f"fill: {value!r} is no {kind}: {problem}") from None
+    if not _is_whole(value, found):
+        raise DataProblem(f"fill: {value!r} is no {kind}: something of it would be lost")
+    if float_type is not None and not _is_within(found, float_type):
+        raise DataProblem(f"fill: {value!r} is no {float_type}, which dtype says that it is to be")
+    return found
+
+
+def _is_whole(given: Any, held: pyarrow.Scalar) -> bool:
+    """Whether nothing of what was given is lost in what Arrow made of it; much it refuses to make anything of."""
+    import pyarrow.types as t
+
+    if not held.is_valid:
+        return True
+    if _is_list(held.type):
+        return all(map(_is_whole, given, held))
+    if t.is_temporal(held.type):
+        return _is_same_time(given, held)
+    if t.is_floating(held.type):
+        return _is_near(float(given), held.as_py())
+    return not t.is_integer(held.type) or bool(held.as_py() == given)
+
+
+def _is_same_time(given: Any, held: pyarrow.Scalar) -> bool:
+    if isinstance(given, np.datetime64 | np.timedelta64):
+        return True  # of the same unit: others are refused
+    if not isinstance(given, datetime.date | datetime.time | datetime.timedelta):
+        return bool(held.value == given)
+    found = held.as_py()
+    if isinstance(given, datetime.datetime):
+        if not isinstance(found, datetime.datetime):
+            return given == datetime.datetime.combine(found, datetime.time())
+        return _utc(given) == _utc(found)
+    return bool(given == found)
+
+
+def _utc(moment: datetime.datetime) -> datetime.datetime:
+    """The moment as Arrow keeps it: without a zone that of UTC is meant."""
+    return moment if moment.tzinfo is None else moment.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+
+
+def _is_within(held: pyarrow.Scalar, float_type: np.dtype[Any]) -> bool:
+    """Whether floating-point numbers and decimals are within what a type can hold."""
+    import pyarrow.types as t
+
+    if not held.is_valid:
+        return True
+    if _is_list(held.type):
+        return all(_is_within(one, float_type) for one in held)
+    if not (t.is_floating(held.type) or t.is_decimal(held.type)):
+        return True
+    number = float(held.as_py())
+    with np.errstate(over="ignore", under="ignore"):
+        return _is_near(number, float(np.float64(number).astype(float_type)))
+
+
+def _is_near(given: float, held: float) -> bool:
+    """Whether a number that was rounded is still one of its kind: none became infinite, or nothing."""
+    return (math.isnan(given), math.isinf(given), given == 0) == (math.isnan(held), math.isinf(held), held == 0)
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as t
+
+    return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
