@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from dlicmd.contract.data_sources import LOCAL
+from local_backend.data import fs
 from local_backend.data.cache_place import inside
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
@@ -24,6 +26,12 @@ def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
                      {name: os.path.realpath(settings.volumes / name) for name in closed},
                      tuple(os.path.realpath(folder) for folder in kept if folder is not None),
                      settings.shared_cache_dir)
+
+
+def cache_for(settings: Settings, target: str) -> Path:
+    """Where the cache is that files come through which are fetched to this target. It may not be there yet. Raises
+    DataError."""
+    return settings.cache if target == LOCAL else fs.cache_of(target, roots(settings, "", admin=True))
 
 
 def _own(settings: Settings) -> list[Path]:

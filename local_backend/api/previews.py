@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -25,6 +27,7 @@ from local_backend.data.previewer import Wish
 from local_backend.data.shards import TableLimits
 from local_backend.data.tester import hidden
 from local_backend.jobspec import Source
+from local_backend.volumes import cache_for
 
 router = APIRouter(tags=["data"])
 
@@ -92,12 +95,18 @@ def _room(backend: Backend, source: Source, found: Mapping[str, Any]) -> dict[st
         rows = None if found.get("rowCountEstimated") else found.get("rowCount")
         problem = TableLimits(settings.data_rows).exceeded(rows or 0)
         return {} if problem is None else {wire.OK: False, wire.MESSAGE: problem}
-    free = shutil.disk_usage(settings.home).free
+    cache = cache_for(settings, source.target)
+    free = _free(cache)
     most = min(settings.cache_bytes, free)
     if size <= most:
         return {}
-    what = "the disk has room for" if most == free else "the cache may hold"
+    what = f"the disk of the cache {cache} has room for" if most == free else "the cache may hold"
     return {wire.OK: False, wire.MESSAGE: f"it has {shown(size)}, and {what} {shown(most)}"}
+
+
+def _free(folder: Path) -> int:
+    """Bytes that are free on the disk of a folder, which may not be there yet."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.parents) if os.path.exists(one))).free
 
 
 def _asked_for(wish: Wish) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from typing import IO, Any, Protocol
 from dlicmd.contract import data_sources, wire
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
-from local_backend.data.fs import cache_of
 from local_backend.data.order import DELIVERED, Item, Order, Outcome, read_outcome, read_progress
 from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime import environment, launcher_log, leftovers, processes
@@ -31,7 +30,7 @@ from local_backend.runtime.removal import remove_tree
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
 from local_backend.store.execs import ExecRow, is_exec_id
-from local_backend.volumes import roots
+from local_backend.volumes import cache_for
 
 _log = logging.getLogger(__name__)
 #: Fetchers that run at a time; each of them fetches in parallel by itself.
@@ -262,9 +261,8 @@ class Fetching:
         )
 
     def _item(self, number: int, source: Source, paths: ExecPaths) -> Item:
-        cache = self._settings.cache
-        if source.target != data_sources.LOCAL and kinds.find(source.kind).cached(source.access):
-            cache = cache_of(source.target, roots(self._settings, "", admin=True))
+        target = source.target if kinds.find(source.kind).cached(source.access) else data_sources.LOCAL
+        cache = cache_for(self._settings, target)
         folder = paths.data_folder(number, source.name)
         return Item(number, source.name, source.kind, source.access, source.location, str(folder), str(cache))
 

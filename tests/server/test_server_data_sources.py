@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from live_server import Answer, Live, quoted
 
+from local_backend.api import previews
 from local_backend.jobspec import JobSpec
 from local_backend.volumes import allow
 
@@ -352,6 +354,36 @@ def test_a_target_that_has_no_place_for_a_cache_is_refused(live: Live) -> None:
     assert refused.status == 400
     assert f"nothing can be fetched to {live.settings.data_fs}, which is not there" in refused.text
     assert submit(live, {**source, "access": "stream"}).status == 200, "of that nothing is put down"
+
+
+@pytest.mark.parametrize(("target", "disk"), [
+    ("local", "scratch"), ("shared", "common"), ({"volume": "pvc"}, "nfs"),
+])
+def test_a_look_asks_the_disk_that_the_data_would_go_to_for_room(
+    start: Callable[..., Live], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, disk: str
+) -> None:
+    for name in ("scratch", "common", "nfs/pvc", "mnts"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "mnts" / "pvc").symlink_to(tmp_path / "nfs" / "pvc")
+    live = start(cache_dir=tmp_path / "scratch" / "cache", shared_cache_dir=tmp_path / "common" / "cache",
+                 volume_root=tmp_path / "mnts")
+    live.settings.data_fs.mkdir(exist_ok=True)
+    source = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"}, "target": target}
+    monkeypatch.setattr(previews, "_asked_for", lambda _wish: {"ok": True, "files": 1, "bytes": 2 * 10**9})
+
+    def seen(full: set[str]) -> dict[str, Any]:
+        """What is said while these disks have little room, and the others much."""
+        monkeypatch.setattr(previews.shutil, "disk_usage", lambda path: SimpleNamespace(
+            free=10**9 if any(Path(path).is_relative_to(tmp_path / name) for name in full) else 10**12))
+        [found] = look(live, source).json()
+        return found
+
+    assert seen({"home", "scratch", "common", "nfs"} - {disk})["ok"], "what is on other disks does not matter"
+    found = seen({disk})
+    assert not found["ok"] and f"it has 2.0 GB, and the disk of the cache {tmp_path / disk}" in found["message"]
+    assert found["message"].endswith(" has room for 1.0 GB")
+    made = [path.name for path in (tmp_path / disk).iterdir() if path.name != "pvc"]
+    assert not made, "a look leaves nothing"
 
 
 def test_absolute_paths_are_the_machines_users_alone(start: Callable[..., Live], tmp_path: Path) -> None:
