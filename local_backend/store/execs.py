@@ -276,12 +276,14 @@ def transition(
 
     False, with nothing changed, when the move is not legal from its present state or when `attempt` is not the
     current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING (but not from
-    RECOVERING: it has run all the time) and a terminal state. In PENDING and terminal states it holds no slots.
+    RECOVERING: it has run all the time) and a terminal state. An end that is older than the news of the beginning, as
+    that of a short program may be, moves the beginning. In PENDING and terminal states it holds no slots.
     """
     assert "slots" not in values
     now = time.time()
     if to in TERMINAL:
-        values.setdefault("end_time", now)
+        ended = values.setdefault("end_time", now)
+        values["start_time"] = case((execs.c.start_time > ended, ended), else_=execs.c.start_time)
     if to == RUNNING:
         values.setdefault("start_time", case((execs.c.state == RECOVERING, execs.c.start_time), else_=now))
     change = update(execs).where(execs.c.id == exec_id, execs.c.state.in_(sources(to))).values(state=to, **values)

@@ -103,6 +103,23 @@ def test_stop_and_finish_at_the_same_time_end_in_one_state(database: Database) -
         assert sum(won) == 1
 
 
+def test_an_exec_whose_beginning_is_heard_of_after_its_end_has_not_begun_later(database: Database) -> None:
+    exec_id = new_exec(database)
+    ended = time.time() - 3600
+    for to, values in ((states.PENDING, {}), (states.RUNNING, {}), (states.FINISHED, {"end_time": ended})):
+        assert database.write(lambda c, to=to, values=values: execs.transition(c, exec_id, to, **values))
+    row = database.read(lambda c: execs.get(c, exec_id))
+    assert row is not None and (row.start_time, row.end_time) == (ended, ended)
+    assert database.read(lambda c: execs.earlier_runs(c, row, 1)) == [0.0]
+
+
+def test_an_exec_that_never_ran_has_no_beginning(database: Database) -> None:
+    exec_id = new_exec(database)
+    assert move(database, exec_id, states.PENDING) and move(database, exec_id, states.KILLED)
+    row = database.read(lambda c: execs.get(c, exec_id))
+    assert row is not None and row.start_time is None and row.end_time is not None
+
+
 def test_news_of_a_stale_attempt_change_nothing(database: Database) -> None:
     exec_id = new_exec(database)
     database.write(lambda c: execs.transition(c, exec_id, states.PENDING))
