@@ -42,7 +42,7 @@ def test_a_program_runs_to_its_end_and_its_output_is_kept(backend: Bench) -> Non
 def test_output_can_be_read_while_the_program_runs(backend: Bench) -> None:
     one = backend.submit("import time\nprint('first', end='')\ntime.sleep(600)\n")
     eventually(lambda: backend.output(one) == "first", "output appears")
-    assert backend.row(one).state == RUNNING
+    backend.wait_running(one)
     backend.stop(one)
     assert backend.wait(one).state == KILLED
 
