@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
@@ -95,7 +95,8 @@ class ArchiveResponse(StreamingResponse):
         self, archive: Archive, start: int | None, headers: dict[str, str], folder: Path, keeper: Archives | None
     ) -> None:
         first, length = start or 0, archive.length
-        sized = headers | {"Content-Length": str(length - first)}
+        self._length = length - first
+        sized = headers | {"Content-Length": str(self._length)}
         if start is not None:
             sized["Content-Range"] = f"bytes {first}-{length - 1}/{length}"
         super().__init__(archive.stream(first), 200 if start is None else 206, sized, "application/zip")
@@ -103,17 +104,18 @@ class ArchiveResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        sent = False
+        left = self._length
 
-        async def watched(message: object) -> None:
-            nonlocal sent
-            await send(message)  # type: ignore[arg-type]
-            sent = isinstance(message, dict) and message.get("more_body") is False
+        async def watched(message: Message) -> None:
+            nonlocal left
+            await send(message)
+            left -= len(message.get("body", b""))
 
         try:
             await super().__call__(scope, receive, watched)
         finally:
-            self._finish(sent)
+            # Who has the last byte may leave before the answer has been closed.
+            self._finish(left <= 0)
 
     def _finish(self, sent: bool) -> None:
         if sent or self._keeper is None:

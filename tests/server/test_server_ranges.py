@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
@@ -145,6 +146,32 @@ def test_a_cut_transfer_is_packed_once(live: Live, large: str, packed: list[Path
     eventually(lambda: waiting.file.closed, "a zip that was sent to its end is given up")
     whole = result(live, large)
     assert len(packed) == 2 and whole.body[1000:] == rest.body
+
+
+def test_a_zip_whose_client_leaves_with_its_last_byte_is_not_kept(tmp_path: Path) -> None:
+    """The connection ends when everything has been sent, and before the server has closed its answer."""
+    (tmp_path / "file").write_bytes(os.urandom(5000))
+    zipped, keeper = archives.pack(tmp_path, archives.mark_of(tmp_path), tmp_path), archives.Archives()
+    came = bytearray()
+
+    async def call() -> None:
+        has_all = asyncio.Event()
+
+        async def receive() -> dict[str, str]:
+            await has_all.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            came.extend(message.get("body", b""))
+            if len(came) == zipped.length - 100:
+                has_all.set()
+            if message.get("more_body") is False:
+                await asyncio.Event().wait()  # the disconnect comes first
+
+        await results.ArchiveResponse(zipped, 100, {}, tmp_path, keeper)({"type": "http"}, receive, send)
+
+    asyncio.run(call())
+    assert len(came) == zipped.length - 100 and zipped.file.closed and not keeper._kept
 
 
 def test_a_kept_zip_of_other_content_is_not_used(live: Live, large: str, packed: list[Path]) -> None:
