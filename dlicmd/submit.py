@@ -143,9 +143,10 @@ def _pack(line: CommandLine, parts: list[FilePart]) -> None:
 
 
 def _mind_the_local_backend(line: CommandLine) -> None:
-    """Say once which options have no effect there. Raises when the submission needs what it does not have."""
-    if line.text("--pbmodel-name") and not line.text("--model-main") and not line.text("--model-dir"):
-        raise DlicmdError("the local backend has no prebuilt models; give your own with --model-main or --model-dir")
+    """Say once which options have no effect there. Raises when the submission asks for what it does not have."""
+    if line.text("--pbmodel-name") is not None:
+        raise DlicmdError("--pbmodel-name: the local backend has no prebuilt models; give your own with --model-main "
+                          "or --model-dir")
     ignored = [option.name for option in OPTIONS if option.local is Local.IGNORED and option.name in line.values]
     if ignored:
         info(f"the local backend ignores {', '.join(ignored)}")
@@ -183,7 +184,7 @@ def mistyped(line: CommandLine) -> list[tuple[str, str]]:
     """
 
     known = {option.name.lstrip("-"): option.name for option in OPTIONS
-             if not option.hidden and option.local is not Local.IGNORED
+             if not option.hidden and option.local in (Local.ACTS, Local.CLIENT)
              and (option.multiple or option.name not in line.values)}
     found = []
     for word in line.program[: len(line.program) - len(line.after_dashes or ())]:

@@ -43,6 +43,7 @@ class Local(Enum):
 
     ACTS = "acts"
     IGNORED = "is accepted and ignored"
+    REFUSED = "is refused"
     CLIENT = "concerns the client alone"
 
 
@@ -200,7 +201,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--conda-home", Kind.TEXT, _S, "where conda is installed", "DIR", hidden=True),
     _ignored("--conda-env-yaml", "conda environment file", _S, "FILE", hidden=True),
     _ignored("--conda-package", "conda package file", _S, "FILE", hidden=True),
-    _ignored("--pbmodel-name", "prebuilt model", _S, "NAME"),
+    Option("--pbmodel-name", Kind.TEXT, _S, "prebuilt model, which other servers may have", "NAME",
+           local=Local.REFUSED),
     _ignored("--pbmodel-cmd", "what to do with the prebuilt model", _S, "CMD", hidden=True),
     Option("--submit-user", Kind.TEXT, _S, "user that the job counts for", "USER", hidden=True),
     # Resources

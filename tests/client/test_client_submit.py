@@ -174,8 +174,11 @@ def test_what_the_local_backend_ignores_is_said_once(desk: Desk, local: FakeServ
 
 
 def test_prebuilt_models(desk: Desk, local: FakeServer, fake: FakeServer, remote: list[str]) -> None:
-    done = desk.run("--exec-start", "PyTorch", "--pbmodel-name", "VGG16", "--pbmodel-cmd", "train")
-    assert done.code == 1 and "prebuilt" in done.err and not local.requests("POST")
+    prebuilt = ("--pbmodel-name", "VGG16", "--pbmodel-cmd", "train")
+    (desk.folder / "own.py").write_text("")
+    for more in ((), ("--model-main", "own.py")):
+        done = desk.run("--exec-start", "PyTorch", *prebuilt, *more)
+        assert done.code == 1 and "prebuilt" in done.err and not local.requests("POST")
     assert desk.run("--exec-start", "PyTorch", "--pbmodel-name", "VGG16", *remote).code == 0
     assert args(post(fake)).endswith("--pbmodel-name VGG16")
 
