@@ -33,17 +33,21 @@ class Framework:
     refused: str | None = None
 
     @property
-    def version(self) -> str | None:
-        """Version of the installed framework, None when it is not installed."""
+    def version(self) -> str:
+        """Version of the installed framework; the recorded one when it is not installed, for clients read it of all."""
         return _installed("tensorflow" if self.backend.lower() == "tensorflow" else "torch")
 
 
+#: Distribution → the version that the recorded catalogue has.
+_RECORDED = {"torch": "1.3.1", "tensorflow": "2.1"}
+
+
 @cache
-def _installed(distribution: str) -> str | None:
+def _installed(distribution: str) -> str:
     try:
         return version(distribution).partition("+")[0]
     except PackageNotFoundError:
-        return None
+        return _RECORDED[distribution]
 
 
 FRAMEWORKS: tuple[Framework, ...] = (

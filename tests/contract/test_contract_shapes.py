@@ -25,10 +25,10 @@ NUMBERS = ("used_gpu", "used_mem", "used_cpu")
 #: Contract, 2.4: those that every framework has, and those that some have.
 FRAMEWORK = {
     "name": str, "description": str, "desc": list, "deployMode": str, "hasTask0": str, "execMode": str,
-    "appName": str, "frameworkCmdGenerator": str, "backend": str,
+    "appName": str, "frameworkCmdGenerator": str, "backend": str, "frameworkVersion": str,
 }
 SOME = {
-    "frameworkVersion": str, "numWorkers": int, "maxWorkers": int, "maxGPUPerWorker": int, "workerMemory": str,
+    "numWorkers": int, "maxWorkers": int, "maxGPUPerWorker": int, "workerMemory": str,
     "prebuiltModelMain": str, "prebuiltModelDir": str, "exports": dict, "distributeStrategy": str, "numPs": int,
 }
 WHO = ("waiting", "running", "elastic", "finished", "killed", "failed")
