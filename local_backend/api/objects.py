@@ -230,8 +230,11 @@ def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
     return (1, count) if kind != CPU else (count, 0)
 
 
-def spark_application(application: Mapping[str, Any], row: ExecRow) -> dict[str, Any]:
-    """An application as /scheduler/applications shows it, with the names of the first product generation."""
+def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) -> dict[str, Any]:
+    """An application as /scheduler/applications shows it, with the names of the first product generation; `now` is the
+    time in epoch seconds."""
+    began = row.start_time or 0
+    until = row.end_time or (now if row.state in HAS_SLOTS else began)
     shown = {
         "sparkinstancegroupid": INSTANCE_ID,
         "applicationid": row.id,
@@ -247,7 +250,7 @@ def spark_application(application: Mapping[str, Any], row: ExecRow) -> dict[str,
         "username": row.user,
         "submittedtime": iso(row.create_time),
         "endtime": iso(row.end_time) if row.end_time else "",
-        "apprunduration": round(((row.end_time or row.start_time or 0) - (row.start_time or 0)) / 60, 2),
+        "apprunduration": round((until - began) / 60, 2) if began else 0.0,
     }
     return shown | {key: value for key, value in application.items() if key not in shown}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
@@ -94,7 +95,8 @@ def chosen(query: Mapping[str, str], backend: Backend, user: Caller) -> list[dic
             rows = [row for row in rows if getattr(row, column) == query[name]]
     if query.get("search"):
         rows = [row for row in rows if query["search"] in f"{row.id} {row.app_name} {row.creator}"]
-    found = [spark_application(_application(backend, row), row) for row in rows]
+    now = time.time()
+    found = [spark_application(_application(backend, row), row, now) for row in rows]
     if query.get("sort"):
         down = query.get("order", "").lower() == "desc"
         found = _sorted(found, ("-" if down else "") + query["sort"], APPLICATION_FIELDS | SPARK_FIELDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 from live_server import Live
 
-from dlicmd.contract.states import ERROR, FINISHED, PENDING
+from dlicmd.contract.states import ERROR, FINISHED, PENDING, RECOVERING, RUNNING
 from local_backend.api.objects import APPLICATION_FIELDS, SPARK_FIELDS
 from local_backend.runtime.occupancy import Place
 from local_backend.scheduler.model import GPU, Reason, Slot
@@ -152,3 +153,20 @@ def test_a_job_that_waits_again_has_not_started(live: Live) -> None:
     live.move(exec_id, PENDING, message="queued again")
     assert status()["jobStatus"] == "Pending"
     assert status()["jobPendingReason"] == "queued again" and "jobStartTime" not in status()
+
+
+def test_how_long_an_application_runs_counts_until_now_and_then_until_its_end(live: Live) -> None:
+    exec_id, waiting = live.submitted(ELASTIC), live.submitted(ELASTIC)
+
+    def minutes(which: str) -> float:
+        (found,) = live.call("GET", f"/scheduler/applications?applicationid={which}").json()
+        assert type(found["apprunduration"]) is float
+        return found["apprunduration"]
+
+    began = time.time() - 5400
+    live.run_on(exec_id, "cpu-0")
+    live.move(exec_id, RECOVERING)
+    live.move(exec_id, RUNNING, start_time=began)
+    assert minutes(exec_id) >= 90 and minutes(waiting) == 0
+    live.move(exec_id, FINISHED, end_time=began + 90)
+    assert minutes(exec_id) == 1.5
