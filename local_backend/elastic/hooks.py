@@ -1,7 +1,8 @@
 """Calls the user's logger objects and callbacks, of every generation of the API.
 
 Older loggers take `(loss, acc, completed_batch, worker)`, newer ones `(metrics, iteration, epoch, workers)`; which one
-a hook is follows from the names of its parameters. Hooks that an object does not have are skipped.
+a hook is follows from the names of its parameters, else from those of the logger's other hook, else from how many they
+are. Hooks that an object does not have are skipped.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ class LoggerHooks:
     """A user's logger."""
 
     def __init__(self, logger: Any) -> None:
-        self._train = _Hook(logger, "log_train_metrics")
-        self._test = _Hook(logger, "log_test_metrics")
+        train, test = _Hook(logger, "log_train_metrics", 4), _Hook(logger, "log_test_metrics", 3)
+        # A logger is of one generation, unless the names of its parameters say otherwise.
+        train.older, test.older = _is_older(train, test), _is_older(test, train)
+        self._train, self._test = train, test
         self._logger = logger
 
     def train_metrics(self, values: Values) -> None:
-        self._train(values, 4)
+        self._train(values)
 
     def test_metrics(self, values: Values) -> None:
-        self._test(values, 3)
+        self._test(values)
 
     def train_begin(self) -> None:
         call(self._logger, "on_train_begin")
@@ -54,32 +57,59 @@ class LoggerHooks:
 
 
 class _Hook:
-    def __init__(self, owner: Any, name: str) -> None:
-        self._function: Callable[..., Any] | None = getattr(owner, name, None)
-        self._old, self._capacity = _style(self._function)
+    #: Whether it is of the older generation.
+    older = False
 
-    def __call__(self, values: Values, newer_arguments: int) -> None:
+    def __init__(self, owner: Any, name: str, newer_arguments: int) -> None:
+        """`newer_arguments`: how many the newer generation has of this one."""
+        self._function: Callable[..., Any] | None = getattr(owner, name, None)
+        self._newer_arguments = newer_arguments
+        parameters = _parameters(self._function)
+        self._positional = [p for p in parameters or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        takes_any = parameters is None or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self._capacity = 4 if takes_any else len(self._positional)
+
+    def __call__(self, values: Values) -> None:
         if self._function is None:
             return
-        if self._old:
+        if self.older:
             arguments: tuple[Any, ...] = (values.loss, values.accuracy, values.completed_batch, values.workers)
         else:
             newer = (dict(values.metrics), values.iteration, values.epoch, values.workers)
-            arguments = newer[:newer_arguments]
+            arguments = newer[: self._newer_arguments]
         self._function(*arguments[: self._capacity])
 
+    def older_by_name(self) -> bool | None:
+        """Whether the names of its parameters are those of the older generation; None when they do not tell."""
+        first, second, third, *_ = (*(p.name.lower() for p in self._positional), "", "", "")
+        if "loss" in first:
+            return True
+        if "metric" in first or first in ("m", "logs"):
+            return False
+        if "acc" in second:
+            return True
+        return False if "iter" in second or "epoch" in third or third in ("e", "ep") else None
 
-def _style(function: Callable[..., Any] | None) -> tuple[bool, int]:
-    """(whether the hook is of the older generation, how many positional arguments it takes)."""
+    def older_by_place(self) -> bool:
+        """Whether it has the older generation's number of workers, which may be left out: as a fourth parameter with a
+        default, or where the newer has no fourth."""
+        fourth = self._positional[3:4]
+        return bool(fourth) and (self._newer_arguments < 4 or fourth[0].default is not fourth[0].empty)
+
+
+def _is_older(hook: _Hook, sibling: _Hook) -> bool:
+    for named in (hook.older_by_name(), sibling.older_by_name()):
+        if named is not None:
+            return named
+    return hook.older_by_place() or sibling.older_by_place()
+
+
+def _parameters(function: Callable[..., Any] | None) -> list[inspect.Parameter] | None:
+    """None for a function that does not tell."""
     try:
-        parameters = list(inspect.signature(function).parameters.values()) if function else []
+        return list(inspect.signature(function).parameters.values()) if function else []
     except (TypeError, ValueError):
-        return False, 4
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    old = bool(positional) and (
-        "loss" in positional[0] or (positional[0] != "metrics" and positional[1:2] in (["acc"], ["accuracy"]))
-    )
-    return old, 4 if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(positional)
+        return None
 
 
 def wants_instance(owner: Any) -> bool:

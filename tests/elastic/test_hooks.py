@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from callbacks import Callback
+from callbacks import Callback, LoggerCallback
 from fabric_model import FabricModel
 from small import MiddleLogger, NewLogger, OldLogger, datasets, fabric
 from torch import nn
+
+from local_backend.elastic.hooks import LoggerHooks, Values
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 
@@ -60,6 +62,59 @@ def test_hooks_may_take_the_rest_as_it_comes():
     assert isinstance(older.train[0], float)
     assert older.train[1:] == (newer.train[0]["accuracy"], 0, 1)
     assert newer.train[1:] == (6, 0, 1)
+
+
+def logger_of(train, test):
+    """A logger whose hooks have these parameters, and record what they get."""
+    body = f"""
+class Logger(LoggerCallback):
+    def log_train_metrics(self, {train}): self.train = tuple(value for key, value in locals().items() if key != "self")
+    def log_test_metrics(self, {test}): self.test = tuple(value for key, value in locals().items() if key != "self")
+"""
+    names = {"LoggerCallback": LoggerCallback}
+    exec(body, names)
+    return names["Logger"]()
+
+
+#: What each generation's hooks are told of one report, by hook.
+OLDER, NEWER = {"train": (0.5, 0.25, 7, 2), "test": (0.5, 0.25, 7, 2)}, {"train": ({}, 9, 1, 2), "test": ({}, 9, 1)}
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "older"),
+    [
+        # as recorded
+        ("loss, acc, completed_batch, worker=0", "loss, acc, completed_batch, worker=0", "train test"),
+        ("metrics, completed_batch, epoch, worker=0", "metrics, completed_batch, epoch", ""),
+        ("metrics, iteration, epoch, workers", "metrics, iteration, epoch", ""),
+        # one hook says what the other is
+        ("loss, acc, completed_batch, worker=0", "*args", "train test"),
+        ("*args", "cur_loss, cur_acc, batch, worker=0", "train test"),
+        ("metrics, iteration, epoch, workers", "*args", ""),
+        ("a, b, c, d=0", "metrics, iteration, epoch", ""),
+        ("loss, acc, completed_batch", "x, y, z", "train test"),
+        # each says what it is
+        ("loss, acc, completed_batch, worker=0", "metrics, iteration, epoch", "train"),
+        ("metrics, iteration, epoch, workers", "loss, acc, batch, worker=0", "test"),
+        # neither says, and the number of workers may be left out or comes where newer ones have none
+        ("l, a, n, w=0", "*args", "train test"),
+        ("*args", "l, a, n, w", "train test"),
+        ("logs, iteration, epoch, workers=1", "logs, iteration, epoch", ""),
+        ("m, i, e, w=0", "m, i, e", ""),
+        # nothing says
+        ("*args", "*args", ""),
+        ("a, b, c, d", "a, b, c", ""),
+    ],
+)
+def test_a_hook_of_unclear_style_is_of_that_of_the_other_one(train, test, older):
+    logger = logger_of(train, test)
+    hooks, values = LoggerHooks(logger), Values(0.5, 0.25, 7, {}, 9, 1, 2)
+    hooks.train_metrics(values)
+    hooks.test_metrics(values)
+    for name, got, parameters in (("train", logger.train, train), ("test", logger.test, test)):
+        expected = (OLDER if name in older.split() else NEWER)[name]
+        taken = len(parameters.split(","))
+        assert got == ((expected,) if parameters == "*args" else expected[:taken]), name
 
 
 def test_a_class_may_be_a_logger_when_its_hooks_need_no_object():
