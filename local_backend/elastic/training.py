@@ -37,6 +37,9 @@ from local_backend.elastic.reduce import make_reducer
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.transfer import Sending
 
+#: By how much of itself an accuracy may be off that a script has worked out, in whatever precision.
+_INEXACT = 1e-3
+
 
 class ModelHandle:
     """What a user's step and test functions get as `model`: callable, and knows optimizer and loss function."""
@@ -275,10 +278,18 @@ class Trainer:
         """The user's own function runs forward and backward."""
         job = self.job
         assert job.fn_step_train is not None
-        result = job.fn_step_train(self._handle, unpack(batch), count_correct, self._all, job.fn_args)
+        counts: list[torch.Tensor] = []
+
+        def eva(outputs: Any, labels: Any) -> torch.Tensor:
+            right = count_correct(outputs, labels)
+            counts.append(right.clone())  # what is returned is the user's, to be changed in place perhaps
+            return right
+
+        result = job.fn_step_train(self._handle, unpack(batch), eva, self._all, job.fn_args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise EngineError("fn_step_train must return the pair (acc, loss)")
-        return _result(shard, size, result[1], result[0], {})
+        counted = sum(int(count) for count in counts) if counts else None
+        return BatchResult(shard, size, number(result[1]), samples_right(result[0], size, counted))
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
         return {metric_name(metric): one_value(metric, outputs, labels) for metric in self.job.metrics}
@@ -306,10 +317,10 @@ def shares(ranges: Sequence[Range], shards: int, active: int) -> tuple[Range, ..
     return tuple((first * active // shards, last * active // shards) for first, last in ranges)
 
 
-def _result(shard: int, size: int, loss: Any, correct: Any, metrics: dict[str, Any]) -> BatchResult:
+def _result(shard: int, size: int, loss: Any, correct: torch.Tensor, metrics: dict[str, Any]) -> BatchResult:
     """Numbers of what a shard gave. Waits for a GPU."""
     values = {name: number(value) for name, value in metrics.items()}
-    return BatchResult(shard, size, number(loss), samples_right(correct, size), values)
+    return BatchResult(shard, size, number(loss), int(correct), values)
 
 
 def one_number(loss: Any) -> torch.Tensor:
@@ -341,15 +352,25 @@ def number(value: Any) -> float:
     return float(value.item() if hasattr(value, "item") else value)
 
 
-def samples_right(acc: Any, size: int) -> int | None:
+def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None:
     """How many of `size` samples a step function's `acc` says are right; None when it says nothing.
 
-    A count, as `eva` returns it; or, if not of a whole-number type and between 0 and 1, a fraction.
+    A count, as `eva` returns it; or, if not of a whole-number type, a fraction up to 1, or percent where it is no whole
+    number or larger than a count can be. `counted`, what `eva` gave in this step, tells which it is where it fits one.
     """
     value = acc.item() if hasattr(acc, "item") else acc
     if value is None or not math.isfinite(value):
         return None
-    return round(value * size if isinstance(value, float) and 0 <= value <= 1 else value)
+    if not isinstance(value, float):
+        return round(value)
+    readings = (value, value * size, value * size / 100)
+    if counted is not None and any(math.isclose(reading, counted, rel_tol=_INEXACT) for reading in readings):
+        return counted
+    if 0 <= value <= 1 + _INEXACT:
+        return min(size, round(value * size))
+    if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer()):
+        return min(size, round(value * size / 100))
+    return round(value) if value.is_integer() else None
 
 
 def metric_name(metric: Any) -> str:

@@ -62,10 +62,56 @@ def test_step_and_test_functions():
         (np.float32(0.5), 8, 4),
         (float("nan"), 8, None),
         (None, 8, None),
+        # percent: no whole number, or more than there are samples
+        (37.5, 8, 3),
+        (torch.tensor(100 * 7 / 24), 24, 7),
+        (50.0, 24, 12),
+        (np.float32(100.0), 24, 24),
+        (100 * (1 + 1e-7), 24, 24),
+        (8.0, 8, 8),
+        (25.0, 64, 25),
+        # neither
+        (120.5, 8, None),
+        (-0.5, 8, None),
     ],
 )
-def test_accuracy_of_a_step_function_is_a_count_or_a_fraction(acc, size, right):
+def test_accuracy_of_a_step_function_is_a_count_a_fraction_or_percent(acc, size, right):
     assert samples_right(acc, size) == right
+
+
+@pytest.mark.parametrize("size", [1, 20, 24, 50, 64, 128])
+@pytest.mark.parametrize(
+    "scale", [lambda right, size: right, lambda right, size: right / size, lambda right, size: right * 100 / size],
+    ids=["count", "fraction", "percent"],
+)
+def test_what_eva_counted_tells_what_the_accuracy_is(scale, size):
+    for right in range(size + 1):
+        acc = torch.tensor(float(scale(right, size)))
+        assert samples_right(acc, size, right) == right
+
+
+def test_a_step_function_may_return_percent():
+    """Of 20 samples all percentages are whole, and could be counts."""
+
+    def step_of(of):
+        def step(model, data, eva, train_loader, fn_args):
+            inputs, labels = data
+            model.get_optimizer().zero_grad()
+            outputs = model(inputs)
+            loss = model.get_loss_function()(outputs, labels)
+            loss.backward()
+            return of(eva(outputs, labels), len(labels)), loss
+        return step
+
+    def accuracies(of):
+        logger = NewLogger()
+        fabric(driver_logger=logger, fn_step_train=step_of(of))[0].train(2, 20, 1)
+        return [metrics["accuracy"] for metrics, *_ in logger.train]
+
+    expected = accuracies(lambda right, size: right)
+    assert 0 < max(expected) <= 1
+    assert accuracies(lambda right, size: right / float(size) * 100.0) == expected
+    assert accuracies(lambda right, size: right.mul_(100).item() / size) == expected
 
 
 def test_own_collate_function():
