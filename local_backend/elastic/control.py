@@ -44,7 +44,8 @@ class Control:
         self._device = torch.device("cpu")
         #: The generation that has been called for most lately.
         self._called = 0
-        self._gone = False
+        #: Set when there is no hub any more.
+        self._gone: HubGone | None = None
         #: The generation that all its members are connected for, to be agreed upon in the next step.
         self.word = 0
         #: What the main thread does, for the hub when it wonders.
@@ -53,20 +54,27 @@ class Control:
     def start(self, device: torch.device) -> None:
         """Listen from now on. Groups are formed for tensors on `device`."""
         self._device = device
-        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name="control", daemon=True)
+        self._listener.start()
 
     def order(self, *expected: str) -> Order:
         """The next order. Raises HubGone, and EngineError when it is none of `expected`."""
         order = self._orders.get()
         if order is None:
-            raise HubGone("the driver is gone")
+            raise self.why_gone()
         if order[0]["op"] not in expected:
             raise EngineError(f"the hub said {order[0]['op']!r} where {' or '.join(expected)} was expected")
         return order
 
+    def why_gone(self) -> HubGone:
+        """Why there is no hub any more: what is sent in vain is so before the hub's last word has been heard."""
+        self._listener.join()
+        assert self._gone is not None
+        return self._gone
+
     def called_away(self, generation: int) -> bool:
         """Whether the members of this generation are wanted elsewhere, or there is no hub any more."""
-        return self._called > generation or self._gone
+        return self._called > generation or self._gone is not None
 
     def proposal(self, number: int) -> Proposal:
         """The generation of that number."""
@@ -94,13 +102,14 @@ class Control:
             self._formations.clear()
 
     def _listen(self) -> None:
+        gone = HubGone("the driver is gone")
         try:
             while True:
                 self._hear(*self._link.receive())
-        except HubGone:
-            pass
+        except HubGone as error:
+            gone = error
         finally:
-            self._gone = True
+            self._gone = gone
             self.close()
             self._orders.put(None)
 

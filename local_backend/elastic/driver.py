@@ -192,8 +192,8 @@ class _Driver:
             while self._state.phase is not hub.Phase.ENDED and not self._stop.is_set():
                 self._hear(self._next(self._liveness.due(time.monotonic())))
             if self._failed:
-                # Workers that wait for each other are told by the end of their connections.
-                self._server.close()
+                # Workers that wait for each other notice by the end of their connections.
+                self._server.dismiss()
             self._see_off(0.0 if self._stop.is_set() else HASTE if self._failed else GRACE)
         except BaseException as error:
             self._see_off(0.0)
@@ -292,7 +292,7 @@ class _Driver:
                 for worker in sorted(self._alive):
                     self._launcher.kill(worker)
                 killed, deadline = True, time.monotonic() + GRACE
-                self._server.close()
+                self._server.dismiss()
             try:
                 event = self._server.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:

@@ -3,6 +3,7 @@
     EngineError                 something that the engine refuses or cannot do; one clear line
     ├── WorkerLost              a worker died without saying why
     ├── HubGone                 the driver is gone; a worker has nothing more to do
+    │   └── Dismissed           the hub has said so itself: the job is over, and why is told elsewhere
     └── GroupBroken             a collective failed because a peer is gone
     RemoteTraceback             the traceback of an exception in a worker, as the cause of that exception
 
@@ -22,6 +23,10 @@ class WorkerLost(EngineError):
 
 class HubGone(EngineError):
     """The connection to the driver has ended."""
+
+
+class Dismissed(HubGone):
+    """The hub has said that the job is over."""
 
 
 class GroupBroken(EngineError):

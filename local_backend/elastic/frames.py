@@ -17,10 +17,15 @@ Message = dict[str, Any]
 
 def send_frame(connection: socket.socket, message: Message, attachment: bytes = b"") -> None:
     """Send one message. Raises OSError when the peer is gone."""
-    text = json.dumps(message).encode()
-    connection.sendall(_HEAD.pack(len(text), len(attachment)) + text)
+    connection.sendall(packed(message, len(attachment)))
     if attachment:
         connection.sendall(attachment)
+
+
+def packed(message: Message, attachment_size: int = 0) -> bytes:
+    """A message as it is sent, without its attachment."""
+    text = json.dumps(message).encode()
+    return _HEAD.pack(len(text), attachment_size) + text
 
 
 def receive_frame(connection: socket.socket, limit: int | None = None) -> tuple[Message, bytes] | None:

@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ from local_backend.elastic.events import (
     Stepped,
     TaskDone,
 )
-from local_backend.elastic.frames import HELLO_LIMIT, Message, receive_frame, send_frame
+from local_backend.elastic.frames import HELLO_LIMIT, Message, packed, receive_frame, send_frame
 
 #: Seconds that a new connection may take to show the key.
 HELLO_SECONDS = 10.0
@@ -69,6 +70,9 @@ class HubServer:
         #: Worker → key, of those that may connect, once each.
         self._keys: dict[int, str] = {}
         self._connections: dict[int, socket.socket] = {}
+        #: Workers that have been told all of the welcome, and hear nothing but from the hub's thread.
+        self._welcomed: set[int] = set()
+        self._over = False
         self._ended: dict[int, str] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -121,6 +125,14 @@ class HubServer:
         except OSError:
             return
 
+    def dismiss(self) -> None:
+        """The job is over: the workers are told so and their connections end; and so with those who come later."""
+        with self._lock:
+            self._over = True
+            connections = [self._connections[worker] for worker in self._welcomed]
+        for connection in connections:
+            _say_over(connection)
+
     def close(self) -> None:
         """Close all connections; workers that still live end then."""
         with self._lock:
@@ -147,9 +159,13 @@ class HubServer:
             if worker is None:
                 return
             try:
-                send_frame(connection, self._welcome, self._payload)
-                self.inbox.put(Arrived(worker))
-                self._listen(worker, connection)
+                if not self._over:
+                    send_frame(connection, self._welcome, self._payload)
+                if self._lets_in(worker):
+                    self.inbox.put(Arrived(worker))
+                    self._listen(worker, connection)
+                else:
+                    _say_over(connection)
             except OSError:
                 pass  # it is gone, perhaps before it was welcome
             except (ValueError, KeyError, TypeError) as error:
@@ -157,6 +173,7 @@ class HubServer:
             with self._lock:
                 how = self._ended.pop(worker, None)
                 self._connections.pop(worker, None)
+                self._welcomed.discard(worker)
             self.inbox.put(Lost(worker) if how is None else Gone(worker, how))
 
     def _admit(self, connection: socket.socket) -> int | None:
@@ -185,9 +202,24 @@ class HubServer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         return worker
 
+    def _lets_in(self, worker: int) -> bool:
+        """Whether the job goes on with this worker, which is welcome."""
+        with self._lock:
+            if not self._over:
+                self._welcomed.add(worker)
+            return not self._over
+
     def _listen(self, worker: int, connection: socket.socket) -> None:
         while (frame := receive_frame(connection)) is not None:
             self.inbox.put(to_event(worker, *frame))
+
+
+def _say_over(connection: socket.socket) -> None:
+    """Tell a worker that the job is over. One that does not even read is not waited for: it will be killed."""
+    with suppress(OSError):
+        connection.send(packed({"op": "over"}), socket.MSG_DONTWAIT)
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from local_backend.elastic.errors import HubGone
+from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.frames import Message, receive_frame, send_frame
 
 
@@ -36,13 +36,15 @@ class Link:
             raise HubGone("the driver is gone") from None
 
     def receive(self) -> tuple[Message, bytes]:
-        """The next message and its attachment. Raises HubGone."""
+        """The next message and its attachment. Raises HubGone, and Dismissed when the hub says that the job is over."""
         try:
             frame = receive_frame(self._socket)
         except (OSError, ValueError):
             frame = None
         if frame is None:
             raise HubGone("the driver is gone")
+        if frame[0].get("op") == "over":
+            raise Dismissed("the job is over")
         return frame
 
     def close(self) -> None:

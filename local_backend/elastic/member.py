@@ -87,6 +87,8 @@ class Member:
         try:
             if self._prepare():
                 self._serve()
+        except HubGone:
+            raise self._control.why_gone() from None
         finally:
             self._control.close()
             self._drop_group()

@@ -17,7 +17,7 @@ import torch
 
 from local_backend.elastic import faults, group
 from local_backend.elastic.data import LoaderLost
-from local_backend.elastic.errors import HubGone
+from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.job import Job, describe_exception
 from local_backend.elastic.link import Link
 from local_backend.elastic.member import Member, Terms
@@ -99,6 +99,8 @@ def _run() -> int:
     number = int(os.environ["DLI_WORKER_NUMBER"])
     try:
         serve(number, os.environ["DLI_HUB_ADDRESS"], os.environ["DLI_HUB_KEY"])
+    except Dismissed:
+        return 0  # a line of ours would stand behind the one that says why the job is over
     except HubGone as error:
         print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         return 1

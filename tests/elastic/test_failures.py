@@ -87,6 +87,26 @@ def test_an_exception_in_a_worker_is_the_scripts_exception(tmp_path, where, stat
     assert any(f"in {function}" in text for text in ended.worker_stderr.values()), "and in the worker's own log"
     assert "reached the end" not in ended.stdout
     assert not ended.of("spawn")[2:], "nobody tries again"
+    assert "ends: " not in "".join(ended.worker_stderr.values()), "that would stand behind the exception"
+
+
+def test_a_worker_that_comes_when_the_job_has_failed_says_nothing(tmp_path):
+    class Late(FakeRunner):
+        """Starts the second worker when the training has failed."""
+
+        def _spawn(self, message):
+            if message["worker"] == 2:
+                self.late = message
+            else:
+                super()._spawn(message)
+
+        def on_message(self, message):
+            if message["op"] == "history" and message["text"].startswith("training failed"):
+                super()._spawn(self.late)
+
+    ended = Late(tmp_path, 2).run(script(tmp_path, datasets="raise ValueError('boom')"))
+    assert ended.stderr.rstrip().splitlines()[-1] == "ValueError: boom"
+    assert ended.worker_stderr[2] == ""
 
 
 def test_an_exception_in_a_loader_process_is_the_scripts_exception(tmp_path):

@@ -1,13 +1,18 @@
-"""The hub's sockets: workers that are gone before they are welcome."""
+"""The hub's sockets: workers that are gone before they are welcome, and those that the hub has no more use for."""
 
 import socket
 import struct
 
+import pytest
+import torch
 from support import PATIENCE
 
+from local_backend.elastic.control import Control
+from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.events import Arrived, Lost
 from local_backend.elastic.frames import receive_frame, send_frame
 from local_backend.elastic.hub_io import HubServer
+from local_backend.elastic.link import Link
 
 
 def connect(server, worker):
@@ -43,5 +48,54 @@ def test_nonsense_is_an_error_that_names_the_worker():
             problem = server.inbox.get(timeout=PATIENCE)
             assert str(problem) == "worker 3 sent what makes no sense: KeyError('nonsense')"
             assert server.inbox.get(timeout=PATIENCE) == Lost(3)
+    finally:
+        server.close()
+
+
+def test_workers_are_told_that_the_job_is_over_and_so_are_those_who_come_later():
+    server = HubServer({"op": "welcome"}, b"")
+    try:
+        here = Link(1, server.address, server.expect(1))
+        assert here.receive()[0] == {"op": "welcome"}
+        assert server.inbox.get(timeout=PATIENCE) == Arrived(1)
+        key = server.expect(2)
+        server.dismiss()
+        late = Link(2, server.address, key)
+        for link in (here, late):
+            with pytest.raises(Dismissed):
+                link.receive()
+            link.close()
+        assert {server.inbox.get(timeout=PATIENCE) for _ in range(2)} == {Lost(1), Lost(2)}
+    finally:
+        server.close()
+
+
+def test_a_worker_in_the_middle_of_its_welcome_is_told_after_it():
+    server = HubServer({"op": "welcome"}, bytes(64 << 20))
+    try:
+        with connect(server, 1) as worker:
+            first = worker.recv(1, socket.MSG_PEEK)
+            server.dismiss()
+            assert first and receive_frame(worker)[0] == {"op": "welcome"}
+            assert receive_frame(worker)[0] == {"op": "over"}
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(("last_word", "kind"), [("dismiss", Dismissed), ("close", HubGone)])
+def test_what_is_sent_in_vain_fails_for_the_reason_that_the_hub_gives(last_word, kind):
+    """The worker that sends may be faster than its thread that listens."""
+    server = HubServer({"op": "welcome"}, b"")
+    try:
+        link = Link(1, server.address, server.expect(1))
+        link.receive()
+        assert server.inbox.get(timeout=PATIENCE) == Arrived(1)
+        control = Control(1, link)
+        getattr(server, last_word)()
+        control.start(torch.device("cpu"))
+        assert type(control.why_gone()) is kind
+        with pytest.raises(kind):
+            control.order("bye")
+        link.close()
     finally:
         server.close()
