@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlicmd import paths
+from dlicmd import hints, paths
 from dlicmd.console import debug, info, warn
 from dlicmd.contract import home, wire
 from dlicmd.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unreachable
@@ -146,6 +146,8 @@ def start() -> Endpoint:
     """Start the backend, unless another client does it at this moment. Raises BackendNotStarted."""
     if sys.platform == "win32":
         raise BackendNotStarted("the local backend runs on Linux and macOS; name a server with --rest-host HOST")
+    if not is_installed():
+        raise BackendNotStarted(f"name a server with --rest-host HOST: {hints.REMOTE_ALONE}")
     place = _made_home()
     try:
         with _one_starter(paths.start_lock()):
@@ -162,6 +164,13 @@ def start() -> Endpoint:
         raise BackendNotStarted(f"cannot start the local backend: {where}: {problem.strerror}") from None
     info(f"started the local backend at {endpoint.url} (state in {place})")
     return endpoint
+
+
+def is_installed() -> bool:
+    """Whether the local backend is there to be started; the file that servers hand out comes without it."""
+    import importlib.util
+
+    return importlib.util.find_spec("local_backend") is not None
 
 
 def _made_home() -> Path:

@@ -11,6 +11,9 @@ _connection: list[str] = []
 #: What to do when nobody answers.
 ADDRESS = "see that a server runs there, and that --rest-host and --rest-port are right"
 
+#: What is so of the file that servers hand out.
+REMOTE_ALONE = "this dlicmd is a client for remote servers alone; pip install dlicmd brings the local backend"
+
 
 def remember(line: CommandLine) -> None:
     """From now on name the server that `line` names. Nothing secret is repeated."""

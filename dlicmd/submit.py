@@ -217,6 +217,8 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
     if line.text("--rest-host") is not None:
         raise UsageProblem("--demo runs on the local backend; leave --rest-host out")
     sample = samples_dir() / "digits"
+    if not sample.is_dir():
+        raise DlicmdError(f"--demo trains an installed sample on the local backend: {hints.REMOTE_ALONE}")
     chosen = ["--exec-start", "edtPyTorch"]
     defaults = {
         "--model-dir": str(sample), "--model-main": "train.py", "--numWorker": "2",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.responses import FileResponse
+from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from dlicmd import __version__
 from dlicmd.contract import wire
-from local_backend.api import handout
+from local_backend import handout
 from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.description import header
+from local_backend.api.errors import error_response
 from local_backend.api.guard import CLIENT_FILE
 from local_backend.store import execs
 from local_backend.submit.catalogue import FRAMEWORKS, Framework
@@ -52,14 +54,25 @@ def status(backend: TheBackend, user: TheUser) -> dict[str, Any]:
     }
 
 
-class _Program(FileResponse):
-    media_type = "text/x-python"
+class _Program(Response):
+    media_type = "application/octet-stream"
 
 
-@router.get(CLIENT_FILE, response_class=_Program)
-def client_file() -> FileResponse:
-    """A Python file that runs dlicmd; scripts fetch it from here."""
-    return _Program(handout.__file__, filename="dlicmd.py")
+_KNOWN = {"parameters": [header("If-None-Match", "the ETag of what is there already: 304 when it is the same")]}
+
+
+@router.get(CLIENT_FILE, response_class=_Program, responses={304: {"description": "It is the same"}},
+            openapi_extra=_KNOWN)
+def client_file(request: Request) -> Response:
+    """dlicmd as one file, which any Python runs: `python3 dlicmd.py --help`. Scripts fetch it from here."""
+    try:
+        made = handout.client_file()
+    except OSError as problem:
+        return error_response(500, f"The client cannot be put together ({problem.strerror}: {problem.filename})")
+    told = {"ETag": made.etag, "Content-Disposition": 'attachment; filename="dlicmd.py"'}
+    if made.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=told)
+    return _Program(made.content, headers=told)
 
 
 @router.get(wire.FRAMEWORKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -27,6 +28,13 @@ def complaint(*sources: Any) -> str | None:
     except UsageProblem as problem:
         return str(problem)
     return None
+
+
+def test_where_the_schema_cannot_be_checked_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    assert complaint({"type": "fs", "access": "download"}, {"type": "s3"}) is None
+    assert complaint(CONNECTED, 3) == "--data-source: data source 2 must be a JSON object"
+    assert "did you mean 'location'?" in (complaint({"type": "fs", "locaton": {}}) or "")
 
 
 def test_the_schema_is_one() -> None:

@@ -240,7 +240,8 @@ def test_a_session_of_the_first_generation(world: World) -> None:
 def test_the_client_file_needs_nothing(world: World) -> None:
     """1.1: 'GET /ui/tools/dlicmd.py | none | the client file itself (scripts fetch it with wget)'."""
     answer = world.wire.ask("GET", "/ui/tools/dlicmd.py", {"User-Agent": "Wget/1.21"}, authorised=False)
-    assert answer.status == 200 and compile(answer.text, "dlicmd.py", "exec")
+    assert answer.status == 200 and answer.body.startswith(b"#!/usr/bin/env python3\n")
+    assert zipfile.ZipFile(io.BytesIO(answer.body)).testzip() is None
 
 
 def test_submit_stop_and_delete(world: World) -> None:

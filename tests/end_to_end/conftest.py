@@ -1,13 +1,16 @@
-"""A user per test, with nothing left running afterwards."""
+"""A user per test, with nothing left running afterwards; and one at another machine than the server."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import trustme
+from support import eventually
 from user import User
 
 
@@ -27,3 +30,31 @@ def user(tmp_path: Path) -> Iterator[User]:
 def warm(user: User) -> User:
     """Has the jobs of `user` start as everybody's do: from a nursery."""
     return user.warm()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[tuple[User, User, list[str]]]:
+    """(user at the server, user at the client, connection options of the client)."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for number, part in enumerate(certificate.cert_chain_pems):
+        part.write_to_path(tmp_path / "cert.pem", append=number > 0)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").mkdir()
+    server, client = User(tmp_path / "far" / "home"), User(tmp_path / "near" / "home")
+    server.environment["DLI_PASSWORD"] = "correct horse"
+    process = server.start(
+        "serve", "--host", "127.0.0.1", "--port", "0", "--tls-cert", str(tmp_path / "cert.pem"),
+        "--tls-key", str(tmp_path / "key.pem"), program="local_backend.cli",
+    )
+    try:
+        eventually((server.home / "backend.json").exists, "the server serves")
+        url = json.loads((server.home / "backend.json").read_text())["url"]
+        assert url.startswith("https://")
+        yield server, client, ["--rest-host", "127.0.0.1", "--rest-port", url.rpartition(":")[2].strip("/"),
+                               "--ca-cert", str(tmp_path / "ca.pem")]
+    finally:
+        server.backend("stop", "--jobs")
+        process.communicate(timeout=60)

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-import trustme
-from support import eventually
 from user import User
-
-
-@pytest.fixture
-def remote(tmp_path: Path) -> Iterator[tuple[User, User, list[str]]]:
-    """(user at the server, user at the client, connection options of the client)."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost", "127.0.0.1")
-    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
-    for number, part in enumerate(certificate.cert_chain_pems):
-        part.write_to_path(tmp_path / "cert.pem", append=number > 0)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    (tmp_path / "far").mkdir()
-    (tmp_path / "near").mkdir()
-    server, client = User(tmp_path / "far" / "home"), User(tmp_path / "near" / "home")
-    server.environment["DLI_PASSWORD"] = "correct horse"
-    process = server.start(
-        "serve", "--host", "127.0.0.1", "--port", "0", "--tls-cert", str(tmp_path / "cert.pem"),
-        "--tls-key", str(tmp_path / "key.pem"), program="local_backend.cli",
-    )
-    try:
-        eventually((server.home / "backend.json").exists, "the server serves")
-        url = json.loads((server.home / "backend.json").read_text())["url"]
-        assert url.startswith("https://")
-        yield server, client, ["--rest-host", "127.0.0.1", "--rest-port", url.rpartition(":")[2].strip("/"),
-                               "--ca-cert", str(tmp_path / "ca.pem")]
-    finally:
-        server.backend("stop", "--jobs")
-        process.communicate(timeout=60)
 
 
 def test_a_remote_backend_with_tls(remote: tuple[User, User, list[str]]) -> None:

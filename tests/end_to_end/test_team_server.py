@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from user import DEADLINE, User
 
+from dlicmd import __version__
+
 PAGE = Path(__file__).parents[2] / "docs" / "team-server.md"
-TOOLS = ("bash", "awk", "curl", "openssl", "python3")
+TOOLS = ("bash", "awk", "curl", "openssl")
 
 
 class Shell:
@@ -31,6 +33,9 @@ class Shell:
             (tools / name).write_text(
                 f"#!{sys.executable}\nimport sys\nfrom {program} import main\nsys.exit(main())\n")
             (tools / name).chmod(0o700)
+        # The one of this server: another may be too old for its libraries.
+        (tools / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (tools / "python3").chmod(0o700)
         self.environment = User(folder / "home").environment | {
             "PATH": f"{tools}:{os.environ['PATH']}", "BASH_ENV": "", "USER": "", "LOGNAME": "",
         }
@@ -73,12 +78,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_the_page_does_what_it_says(shell: Shell) -> None:
-    setup, fetch, work, http, users, keys, audit = shell.blocks
+    setup, fetch, handed, work, http, users, keys, audit = shell.blocks
     started = shell.run(setup)
     assert "added ada (admin)" in started and "added bob (user)" in started
     fingerprint = re.search(r"fingerprint of that file is ([0-9A-F:]{95})", started)
     assert fingerprint and fingerprint[1] in shell.run(fetch)
     shell.variables += "\nexport DLICMD_HOME=$PWD/client\n"
+    assert shell.run(handed) == f"dlicmd {__version__}\n"
     said = shell.run(work)
     assert '"username": "bob"' in said and "\nhello\n" in said and "FINISHED" in said
     assert not (shell.folder / "client").exists(), "no backend of the client's own was started"

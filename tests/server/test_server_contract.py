@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from live_server import Live, multipart, quoted, tar
 from support import eventually
 
-from dlicmd import __version__
 from dlicmd.contract import states, wire
 from local_backend.runtime.allocation import Report, write_report
 
@@ -53,16 +50,6 @@ def test_point_4_clients_of_the_first_generation_find_their_fields(live: Live) -
     assert shown == submitted and not any(isinstance(value, dict | list) for value in shown.values())
     (detail,) = live.call("GET", f"/scheduler/applications?applicationid={submitted['id']}").json()
     assert detail["type"] == "BATCH" and detail["applicationid"] == submitted["id"] and len(detail["task12n"]) == 1
-
-
-def test_the_client_is_handed_out(live: Live, tmp_path) -> None:
-    """Contract, 1.1: `GET /ui/tools/dlicmd.py`, request: none, 'the client file itself'."""
-    answer = live.call("GET", "/ui/tools/dlicmd.py", token=None, base="")
-    assert answer.status == 200
-    (tmp_path / "dlicmd.py").write_bytes(answer.body)
-    command = [sys.executable, "dlicmd.py", "--version"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (0, f"dlicmd {__version__}\n"), found.stderr
 
 
 def test_point_8_kubernetes_objects(live: Live) -> None:

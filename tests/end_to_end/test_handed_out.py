@@ -1,0 +1,95 @@
+"""`wget https://HOST/ui/tools/dlicmd.py`: the file works where nothing but Python is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from pathlib import Path
+
+from user import DEADLINE, Done, User
+
+from dlicmd import __version__
+from local_backend.handout import client_file
+
+TRAIN = "import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/weights', 'w').write('0.5')\n"
+#: Only the schema knows what is wrong with it.
+WRONG = '[{"type": "fs", "access": "download"}]'
+
+
+class Agent:
+    """A machine with a Python that has no libraries, an empty HOME, and the file of the server."""
+
+    def __init__(self, folder: Path, file: bytes) -> None:
+        self.folder = folder / "agent"
+        self.folder.mkdir()
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "bare")], check=True)
+        self.environment = {
+            "HOME": str(self.folder), "PATH": f"{folder / 'bare' / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120",
+            "DLICMD_PASSWORD": "correct horse",
+        }
+        (self.folder / "dlicmd.py").write_bytes(file)
+
+    def run(self, *words: str, command: tuple[str, ...] = ("python3", "dlicmd.py")) -> Done:
+        """Run the file."""
+        done = subprocess.run(
+            [*command, *words], cwd=self.folder, env=self.environment, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=DEADLINE, check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+def fetched(far: list[str]) -> bytes:
+    """What the server gives to everybody."""
+    trust = ssl.create_default_context(cafile=far[5])
+    with urllib.request.urlopen(f"https://127.0.0.1:{far[3]}/ui/tools/dlicmd.py", context=trust) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def test_a_machine_with_nothing_but_the_file(remote: tuple[User, User, list[str]], tmp_path: Path) -> None:
+    far = remote[2]
+    agent = Agent(tmp_path, fetched(far))
+    insecure = [*far[:4], "--insecure"]
+    assert agent.run("--version").out == f"dlicmd {__version__}\n"
+    (agent.folder / "dlicmd.py").chmod(0o755)
+    shown = agent.run("--help", command=("./dlicmd.py",))
+    assert shown.code == 0 and "--exec-get-all" in shown.out and shown.err == ""
+
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or "root"
+    logon = agent.run("--logon", *far, "--username", name)
+    assert logon.code == 0 and (agent.folder / ".dlicmd").exists(), logon
+    (agent.folder / "m").mkdir()
+    (agent.folder / "m" / "train.py").write_text(TRAIN)
+    words = ("PyTorch", "--model-dir", "m", "--model-main", "train.py", "--wait", "-o", "json")
+    ended = agent.run("--exec-start", *words, *far)
+    assert ended.code == 0 and ended.json["state"] == "FINISHED", ended
+    exec_id = ended.json["id"]
+
+    table = agent.run("--exec-get-all", *insecure, command=("./dlicmd.py",))
+    assert table.code == 0 and exec_id in table.out and "FINISHED" in table.out, table
+    assert [one["id"] for one in json.loads(agent.run("--exec-get-all", "-o", "json", *far).out)] == [exec_id]
+    assert agent.run("--exec-get", exec_id, "-o", "yaml", *far).out.count("FINISHED") == 1
+    assert agent.run("--exec-trainoutlogs", exec_id, *far).out == "far away\n"
+    assert agent.run("--exec-trainresult", exec_id, *far).code == 0
+    [result] = agent.folder.glob("dlpd-model*.zip")
+    assert zipfile.ZipFile(result).read("model/weights") == b"0.5"
+
+    refused = agent.run("--data-preview", WRONG, *far)
+    assert refused.code != 0 and "'access' must be mount" in refused.err, "the server checks what the file cannot"
+
+
+def test_what_needs_the_local_backend_says_that_it_is_not_there(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, client_file().content)
+    before = set(agent.folder.rglob("*"))
+    listed = agent.run("--exec-get-all")
+    assert (listed.code, listed.out) == (8, "")
+    assert listed.err == ("dlicmd: name a server with --rest-host HOST: this dlicmd is a client for remote servers "
+                          "alone; pip install dlicmd brings the local backend\n")
+    demo = agent.run("--demo")
+    assert demo.code == 1 and "client for remote servers alone" in demo.err and len(demo.err.splitlines()) == 1
+    assert set(agent.folder.rglob("*")) == before
