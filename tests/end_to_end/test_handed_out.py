@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import ssl
@@ -81,6 +82,25 @@ def test_a_machine_with_nothing_but_the_file(remote: tuple[User, User, list[str]
 
     refused = agent.run("--data-preview", WRONG, *far)
     assert refused.code != 0 and "'access' must be mount" in refused.err, "the server checks what the file cannot"
+
+
+def test_all_that_the_client_imports_is_in_it(tmp_path: Path) -> None:
+    """What it imports only now and then, too; jsonschema and keyring it can do without."""
+    agent = Agent(tmp_path, client_file().content)
+    file = zipfile.ZipFile(agent.folder / "dlicmd.py")
+    sources = [name for name in file.namelist() if name.startswith("dlicmd/")]
+    found = {name.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for name in sources}
+    for node in (node for name in sources for node in ast.walk(ast.parse(file.read(name)))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module))
+    modules = sorted(name for name in found
+                     if name.partition(".")[0] not in {*sys.stdlib_module_names, "jsonschema", "keyring"})
+    assert {"dlicmd.top_live", "rich.progress", "yaml"} <= set(modules)
+    program = "import importlib, sys; sys.path.insert(0, 'dlicmd.py'); [*map(importlib.import_module, sys.argv[1:])]"
+    done = agent.run(*modules, command=("python3", "-c", program))
+    assert done.code == 0, done.err
 
 
 def test_what_needs_the_local_backend_says_that_it_is_not_there(tmp_path: Path) -> None:
