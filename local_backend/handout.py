@@ -16,7 +16,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 #: Package → the distribution that brings it. All that the client imports, but for what is compiled or optional.
@@ -97,9 +97,11 @@ def _modules(package: str) -> Iterator[tuple[str, bytes]]:
 def _licences(distribution: str) -> Iterator[tuple[str, bytes]]:
     """What whoever passes a library on has to pass on with it."""
     for file in _files(distribution):
-        if PurePosixPath(file).parts[0].endswith(".dist-info") and _LICENCE.fullmatch(file.name):
-            text = Path(str(file.locate())).read_bytes()
-            yield f"licences/{file.parts[0].removesuffix('.dist-info')}/{file.name}", text
+        top, *inner = file.parts
+        path = Path(str(file.locate()))
+        # Images of containers come without them at times.
+        if top.endswith(".dist-info") and _LICENCE.fullmatch(file.name) and path.is_file():
+            yield "/".join(("licences", top.removesuffix(".dist-info"), *inner)), path.read_bytes()
 
 
 def _files(distribution: str) -> list[importlib.metadata.PackagePath]:
