@@ -19,7 +19,7 @@ from typing import Any
 
 from server_load import BASE, Backend, Client, percentiles, report
 
-from local_backend.connections import raise_file_limit
+from local_backend.serving.connections import raise_file_limit
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 RATE = 20.0

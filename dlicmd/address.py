@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dlicmd.errors import UsageProblem
-from dlicmd.transport import PlainTransport, Transport
+from dlicmd.rest.transport import PlainTransport, Transport
 
 
 def open_transport(
@@ -20,7 +20,7 @@ def open_transport(
     where = name if port is None or port < 0 else f"{name}:{port}"
     if http and _is_loopback(name):
         return PlainTransport(f"http://{where}")
-    from dlicmd.tls import RequestsTransport
+    from dlicmd.rest.tls import RequestsTransport
 
     return RequestsTransport(f"{'http' if http else 'https'}://{where}", ca_cert, insecure)
 

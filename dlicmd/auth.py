@@ -26,7 +26,7 @@ def read_token(keyring: bool = False) -> str | None:
     With `keyring`, here and below, the system's keyring has the place of the file.
     """
     if keyring:
-        from dlicmd import keyring_token
+        from dlicmd.config import keyring_token
 
         token = keyring_token.read()
         return checked_token(token, "the keyring") if token else None
@@ -51,7 +51,7 @@ def read_token(keyring: bool = False) -> str | None:
 def write_token(token: str, keyring: bool = False) -> None:
     """Keep `token`, and nothing else, in the token file: whole or not at all, readable by its owner alone."""
     if keyring:
-        from dlicmd import keyring_token
+        from dlicmd.config import keyring_token
 
         keyring_token.write(token)
         return
@@ -78,7 +78,7 @@ def write_token(token: str, keyring: bool = False) -> None:
 def forget_token(keyring: bool = False) -> None:
     """Remove the token file if there is one."""
     if keyring:
-        from dlicmd import keyring_token
+        from dlicmd.config import keyring_token
 
         keyring_token.forget()
         return

@@ -16,7 +16,7 @@ from dlicmd import hints, paths
 from dlicmd.console import debug, info, warn
 from dlicmd.contract import home, wire
 from dlicmd.errors import BackendNotStarted, ConnectFailed, ConnectionLost, Unreachable
-from dlicmd.transport import Answer, PlainTransport, Request
+from dlicmd.rest.transport import Answer, PlainTransport, Request
 
 if TYPE_CHECKING:
     import ssl

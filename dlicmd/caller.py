@@ -6,13 +6,13 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from dlicmd.address import open_transport
-from dlicmd.answers import BAD_REQUEST, an_object, checked, explanation
-from dlicmd.body import Multipart
 from dlicmd.closing import Closing
 from dlicmd.contract import states, wire
 from dlicmd.errors import NoSuchApplication, NoSuchExec, NoSuchSearch, QueryRefused
-from dlicmd.retry import OK, Repeating, retries_wanted, timeout_wanted
-from dlicmd.transport import READ_TIMEOUT, Answer, Request, Transport
+from dlicmd.rest.answers import BAD_REQUEST, an_object, checked, explanation
+from dlicmd.rest.body import Multipart
+from dlicmd.rest.retry import OK, Repeating, retries_wanted, timeout_wanted
+from dlicmd.rest.transport import READ_TIMEOUT, Answer, Request, Transport
 
 JSON, TEXT = "application/json", "text/plain"
 NOT_FOUND = 404

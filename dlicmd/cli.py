@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dlicmd import console, hints, profiles
+from dlicmd import console, hints
+from dlicmd.config import profiles
 from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import FILE
 from dlicmd.errors import DlicmdError, UsageProblem
 
-#: By which the completion script of a shell asks for candidates; see dlicmd.completion.
+#: By which the completion script of a shell asks for candidates; see dlicmd.commands.completion.
 COMPLETION = "_DLICMD_COMPLETE"
 HINT = "Try 'dlicmd --help'."
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     if argv is None and COMPLETION in os.environ:
-        from dlicmd.completion import answer
+        from dlicmd.commands.completion import answer
 
         answer()
         return Exit.DONE
@@ -58,7 +59,7 @@ def _program(words: list[str]) -> int:
     console.set_level(line.text("--debug-level") or "info")
     hints.remember(line)
     if line.command == "--help":
-        from dlicmd.help import help_text, short_usage
+        from dlicmd.commands.help import help_text, short_usage
         from dlicmd.render import emit
 
         if words:
@@ -66,7 +67,7 @@ def _program(words: list[str]) -> int:
             return Exit.DONE
         console.aside(short_usage())
         return Exit.USAGE
-    from dlicmd.commands import run
+    from dlicmd.commands.execs import run
     from dlicmd.render import Output
     from dlicmd.session import Session
 

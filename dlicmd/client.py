@@ -16,14 +16,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from dlicmd import auth
-from dlicmd.answers import BAD_REQUEST, a_list, an_object, checked, explanation
-from dlicmd.body import Multipart
 from dlicmd.caller import JSON, NOT_FOUND, STOP, TEXT, UNKNOWN, Caller, checked_id
 from dlicmd.contract import wire
 from dlicmd.contract.reading import objects
 from dlicmd.errors import ConnectionLost, Denied, NoSuchApplication, NoSuchObject, ServerError, SubmissionRefused
-from dlicmd.retry import PASSING
-from dlicmd.transport import READ_TIMEOUT, Answer, Request
+from dlicmd.rest.answers import BAD_REQUEST, a_list, an_object, checked, explanation
+from dlicmd.rest.body import Multipart
+from dlicmd.rest.retry import PASSING
+from dlicmd.rest.transport import READ_TIMEOUT, Answer, Request
 
 #: Seconds that a server may take over a submission: it unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0

@@ -14,8 +14,8 @@ from dlicmd.console import warn
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
 from dlicmd.errors import Denied, NoSuchExec, ServerError, Unreachable, WaitTimeout
-from dlicmd.retry import PASSING
-from dlicmd.views import View
+from dlicmd.rest.retry import PASSING
+from dlicmd.show.views import View
 
 #: Seconds that a follow call may be left unanswered by the server, and that a lost server is tried to be reached.
 LONG_POLL = 20

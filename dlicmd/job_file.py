@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlicmd.config.option_file import SOURCE, START, Given, known_option, option_values, overruled
+from dlicmd.config.yaml_file import Place, read, shown
 from dlicmd.console import info
 from dlicmd.contract.argv import CommandLine, parse_argv
 from dlicmd.contract.options import FILE
 from dlicmd.data_paths import change_meta, change_source
 from dlicmd.errors import UsageProblem
-from dlicmd.option_file import SOURCE, START, Given, known_option, option_values, overruled
 from dlicmd.submit import say_mistyped
-from dlicmd.yaml_file import Place, read, shown
 
 FRAMEWORK, ARGS = "framework", "args"
 META, MAIN, FOLDER = "--cs-datastore-meta", "--model-main", "--model-dir"

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlicmd import follow, results
+from dlicmd.config.option_file import START
 from dlicmd.console import debug
 from dlicmd.contract.argv import ArgvError, parse_argv
 from dlicmd.errors import UsageProblem
-from dlicmd.option_file import START
 from dlicmd.render import Output
 from dlicmd.session import Session
+from dlicmd.show.views import Silent
 from dlicmd.submit import submit as submit_line
-from dlicmd.views import Silent
 
 if TYPE_CHECKING:
     from dlicmd.client import Client

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from dlicmd.body import FilePart
 from dlicmd.console import info, warn
 from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
 from dlicmd.contract.sizes import show_size
 from dlicmd.errors import PackageError, UsageProblem
 from dlicmd.paths import IGNORE_FILE
+from dlicmd.rest.body import FilePart
 
 #: Left out of every folder, in gitignore syntax; `!pattern` in the ignore file takes one back in.
 DEFAULT_IGNORES = (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dlicmd.console import inert, info
 from dlicmd.contract import wire
 from dlicmd.errors import UsageProblem
-from dlicmd.table import MISSING, table
+from dlicmd.show.table import MISSING, table
 
 _CUSTOM = "custom-columns="
 

@@ -18,9 +18,9 @@ from dlicmd.contract import wire
 from dlicmd.errors import ConnectionLost, ResultError, ServerError, Unreachable, UsageProblem
 from dlicmd.partial import Label, Partial
 from dlicmd.paths import safe_name
-from dlicmd.progress import bar
-from dlicmd.retry import sleep
-from dlicmd.transport import Answer
+from dlicmd.rest.retry import sleep
+from dlicmd.rest.transport import Answer
+from dlicmd.show.progress import bar
 
 #: Seconds before a cut download goes on, first, second, and from then on; the count starts anew when more has come.
 RESUME_DELAYS = (0.2, 1.0, 3.0)

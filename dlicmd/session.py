@@ -6,15 +6,16 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dlicmd import auth, profiles
+from dlicmd import auth
 from dlicmd.address import open_transport
 from dlicmd.client import Client
 from dlicmd.closing import Closing
+from dlicmd.config import profiles
 from dlicmd.console import info, warn
 from dlicmd.contract.argv import CommandLine
 from dlicmd.errors import UsageProblem
 from dlicmd.render import Output
-from dlicmd.transport import lacks_tls
+from dlicmd.rest.transport import lacks_tls
 
 LOOPBACK = ("127.0.0.1", "localhost")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dlicmd import hints, package
-from dlicmd.body import FilePart, Multipart
 from dlicmd.console import aside, info, warn
 from dlicmd.contract import wire
 from dlicmd.contract.argv import CommandLine, join_args, parse_argv, replace_value
@@ -19,9 +18,10 @@ from dlicmd.data_paths import change_meta, change_source, local_path, named_in, 
 from dlicmd.data_sources import META, OPTION, data_sources
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError, UsageProblem
 from dlicmd.paths import samples_dir
-from dlicmd.progress import bar
 from dlicmd.render import emit
+from dlicmd.rest.body import FilePart, Multipart
 from dlicmd.session import Session
+from dlicmd.show.progress import bar
 
 #: Options that name a file to upload beside the model.
 EXTRA_FILES = ("--conda-env-yaml", "--conda-package")

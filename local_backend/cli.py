@@ -16,11 +16,12 @@ from dlicmd import __version__
 from dlicmd.contract import home as home_contract
 from dlicmd.contract import states, wire
 from dlicmd.contract.exits import Exit
-from local_backend import logs, maintenance_commands
-from local_backend.connection_commands import connection
-from local_backend.running import call, fail, running, said, settings_of
-from local_backend.user_commands import user
-from local_backend.volume_commands import volume
+from local_backend import logs
+from local_backend.commands import maintenance
+from local_backend.commands.connections import connection
+from local_backend.commands.running import call, fail, running, said, settings_of
+from local_backend.commands.users import user
+from local_backend.commands.volumes import volume
 
 #: Seconds to wait for jobs, and for the server, to end.
 _PATIENCE = 120.0
@@ -35,7 +36,7 @@ def main() -> None:
     """The local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
-for _command in (*maintenance_commands.COMMANDS, user, volume, connection):
+for _command in (*maintenance.COMMANDS, user, volume, connection):
     main.add_command(_command)
 
 
@@ -76,8 +77,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
     """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""
-    from local_backend.server import ServerError
-    from local_backend.server import serve as run
+    from local_backend.serving.server import ServerError
+    from local_backend.serving.server import serve as run
 
     flags["embedded"] = embedded or None
     for name in ("tls_cert", "tls_key", "connections"):

@@ -191,8 +191,8 @@ def given(home: Path, more: Sequence[str] = (), flags: Mapping[str, object] | No
 
 
 def _read(file: Path) -> dict[str, str]:
+    from dlicmd.config.yaml_file import read
     from dlicmd.errors import UsageProblem
-    from dlicmd.yaml_file import read
 
     try:
         found = read(file)

@@ -21,7 +21,6 @@ from local_backend.api.submission_keys import SubmissionKeys
 from local_backend.audit import AuditLog
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
-from local_backend.data_connections import Connections
 from local_backend.forward.service import Forwarding
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Place
@@ -32,11 +31,12 @@ from local_backend.runtime.sizes import Sizes
 from local_backend.runtime.utilisation import Utilisation
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
+from local_backend.sources.connections import Connections
+from local_backend.sources.volumes import roots
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault
-from local_backend.volumes import roots
 
 if TYPE_CHECKING:
     from local_backend.signing import SigningKeys

@@ -17,7 +17,7 @@ from local_backend.api.errors import ApiError
 from local_backend.api.objects import iso
 from local_backend.data.errors import DataError
 from local_backend.data.tester import tested
-from local_backend.data_connections import Connections, references
+from local_backend.sources.connections import Connections, references
 from local_backend.store import users
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 

@@ -27,7 +27,7 @@ from local_backend.data.previewer import Wish
 from local_backend.data.shards import TableLimits
 from local_backend.data.tester import hidden
 from local_backend.jobspec import Source
-from local_backend.volumes import cache_for
+from local_backend.sources.volumes import cache_for
 
 router = APIRouter(tags=["data"])
 

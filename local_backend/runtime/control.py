@@ -16,7 +16,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from dlicmd.contract import wire
 from dlicmd.contract.states import KILLED, PENDING, SUBMITTED
 from local_backend import logs
-from local_backend.data_connections import Connections
 from local_backend.measures import DECISION_SECONDS
 from local_backend.runtime import launcher_log, leftovers, processes
 from local_backend.runtime.active import Active
@@ -35,6 +34,7 @@ from local_backend.runtime.starter import Starter
 from local_backend.scheduler.model import Decision, Machine, Reason, Slot
 from local_backend.scheduler.policy import decide
 from local_backend.settings import Settings
+from local_backend.sources.connections import Connections
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow

@@ -29,8 +29,8 @@ from local_backend.runtime.records import Records
 from local_backend.runtime.removal import remove_tree
 from local_backend.scheduler.model import Reason
 from local_backend.settings import Settings
+from local_backend.sources.volumes import cache_for
 from local_backend.store.execs import ExecRow, is_exec_id
-from local_backend.volumes import cache_for
 
 _log = logging.getLogger(__name__)
 #: Fetchers that run at a time; each of them fetches in parallel by itself.

@@ -11,11 +11,11 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply
 from jsonschema import Draft202012Validator
 
+from dlicmd.commands.preview import _sources, _text
 from dlicmd.contract.argv import parse_argv
 from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
 from dlicmd.data_sources import data_sources, one_or_more
 from dlicmd.errors import UsageProblem
-from dlicmd.preview import _sources, _text
 
 CONNECTED = {"type": "connection", "connection": {"name": "lake"}, "location": {"bucket": "b", "path": "x"}}
 SUBMIT = ["--exec-start", "PyTorch", "--user-cmd"]

@@ -43,9 +43,9 @@ def modules(desk: Desk, *words: str, windows: bool = False, empty: bool = False)
 def test_a_plain_command_imports_little(desk: Desk, local: FakeServer) -> None:
     local.execs["w-1"] = exec_object("w-1")
     found = modules(desk, "--exec-get", "w-1", "-o", "json")
-    assert "dlicmd.transport" in found
+    assert "dlicmd.rest.transport" in found
     assert not {name.split(".")[0] for name in found} & FORBIDDEN
-    assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+    assert not found & {"dlicmd.submit", "dlicmd.package", "dlicmd.follow", "dlicmd.rest.tls", "dlicmd.commands.help"}
 
 
 def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) -> None:
@@ -54,11 +54,11 @@ def test_the_commands_for_people_import_little(desk: Desk, local: FakeServer) ->
     for words in (["--exec-get", "last"], ["--exec-plot", "w-1"], ["--exec-diff", "w-1", "last"]):
         found = modules(desk, *words, "-o", "json", empty=True)
         assert not {name.split(".")[0] for name in found} & FORBIDDEN
-        assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.tls", "dlicmd.help"}
+        assert not found & {"dlicmd.submit", "dlicmd.follow", "dlicmd.rest.tls", "dlicmd.commands.help"}
     local.replies["GET", f"{BASE}/hypersearch"] = Reply(200, b"[]")
     searched = modules(desk, "--hpo-get-all", "-o", "json", empty=True)
     assert not {name.split(".")[0] for name in searched} & FORBIDDEN and "dlicmd.package" not in searched
-    assert "dlicmd.newest" not in modules(desk, "--exec-get", "w-1") and "dlicmd.diff" in found
+    assert "dlicmd.commands.newest" not in modules(desk, "--exec-get", "w-1") and "dlicmd.commands.diff" in found
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_the_schedulers_commands_import_little(desk: Desk, local: FakeServer, wo
     local.replies |= {("GET", BASE + path): Reply(200, text.encode()) for path, text in answers.items()}
     found = modules(desk, *words, "-o", "json", empty=True)
     assert not {name.split(".")[0] for name in found} & FORBIDDEN
-    assert not found & {"dlicmd.follow", "dlicmd.tls", "dlicmd.top_live", "dlicmd.submit"}
+    assert not found & {"dlicmd.follow", "dlicmd.rest.tls", "dlicmd.show.top_live", "dlicmd.submit"}
 
 
 def test_nothing_of_unix_is_needed(desk: Desk, fake: FakeServer, remote: list[str]) -> None:

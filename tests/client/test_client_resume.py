@@ -26,7 +26,7 @@ from support import eventually
 
 from dlicmd import results
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError
-from dlicmd.transport import Answer
+from dlicmd.rest.transport import Answer
 
 ZIP = bytes(range(256)) * 2000 + b"end"
 NAME = "dlpd-model-1-2w-1-result.zip"

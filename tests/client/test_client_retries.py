@@ -16,10 +16,10 @@ from fake_server import BASE, TOKEN, FakeServer, Reply, Seen
 from support import eventually
 
 import dlicmd
-from dlicmd import retry
-from dlicmd.body import FilePart, Multipart
 from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable, UsageProblem
-from dlicmd.transport import Answer, Request
+from dlicmd.rest import retry
+from dlicmd.rest.body import FilePart, Multipart
+from dlicmd.rest.transport import Answer, Request
 
 EXECS = f"{BASE}/execs/"
 

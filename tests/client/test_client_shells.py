@@ -20,7 +20,7 @@ from client_desk import Desk
 from fake_server import FakeServer, exec_object
 from support import PATIENCE, eventually
 
-from dlicmd.completion import candidates
+from dlicmd.commands.completion import candidates
 
 #: Every option that may come first.
 ALL = sorted(item.value for item in candidates([], "--"))

@@ -11,7 +11,7 @@ from fake_server import BASE, FakeServer, Reply
 
 import dlicmd
 from dlicmd.errors import ConnectFailed, UsageProblem
-from dlicmd.transport import Answer, Request
+from dlicmd.rest.transport import Answer, Request
 
 
 class Listening:

@@ -27,8 +27,8 @@ from typing import Any
 from support import PATIENCE, eventually
 
 from dlicmd import Client
-from dlicmd.body import FilePart, Multipart
 from dlicmd.contract.states import ACTIVE, FINISHED
+from dlicmd.rest.body import FilePart, Multipart
 
 PASSWORD = "of-this-test"
 #: Says in one line who it is, for whom it runs, and what it was given.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from loaded_server import Load, Server, check
 
-from dlicmd import retry
+from dlicmd.rest import retry
 
 
 @pytest.fixture(autouse=True)

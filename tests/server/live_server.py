@@ -30,14 +30,14 @@ from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
-from local_backend.server import make_home, open_database
+from local_backend.serving.server import make_home, open_database
+from local_backend.serving.web_server import Server, make_server
 from local_backend.settings import Limits, Settings
 from local_backend.store import execs, tokens, users
 from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
 from local_backend.submit.folders import discard
-from local_backend.web_server import Server, make_server
 
 TOKEN = "t0ken-of-this-test"
 PASSWORD = "pass:wörd"

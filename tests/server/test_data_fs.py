@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from local_backend import volumes
 from local_backend.data.cache_place import beside
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots, from_meta, places
 from local_backend.settings import Settings
+from local_backend.sources import volumes
 
 
 @pytest.fixture(params=[True, False], ids=["own machine", "served to others"])

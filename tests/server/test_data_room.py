@@ -11,7 +11,7 @@ LIBRARIES = {
 }
 PROBE = """
 import sys
-import local_backend.server, local_backend.runtime.supervisor, local_backend.api.app
+import local_backend.serving.server, local_backend.runtime.supervisor, local_backend.api.app
 from local_backend.data import kinds
 for kind in kinds.every().values():
     assert kinds.find(kind.name) is kind and all(kinds.find(alias) is kind for alias in kind.aliases), kind.name

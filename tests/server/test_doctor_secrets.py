@@ -10,9 +10,9 @@ import pytest
 import trustme
 from live_server import settings_for
 
-from local_backend.doctor import OK, PROBLEM, WARNING, Finding, Patient, examine
-from local_backend.self_signed import SelfSigned
-from local_backend.server import make_home
+from local_backend.commands.doctor import OK, PROBLEM, WARNING, Finding, Patient, examine
+from local_backend.serving.self_signed import SelfSigned
+from local_backend.serving.server import make_home
 from local_backend.signing import SigningKeys
 
 Look = Callable[..., list[Finding]]
@@ -20,7 +20,7 @@ Look = Callable[..., list[Finding]]
 
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
-    monkeypatch.setattr("local_backend.doctor._torch", lambda _: iter(()))
+    monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _: iter(()))
 
     def found(check: str, **more: object) -> list[Finding]:
         settings = settings_for(tmp_path / "home", **more)

@@ -21,9 +21,9 @@ from click.testing import CliRunner, Result
 from live_server import Live, settings_for
 
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
-from local_backend import doctor
 from local_backend.cli import main
-from local_backend.server import ServerError, locked, make_home, open_database
+from local_backend.commands import doctor
+from local_backend.serving.server import ServerError, locked, make_home, open_database
 from local_backend.store import execs, tokens
 
 Command = Callable[..., Result]
@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.fixture(scope="module")
 def made(served: Live, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A backup with results."""
-    from local_backend.backup import backup
+    from local_backend.commands.backup import backup
 
     file = tmp_path_factory.mktemp("backup") / "b.tar.gz"
     backup(served.settings, file, results=True, force=False)

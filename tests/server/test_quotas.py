@@ -20,7 +20,7 @@ from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SU
 from local_backend.cli import main
 from local_backend.runtime.housekeeper import Housekeeper
 from local_backend.runtime.retention import expired
-from local_backend.server import make_home, open_database
+from local_backend.serving.server import make_home, open_database
 from local_backend.settings import Quotas, Settings
 from local_backend.store import execs
 from local_backend.store.execs import Brief

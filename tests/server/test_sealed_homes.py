@@ -15,11 +15,11 @@ from live_server import settings_for
 from local_backend.cli import main
 from local_backend.forward import orders
 from local_backend.forward.target import Rest
-from local_backend.home_database import opened
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.launch import Launch, requeues
 from local_backend.scheduler.slots import cpu_slots
-from local_backend.server import make_home, open_database
+from local_backend.serving.home_database import opened
+from local_backend.serving.server import make_home, open_database
 from local_backend.settings import Settings
 from local_backend.store import execs
 from local_backend.store.database import Database
@@ -59,7 +59,7 @@ def old(tmp_path: Path) -> Settings:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs `local-backend` for the home."""
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("local_backend.doctor._torch", lambda _patient: iter(()))
+    monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _patient: iter(()))
     return lambda *words: CliRunner().invoke(main, words)
 
 

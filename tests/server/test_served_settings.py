@@ -16,10 +16,11 @@ from user import User
 
 from dlicmd import backend
 from dlicmd.errors import BackendNotStarted
-from local_backend import served, setting_source
+from local_backend import setting_source
 from local_backend.cli import main
 from local_backend.files import write_json
-from local_backend.server import locked, make_home
+from local_backend.serving import served
+from local_backend.serving.server import locked, make_home
 from local_backend.settings import Settings
 
 
@@ -60,7 +61,7 @@ def test_what_the_server_was_started_with_counts(home: Path, monkeypatch: pytest
         assert found["DLI_OPEN_METRICS"] == ("true", "--open-metrics")
         pruned = CliRunner().invoke(main, ["prune"], catch_exceptions=False)
         assert (pruned.exit_code, pruned.output) == (0, "removed: 0 (0B)\n"), "it has the server's keep_days"
-        monkeypatch.setattr("local_backend.doctor._torch", lambda _: iter(()))
+        monkeypatch.setattr("local_backend.commands.doctor._torch", lambda _: iter(()))
         sick = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
         assert "slots: 3 cpu" in sick.output and f"{home / 'far'} has" in sick.output
         left = home / "served.json"

@@ -79,7 +79,7 @@ def test_the_ban_sees_what_it_should(tmp_path: Path, code: str) -> None:
 
 def test_the_idle_server_imports_no_engine() -> None:
     program = (
-        "import sys, local_backend.server, local_backend.api.app, local_backend.runtime.supervisor\n"
+        "import sys, local_backend.serving.server, local_backend.api.app, local_backend.runtime.supervisor\n"
         "print(sorted({'torch', 'numpy', 'cloudpickle', 'alembic', 'requests', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

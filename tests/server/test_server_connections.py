@@ -10,7 +10,7 @@ import pytest
 from live_server import TOKEN, Live
 from support import PATIENCE
 
-from local_backend.connections import raise_file_limit
+from local_backend.serving.connections import raise_file_limit
 
 CONF = "/platform/rest/deeplearning/v1/conf"
 HEAD = f"GET {CONF} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n".encode()

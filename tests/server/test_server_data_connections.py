@@ -15,8 +15,8 @@ from live_server import TOKEN, Answer, Live, settings_for
 from dlicmd.contract.states import KILLED
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
-from local_backend.data_connections import Connections
-from local_backend.server import ServerError, serve
+from local_backend.serving.server import ServerError, serve
+from local_backend.sources.connections import Connections
 from local_backend.store import exec_secrets
 from local_backend.store.connections import ConnectionExists
 

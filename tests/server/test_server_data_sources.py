@@ -13,7 +13,7 @@ from live_server import Answer, Live, quoted
 
 from local_backend.api import previews
 from local_backend.jobspec import JobSpec
-from local_backend.volumes import allow
+from local_backend.sources.volumes import allow
 
 START = "--exec-start PyTorch --model-main main.py"
 FS = {"type": "fs", "location": {"paths": "mnist"}}

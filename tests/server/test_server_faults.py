@@ -17,7 +17,7 @@ from live_server import Live, settings_for, tar
 from sqlalchemy.exc import OperationalError
 
 from dlicmd.contract import states, wire
-from local_backend.server import ServerError, make_home, open_database
+from local_backend.serving.server import ServerError, make_home, open_database
 from local_backend.store import execs
 from local_backend.store.database import Database
 from local_backend.submit import unpacker

@@ -111,7 +111,7 @@ def test_of_a_folder_that_became_a_link_only_the_link_is_removed(tmp_path: Path)
 
 
 def test_what_a_killed_server_was_writing_is_removed(tmp_path: Path) -> None:
-    from local_backend import server
+    from local_backend.serving import server
     from local_backend.settings import Settings
 
     settings = Settings(home=tmp_path, data_fs=tmp_path / "data", result_fs=tmp_path / "results", user="ada")

@@ -17,7 +17,7 @@ from support import PATIENCE
 
 from dlicmd.contract import wire
 from local_backend.api.bodies import LARGEST
-from local_backend.connections import LARGEST_HEAD
+from local_backend.serving.connections import LARGEST_HEAD
 
 ARGS = quoted("--exec-start PyTorch --model-main main.py")
 KNOWN = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"

@@ -16,9 +16,9 @@ from cryptography import x509
 from live_server import TOKEN, Live, settings_for
 
 from dlicmd.contract import wire
-from local_backend.self_signed import SelfSigned, names_of
-from local_backend.server import ServerError, check_network
-from local_backend.web_server import Server, make_server
+from local_backend.serving.self_signed import SelfSigned, names_of
+from local_backend.serving.server import ServerError, check_network
+from local_backend.serving.web_server import Server, make_server
 
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 

@@ -16,9 +16,10 @@ from live_server import TOKEN, Live, settings_for
 from sqlalchemy import select
 from user import User
 
-from dlicmd import Client, client, retry, transport
-from dlicmd.body import FilePart, Multipart
+from dlicmd import Client, client
 from dlicmd.errors import Unreachable
+from dlicmd.rest import retry, transport
+from dlicmd.rest.body import FilePart, Multipart
 from local_backend.store.schema import execs
 
 PROGRAM = b"print('" + bytes(range(65, 91)) * 20 + b"')\n"

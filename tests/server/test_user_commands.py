@@ -13,9 +13,10 @@ from argon2 import PasswordHasher
 from click.testing import CliRunner, Result
 from live_server import TOKEN, Live, settings_for
 
-from local_backend import password_hash, server
+from local_backend import password_hash
 from local_backend.cli import main
 from local_backend.files import write_json
+from local_backend.serving import server
 from local_backend.store import users
 from local_backend.store.database import Database
 

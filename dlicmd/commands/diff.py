@@ -1,0 +1,133 @@
+"""What differs between two execs: what was asked for, how it ended, what came out, and what ran."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import info, one_line
+from dlicmd.contract import wire
+from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
+from dlicmd.contract.reading import words
+from dlicmd.metrics import last_values
+from dlicmd.render import Output, emit, emit_value, scalar, show_columns
+from dlicmd.show.code_diff import changes, drawn, files, uncertain
+from dlicmd.show.table import table
+from dlicmd.show.times import since
+
+DURATION = "duration"
+#: What the words of the program that are no options of it, are called; its options stand behind that name.
+PROGRAM = "program"
+_COLUMNS = ("name", "a", "b")
+_BEFORE = (wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
+_AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
+#: How people call what the wire has another name for.
+_CALLED = {wire.NUM_WORKER: "workers", wire.EXIT_CODE: "exit code", wire.SAMPLES_PER_SECOND: "samples/s"}
+#: Digits that people are shown of a number that is no whole one: the fewest, and the most short of all.
+_FEWEST, _MOST = 4, 16
+#: An option of a program, with its value when that is in the same word.
+_OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
+
+
+def show_diff(client: Client, first: str, second: str, output: Output) -> None:
+    """Print what differs between two execs, in a table under their ids, and between their files below it."""
+    found = [client.exec(first), client.exec(second)]
+    offered = client.extensions()
+    a, b = (facts(one) | _measured(client, name, offered) for one, name in zip(found, (first, second), strict=True))
+    rows, code = differing(a, b), _code(client, first, second, offered)
+    if output.is_data:
+        emit_value({wire.ROWS: rows} | ({} if code is None else {wire.CODE: code}), output)
+    elif output.columns:
+        show_columns(rows, output.columns, lambda row, column: scalar(row.get(column)))
+    elif not rows and not code:
+        emit(f"{first} and {second} do not differ")
+    else:
+        # The letters keep the names of the columns apart, whatever the ids are.
+        columns = ("name", f"A: {one_line(first)}", f"B: {one_line(second)}")
+        cells = [dict(zip(columns, _cells(row), strict=True)) for row in rows]
+        emit("\n\n".join([*([table(cells, columns)] if rows else []), *([drawn(code)] if code else [])]))
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    """A row as people read it: numbers rounded, as far as that leaves a difference."""
+    name, *values = (row[column] for column in _COLUMNS)
+    rounded = ([_rounded(value, digits) for value in values] for digits in range(_FEWEST, _MOST + 1))
+    a, b = next((shown for shown in rounded if shown[0] != shown[1]), map(scalar, values))
+    return [_CALLED.get(name, name), a, b]
+
+
+def _rounded(value: Any, digits: int) -> str:
+    if not isinstance(value, float):
+        return scalar(value)
+    return f"{value:.0f}" if 10 ** digits <= abs(value) < 10 ** _MOST else f"{value:.{digits}g}"
+
+
+def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[str, Any]:
+    """What the program recorded last of each of its metrics, where the server gives them."""
+    return last_values(client.metrics(exec_id)) if wire.EXT_METRICS in offered else {}
+
+
+def _code(client: Client, first: str, second: str, offered: Collection[str]) -> list[dict[str, Any]] | None:
+    """Which files of two execs differ, None where the server does not give them."""
+    if wire.EXT_CODE not in offered:
+        info("this server does not tell about the code of execs: it is not compared")
+        return None
+    told = [client.code(first), client.code(second)]
+    for name, one in zip((first, second), told, strict=True):
+        if one.get(wire.COMPLETE) is False:
+            info(f"{name} has more files than the server tells about: not all are compared")
+    a, b = map(files, told)
+    if unknown := uncertain(a, b):
+        info(f"too large for the server to tell whether they are the same: {', '.join(unknown)}")
+    return changes(a, b)
+
+
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of `name`, `a` and `b` of what is not the same; None stands for what one of the two does not have."""
+    names = dict.fromkeys((*first, *second))
+    return [dict(zip(_COLUMNS, (name, first.get(name), second.get(name)), strict=True)) for name in names
+            if first.get(name) != second.get(name)]
+
+
+def facts(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is compared of an exec, by name; what it lacks is left out."""
+    ran = since(found.get(wire.START_TIME), found.get(wire.END_TIME))
+    shown = {name: found.get(name) for name in _BEFORE}
+    shown |= _asked(words(found.get(wire.ARGS)))
+    shown |= {DURATION: ran} | {name: found.get(name) for name in _AFTER}
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _asked(args: str) -> dict[str, Any]:
+    """The options of a submission and the words of its program; the text as it is where it does not make sense."""
+    try:
+        line = parse_argv(split_args(args), sent=True)
+    except ArgvError:
+        return {wire.ARGS: args}
+    # How many workers there are to be, says the exec itself.
+    options = {name: _value(value) for name, value in line.values.items() if name != "--numWorker"}
+    return options | _program(line)
+
+
+def _value(value: object) -> object:
+    return join_args(map(str, value)) if isinstance(value, list) else value
+
+
+def _program(line: CommandLine) -> dict[str, Any]:
+    """The words of the program: its options by name, each with the word that follows it, and the other words."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in line.program:
+        option = re.fullmatch(_OPTION, word, re.DOTALL)
+        if option is None:
+            found.setdefault(name, []).append(word)
+            name = ""
+            continue
+        name, glued = option[1], option[2]
+        found.setdefault(name, [])
+        if glued is not None:
+            found[name].append(glued)
+            name = ""
+    return {f"{PROGRAM} {option}".rstrip(): join_args(taken) if taken else True for option, taken in found.items()}

@@ -1,0 +1,116 @@
+"""What was done to one thing or to several, one call for each or one for all of them, and how each of them went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from dlicmd.console import error, inert, info
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.errors import ServerError
+from dlicmd.render import Output, emit, emit_value
+from dlicmd.rest.answers import BAD_REQUEST
+from dlicmd.rest.retry import OK
+from dlicmd.rest.transport import Answer
+
+_BY_ITSELF = "has ended by itself"
+
+
+class Outcome(NamedTuple):
+    """What became of one thing. `said` is for people; `status` is 0 where nothing was left to do."""
+
+    name: str
+    ok: bool
+    status: int
+    said: str = ""
+
+    def sentence(self, what: str) -> str:
+        """In the words, and to the last blank, as scripts know them; `what` is `Stop application`."""
+        went = "succeed" if self.ok else "failed"
+        return f"{what} {inert(self.name)} {went}. HTTP:{self.status} {inert(self.said) if self.ok else ''}"
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """For programs."""
+        found: dict[str, Any] = {wire.ID: self.name, wire.OK: self.ok}
+        if self.status:
+            found["status"] = self.status
+        return found | ({wire.MESSAGE: self.said} if self.said else {})
+
+
+def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
+    """Do `call` for one name, and say how it went. The exit code; raises what it raises, when that is said."""
+    try:
+        outcome = Outcome(name, ok=True, status=call(name))
+    except ServerError as problem:
+        _show(what, Outcome(name, ok=False, status=problem.status, said=str(problem)), output)
+        raise
+    _show(what, outcome, output)
+    return Exit.DONE
+
+
+def tell(
+    what: str, names: Iterable[str], call: Callable[[str], Answer], output: Output,
+    done: Callable[[str], bool] = lambda _: False,
+) -> int:
+    """Do `call` for every name, also when it fails for one, and say how it went. The exit code. It has not failed where
+    after it `done` says that nothing was left to do."""
+    code, found = Exit.DONE, []
+    try:
+        for name in names:
+            try:
+                answer = call(name)
+                outcome = Outcome(name, ok=True, status=answer.status, said=" ".join(answer.text().split()))
+            except ServerError as problem:
+                if done(name):
+                    outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+                else:
+                    outcome = Outcome(name, ok=False, status=problem.status, said=str(problem))
+                    code = problem.exit_code
+            found.append(outcome)
+            _say(what, outcome, output)
+    finally:
+        _list(found, output)
+    return code
+
+
+def tell_together(what: str, outcomes: Iterable[dict[str, Any]], output: Output, *, over_is_done: bool) -> int:
+    """Say the same of what `Client.stop_applications` answers. With `over_is_done` one that has ended is no failure."""
+    code, found = Exit.DONE, []
+    for one in outcomes:
+        name, said = (str(one.get(key, "")) for key in (wire.ID, wire.MESSAGE))
+        if one.get(wire.STOPPED_NOW):
+            outcome = Outcome(name, ok=True, status=OK, said=said)
+        elif over_is_done and wire.STATE in one:
+            outcome = Outcome(name, ok=True, status=0, said=_BY_ITSELF)
+        else:
+            outcome = Outcome(name, ok=False, status=BAD_REQUEST, said=said)
+            code = Exit.FAILED if wire.STATE in one else Exit.NO_SUCH_ID
+        found.append(outcome)
+        _say(what, outcome, output)
+    _list(found, output)
+    return code
+
+
+def _say(what: str, outcome: Outcome, output: Output) -> None:
+    """One of several: to people at once."""
+    if not outcome.status:
+        info(f"{inert(outcome.name)} {outcome.said}")
+        return
+    if not output.is_data:
+        emit(outcome.sentence(what))
+    if not outcome.ok:
+        error(inert(outcome.said))
+
+
+def _list(found: list[Outcome], output: Output) -> None:
+    if output.is_data:
+        emit_value([outcome.value for outcome in found], output)
+
+
+def _show(what: str, outcome: Outcome, output: Output) -> None:
+    if output.is_data:
+        emit_value(outcome.value, output)
+    else:
+        emit(outcome.sentence(what))

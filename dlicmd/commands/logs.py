@@ -1,0 +1,91 @@
+"""The logs that the scheduler keeps of the driver and of every executor."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import error, inert, info
+from dlicmd.contract import application
+from dlicmd.contract.exits import Exit
+from dlicmd.errors import DlicmdError, NoSuchApplication, ServerError
+from dlicmd.render import emit, emit_chunks
+from dlicmd.show.execs import application_id
+
+SEPARATOR = "=" * 80
+LAUNCHER = "launcherlog"
+
+
+def show_task_logs(client: Client, exec_id: str, log: str) -> int:
+    """Print a log (`stdout`, `stderr` or `launcherlog`) of every process of an exec, each under its heading."""
+    found = client.exec(exec_id)
+    app_id = application_id(found)
+    if app_id is None:
+        raise DlicmdError(f"{exec_id} has no application yet, so no logs; try again in a moment")
+    return show_application_logs(client, app_id, log)
+
+
+def show_application_logs(client: Client, app_id: str, log: str) -> int:
+    """The same of an application. Raises NoSuchApplication."""
+    applications = client.applications(app_id)
+    if not applications:
+        return _show_logs_of_members(client, app_id, log)
+    processes = tasks(applications[0])
+    if (first := _first_executor(processes)) > 1:
+        info(f"executors before {first} are not shown")
+    if log == LAUNCHER and _print_the_one_text(client, app_id, processes):
+        return Exit.DONE
+    code = Exit.DONE
+    for title, task in processes:
+        emit(f"{SEPARATOR}\n{title} {log}")
+        try:
+            emit_chunks(client.task_log(app_id, task, log).chunks())
+        except ServerError as problem:
+            error(f"{title} {log}: {problem}")
+            code = Exit.FAILED
+    return code
+
+
+def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
+    """The same of every job of a pack, after its id. Raises NoSuchApplication."""
+    if not application.is_pack(client.application(pack_id)):
+        raise NoSuchApplication(pack_id)
+    code: int = Exit.DONE
+    for member in reversed(client.engine_applications()):
+        if application.pack(member) == pack_id:
+            emit(inert(application.identity(member)))
+            code = show_application_logs(client, application.identity(member), log) or code
+    return code
+
+
+def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, str]]) -> bool:
+    """Print the launcher log once where it is the same for all processes; False, and nothing printed, where not."""
+    try:
+        texts = {client.task_log(app_id, task, LAUNCHER).body() for _, task in processes}
+    except ServerError:
+        return False
+    if len(texts) != 1:
+        return False
+    titles = [title for title, _ in processes]
+    emit(f"{SEPARATOR}\n{titles[0]}{f' to {titles[-1]}' if titles[1:] else ''} {LAUNCHER}")
+    emit_chunks(texts)
+    return True
+
+
+def tasks(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Heading and path of every process: the driver, when there is one, and the executors, numbered by their names
+    (`task12n-7`) or else from 1."""
+    listed = [("Driver", "driver")] if found.get("task0") else []
+    workers = found.get("task12n")
+    for place, worker in enumerate(workers if isinstance(workers, list) else [], 1):
+        name = str(worker.get("name")) if isinstance(worker, dict) else ""
+        named = re.fullmatch(r"task12n-([0-9]{1,9})", name)
+        number = int(named[1]) if named else place
+        listed.append((f"Executor {number}", f"executor/{number}"))
+    return listed
+
+
+def _first_executor(processes: list[tuple[str, str]]) -> int:
+    """The lowest number of an executor; 0 when there is none."""
+    return min((int(task.partition("/")[2]) for _, task in processes if "/" in task), default=0)

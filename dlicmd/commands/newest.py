@@ -1,0 +1,44 @@
+"""`last` in the place of an exec's id: the newest exec of the user who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import info
+from dlicmd.contract import wire
+from dlicmd.contract.options import LAST
+from dlicmd.errors import NoExecYet
+from dlicmd.show.execs import application_id
+from dlicmd.show.times import epoch
+
+#: What our own server answers with the newest alone. Of others nobody knows how they sort: as text, wmla-9 would be
+#: newer than wmla-10, and the wrong exec might be stopped.
+_NEWEST_ALONE = "limit=1&sort_by=id:desc&mine=true"
+
+
+def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:
+    """The ids with `last` replaced by the id of the newest exec, or of its application, which is told. Raises
+    NoExecYet."""
+    if LAST not in ids:
+        return list(ids)
+    found = newest(client)
+    named = (application_id(found) if of_applications else None) or str(found[wire.ID])
+    info(f"{LAST} is {named}")
+    return [named if name == LAST else name for name in ids]
+
+
+def newest(client: Client) -> Mapping[str, Any]:
+    """The newest exec of the calling user. Raises NoExecYet."""
+    found = client.execs(_NEWEST_ALONE if client.extensions() else None)
+    named = [item for item in found if isinstance(item.get(wire.ID), str) and item[wire.ID]]
+    if not named:
+        raise NoExecYet
+    return max(named, key=_age)
+
+
+def _age(found: Mapping[str, Any]) -> tuple[float, int, str]:
+    """By what the newest comes last; within a second, as scripts submit, the number in the id tells."""
+    name = str(found[wire.ID])
+    return epoch(found.get(wire.CREATE_TIME)) or 0.0, len(name), name

@@ -1,0 +1,84 @@
+"""Resource plans: read from a YAML file, shown as a tree with the jobs that count for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.console import one_line, warn
+from dlicmd.contract import application, wire
+from dlicmd.contract.plan import nodes, reserved
+from dlicmd.contract.reading import objects, words
+from dlicmd.errors import Denied, ServerError, UsageProblem
+from dlicmd.render import Output, emit, emit_value
+from dlicmd.show.apps import active
+from dlicmd.show.cluster import node_finder, pods
+from dlicmd.show.plan_tree import drawn
+
+
+def read_plans(name: str) -> Any:
+    """The document in a YAML file. Raises UsageProblem when there is none."""
+    from dlicmd.config.yaml_file import read
+
+    found = read(Path(name))
+    if found is None:
+        raise UsageProblem(f"{name}: there are no plans in it")
+    return found.json("a plan")
+
+
+def apply_plans(client: Client, document: Any) -> dict[str, Any]:
+    """Replace all plans; the new tree. Tells which plans are gone that jobs count for, and whether more slots are
+    reserved than there are."""
+    before = {plan.tag for plan in nodes(client.plans())}
+    jobs = _jobs(client)
+    tree = client.replace_plans(document)
+    gone: dict[str, list[str]] = {}
+    for job in jobs:
+        if application.consumer(job) in before - {plan.tag for plan in nodes(tree)}:
+            gone.setdefault(application.consumer(job), []).append(application.identity(job))
+    for tag, ids in sorted(gone.items()):
+        warn(f"{one_line(tag)} is left out; its jobs ({one_line(', '.join(ids))}) count for the nearest plan above")
+    _mind_reservations(client, tree)
+    return tree
+
+
+def _mind_reservations(client: Client, tree: dict[str, Any]) -> None:
+    """Tell when more is reserved than the machine has, of whichever kind it has most."""
+    if wire.EXT_SLOT_VIEW not in client.extensions():
+        return
+    kinds = Counter(words(slot.get(wire.KIND)) for slot in objects(client.slot_view().get(wire.SLOTS)))
+    most, asked = max(kinds.values(), default=0), reserved(tree)
+    if asked > most:
+        warn(f"{asked} slots are reserved, and there are {most}: not every plan can have what is reserved for it")
+
+
+def show_plans(tree: dict[str, Any], output: Output) -> None:
+    """Print the tree without jobs."""
+    if output.is_data:
+        emit_value(tree, output)
+    else:
+        emit("\n".join(drawn(tree)))
+
+
+def show_plans_with_jobs(client: Client, output: Output) -> None:
+    """Print the tree with the jobs that wait or run; as data, the tree as the server gives it."""
+    tree = client.plans()
+    if output.is_data:
+        emit_value(tree, output)
+        return
+    jobs = _jobs(client)
+    nodes = node_finder(pods(client) if any(application.addresses(job) for job in jobs) else ())
+    emit("\n".join(drawn(tree, jobs, nodes)))
+
+
+def _jobs(client: Client) -> list[dict[str, Any]]:
+    """The jobs; without them, and with a word about it, where only they cannot be had."""
+    try:
+        return active(client)
+    except Denied:
+        raise
+    except ServerError as problem:
+        warn(f"the jobs are not known: {problem}")
+        return []

@@ -1,0 +1,125 @@
+"""The losses of an exec as a curve on the terminal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
+
+from dlicmd.client import Client
+from dlicmd.commands.logs import tasks
+from dlicmd.console import debug, info, paint
+from dlicmd.contract import wire
+from dlicmd.contract.trainlog import TEST, TRAIN, Losses, losses, merged, recorded
+from dlicmd.errors import Denied, DlicmdError, NoSuchExec, ServerError
+from dlicmd.render import Output, emit, scalar, show_rows
+from dlicmd.rest.transport import Answer
+from dlicmd.show.chart import MARK, STAR, chart
+from dlicmd.show.execs import application_id
+
+SERIES = "series"
+_LINE = "⣿"
+#: Rows of a chart: from the first to the last number, as the terminal has room beside the axis, the legend, the prompt.
+_LEAST_ROWS, _MOST_ROWS, _OTHER_ROWS = 4, 20, 4
+_COLOURS = {TRAIN: "cyan", TEST: "yellow"}
+
+
+def show_plot(client: Client, exec_id: str, output: Output) -> None:
+    """Draw the losses of an exec; as data, or in columns, the points. Raises DlicmdError when there are none."""
+    found = _losses(client, exec_id)
+    if not (found.train or found.test):
+        lost = (f"none of its {found.lost} losses is a finite number" if found.lost else
+                "neither its logs nor metrics that it recorded hold losses (yet)")
+        raise DlicmdError(f"there is nothing to draw of {exec_id}: {lost}")
+    if found.lost:
+        info(f"left out {found.lost} losses of {exec_id} that are no finite numbers")
+    if output.form:
+        points = [{SERIES: name, wire.STEP: step, wire.LOSS: loss}
+                  for name, line in ((TRAIN, found.train), (TEST, found.test)) for step, loss in line.items()]
+        show_rows(points, output, (SERIES, wire.STEP, wire.LOSS), lambda row, name: scalar(row.get(name)))
+    else:
+        emit(_drawn(found))
+
+
+def _losses(client: Client, exec_id: str) -> Losses:
+    """The losses that the program recorded as metrics, or those in its logs. Of an elastic exec the logs come first:
+    they tell about the whole job."""
+    found = client.exec(exec_id)
+    looks = [lambda: _recorded(client, exec_id), lambda: _logged(client, exec_id, found)]
+    lost = 0
+    for look in reversed(looks) if found.get(wire.ELASTIC) is True else looks:
+        seen = look()
+        if seen.train or seen.test:
+            return seen
+        lost += seen.lost
+    return Losses({}, {}, lost)
+
+
+def _recorded(client: Client, exec_id: str) -> Losses:
+    """Of several processes the mean; none where the server does not give metrics."""
+    if wire.EXT_METRICS not in client.extensions():
+        return Losses({}, {})
+    files = groupby(client.metrics(exec_id), key=lambda found: found[0])
+    return merged(recorded(record for _, record in records) for _, records in files)
+
+
+def _logged(client: Client, exec_id: str, found: Mapping[str, Any]) -> Losses:
+    """The losses in the program's own log, or in what its processes printed.
+
+    Of an elastic exec those of its workers come first: loggers of such programs get, as recorded, the sum of the
+    batches' losses divided by the number of samples, which is on another scale than the loss of a test.
+    """
+    app_id = application_id(found)
+    own = losses(_text(lambda: client.train_log(exec_id)))
+    if app_id is None or ((own.train or own.test) and found.get(wire.ELASTIC) is not True):
+        return own
+    workers = _of_processes(client, app_id)
+    return Losses(workers.train or own.train, own.test or workers.test, (workers if workers.train else own).lost)
+
+
+def _of_processes(client: Client, app_id: str) -> Losses:
+    applications = client.applications(app_id)
+    paths = [task for _, task in tasks(applications[0])] if applications else []
+    return merged(losses(_text(lambda: client.task_log(app_id, path, "stdout"))) for path in paths)  # noqa: B023
+
+
+def _text(call: Callable[[], Answer]) -> str:
+    """A log; "" where a server has none."""
+    try:
+        return call().text()
+    except (Denied, NoSuchExec):
+        raise
+    except ServerError as problem:
+        if problem.status < 400:
+            raise
+        debug(str(problem))
+        return ""
+
+
+def _drawn(found: Losses) -> str:
+    """The chart, as large as the terminal allows, and its legend."""
+    size = shutil.get_terminal_size()
+    height = min(_MOST_ROWS, max(_LEAST_ROWS, size.lines - _OTHER_ROWS))
+    braille = _has_braille()
+    rows = chart(found.train, found.test, size.columns, height, braille)
+    signs = {TRAIN: _LINE if braille else STAR, TEST: MARK}
+    named = [(name, line) for name, line in ((TRAIN, found.train), (TEST, found.test)) if line]
+    legend = [paint(f"{signs[name]} {name} {line[max(line)]:.4g}", _COLOURS[name]) for name, line in named]
+    return "\n".join([*map(_painted, rows[:height]), *rows[height:], "  ".join(["loss over steps:", *legend])])
+
+
+def _painted(row: str) -> str:
+    row = re.sub("[\u2801-\u28ff*]+", lambda found: paint(found[0], _COLOURS[TRAIN]), row)
+    return re.sub(f"{MARK}+", lambda found: paint(found[0], _COLOURS[TEST]), row)
+
+
+def _has_braille() -> bool:
+    """Whether standard output takes the characters."""
+    try:
+        _LINE.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

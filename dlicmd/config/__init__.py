@@ -1,0 +1,1 @@
+"""What a command line leaves open: profiles, files of options, and where each value comes from."""

@@ -1,0 +1,90 @@
+"""Options in a YAML file: their names without dashes, and their values, each checked as on a command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dlicmd.config.yaml_file import Place
+from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
+from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Kind, Option
+
+START, SOURCE = "--exec-start", "--data-source"
+#: Options of the form NAME=VALUE, which a file may also give as a mapping.
+PAIRS = ("--msd-env", "--msd-attr")
+SECRETS = ("--password", "--jwt-token")
+KEYS: dict[str, Option] = {
+    spelling[2:]: option for spelling, option in BY_NAME.items()
+    if spelling.startswith("--") and spelling not in COMMAND_NAMES
+}
+#: Characters of what the grammar says about a value.
+_SHOWN = 200
+
+
+class Given(NamedTuple):
+    """A value of an option as the file gives it: `text` is None for a flag."""
+
+    option: Option
+    text: str | None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command line for it."""
+        name = self.option.name
+        if self.text is None:
+            return [name]
+        return [f"{name}={self.text}"] if self.text.startswith("-") else [name, self.text]
+
+
+def overruled(given: Given, line: CommandLine) -> bool:
+    """Whether the command line says something else; of NAME=VALUE options, about this name."""
+    if given.option.name in PAIRS and given.text is not None:
+        names = {text.partition("=")[0] for text in line.many(given.option.name)}
+        return given.text.partition("=")[0] in names
+    return given.option.name in line.values
+
+
+def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
+    """The option that a key names. Raises UsageProblem when there is none, or when it does not belong into a file.
+
+    `more` are keys of that file that are no options.
+    """
+    option = KEYS.get(key)
+    if option is None:
+        place.unknown("option", key, [*KEYS, *more])
+    if option.name in SECRETS:
+        place.refuse(f"'{key}' does not belong into a file; set DLICMD_TOKEN or DLICMD_PASSWORD, or log on")
+    return option
+
+
+def option_values(option: Option, key: str, value: Place) -> list[Given]:
+    """The values that a file gives an option, checked. Raises UsageProblem."""
+    if option.kind is Kind.FLAG:
+        switch = value.switch()
+        if switch is None:
+            value.refuse(f"{key} is true or false")
+        return [Given(option, None)] if switch else []
+    if option.name == SOURCE:
+        return [_sources(option, key, value)]
+    if option.name in PAIRS and value.is_mapping:
+        return [_checked(option, f"{name}={item.text(name)}", value) for name, _, item in value.entries(key)]
+    if value.is_list and not option.multiple:
+        value.refuse(f"{key} takes one value, not a list")
+    return [_checked(option, item.text(key), item) for item in value.items()]
+
+
+def _checked(option: Option, text: str, place: Place) -> Given:
+    """The value, if the command line would take it."""
+    given = Given(option, text)
+    try:
+        parse_argv([START, "PyTorch", *given.words])
+    except ArgvError as problem:
+        place.refuse(str(problem).removeprefix("--")[:_SHOWN])
+    return given
+
+
+def _sources(option: Option, key: str, value: Place) -> Given:
+    if not value.is_list or not all(item.is_mapping for item in value.items()):
+        value.refuse(f"{key} needs a list of data sources, each with 'type' and 'location'")
+    return Given(option, json.dumps(value.json(key)))

@@ -1,0 +1,89 @@
+"""The configuration file of the client: profiles by name, and which of them is the default (docs/profiles.md)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from dlicmd.config.option_file import Given, known_option, option_values
+from dlicmd.config.profiles import NONE
+from dlicmd.config.yaml_file import Place, read, shown
+from dlicmd.contract.options import PROFILE, Group, Option
+from dlicmd.errors import UsageProblem
+from dlicmd.render import Output
+
+DEFAULT, PROFILES = "default", "profiles"
+#: What a profile may say beside connection settings and options of a submission.
+_OUTPUT = ("--output", "--debug-level")
+
+
+class Profile(NamedTuple):
+    """A named set of options."""
+
+    name: str
+    options: list[Given]
+
+    def text(self, name: str) -> str | None:
+        """What it says about an option, or None."""
+        return next((given.text for given in self.options if given.option.name == name), None)
+
+
+def load(file: Path, named: str | None) -> Profile | None:
+    """The profile of that name, or the default one if there is one. Raises UsageProblem; the whole file is checked."""
+    if named is not None and not os.path.lexists(file):
+        raise UsageProblem(f"there is no profile '{shown(named)}', for there is no file {file}; docs/profiles.md says "
+                           "what stands in it")
+    found = read(file)
+    entries = {} if found is None else {key: (at, value) for key, at, value in found.entries("the configuration")}
+    for key, (at, _) in entries.items():
+        if key not in (DEFAULT, PROFILES):
+            at.unknown("setting", key, (DEFAULT, PROFILES))
+    profiles = _profiles(entries[PROFILES][1], file.parent) if PROFILES in entries else {}
+    if DEFAULT in entries:
+        value = entries[DEFAULT][1]
+        default = value.text(DEFAULT)
+        if default not in profiles:
+            value.unknown("profile", default, profiles)
+        named = default if named is None else named
+    if named is not None and named not in profiles:
+        raise UsageProblem(f"there is no profile '{shown(named)}' in {file}; {_listed(profiles)}")
+    return None if named is None else profiles[named]
+
+
+def _listed(profiles: dict[str, Profile]) -> str:
+    names = ", ".join(shown(name) for name in list(profiles)[:10])
+    return f"it has {names}" if names else "it has none"
+
+
+def _profiles(value: Place, folder: Path) -> dict[str, Profile]:
+    found = {}
+    for name, place, settings in value.entries(PROFILES):
+        if name == NONE or not name.strip():
+            place.refuse(f"a profile cannot be called '{name}'")
+        found[name] = Profile(name, _settings(settings, folder))
+    return found
+
+
+def _settings(value: Place, folder: Path) -> list[Given]:
+    found: list[Given] = []
+    for key, place, setting in value.entries("a profile"):
+        option = known_option(key, place)
+        if option is PROFILE or (option.group is Group.OUTPUT and option.name not in _OUTPUT):
+            place.refuse(f"'{key}' is for the command line alone")
+        if any(given.option is option for given in found):
+            place.refuse(f"'{key}' is {option.name}, which stands there already")
+        found += [_usable(option, given, setting, folder) for given in option_values(option, key, setting)]
+    return found
+
+
+def _usable(option: Option, given: Given, place: Place, folder: Path) -> Given:
+    """The setting; a certificate is looked for beside the file. Raises UsageProblem for an unknown form of output."""
+    if option.name == "--output":
+        try:
+            Output.parse(given.text)
+        except UsageProblem as problem:
+            place.refuse(str(problem).replace("-o: ", "output: ")[:200])
+    if option.name == "--ca-cert" and given.text:
+        return given._replace(text=str(folder / os.path.expanduser(given.text)))
+    return given

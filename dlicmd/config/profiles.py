@@ -1,0 +1,81 @@
+"""Profiles: what a command line leaves open comes from the environment, then from a profile of the configuration file.
+
+Read by every command, so that only who has such a file pays for YAML.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from dlicmd import paths
+from dlicmd.contract.argv import CommandLine, parse_argv
+from dlicmd.contract.options import PROFILE, Group
+
+if TYPE_CHECKING:
+    from dlicmd.config.option_file import Given
+    from dlicmd.config.profile_file import Profile
+
+#: What `--profile` takes for no profile at all.
+NONE = "none"
+HOST = "--rest-host"
+#: Options whose value may come from the environment → the variable.
+ENVIRONMENT = {
+    "--username": "DLICMD_USERNAME", "--password": "DLICMD_PASSWORD", "--jwt-token": "DLICMD_TOKEN",
+    "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE",
+    "--call-timeout": "DLICMD_TIMEOUT", "--keyring": "DLICMD_KEYRING", PROFILE.name: "DLICMD_PROFILE",
+}
+#: Commands that must do whatever stands in the file.
+_WITHOUT = ("--help", "--version", "--completion")
+
+
+def is_yes(text: str) -> bool:
+    """Whether the value of a variable switches its flag on."""
+    return text.lower() in ("1", "true", "yes")
+
+
+def applied(words: list[str], line: CommandLine) -> CommandLine:
+    """The command line with what it and the environment leave open taken from its profile.
+
+    `words` are those of `line`. Raises UsageProblem.
+    """
+    profile = None if line.command in _WITHOUT else chosen(line)
+    if profile is None:
+        return line
+    end = words.index("--") if "--" in words else len(words)
+    more = [word for given in profile.options if applies(given, profile, line) for word in given.words]
+    return parse_argv([*words[:end], *more, *words[end:]])
+
+
+def chosen(line: CommandLine) -> Profile | None:
+    """The profile that the command line names, or DLICMD_PROFILE, or the file as its default. Raises UsageProblem."""
+    named = line.text(PROFILE.name)
+    if named is None:
+        named = os.environ.get(ENVIRONMENT[PROFILE.name]) or None
+    file = paths.config_file()
+    if named == NONE or (named is None and not os.environ.get("DLICMD_CONFIG") and not os.path.lexists(file)):
+        return None
+    from dlicmd.config.profile_file import load
+
+    return load(file, named)
+
+
+def applies(given: Given, profile: Profile, line: CommandLine) -> bool:
+    """Whether a setting of a profile counts for a command line."""
+    from dlicmd.config.option_file import START, overruled
+
+    name, group = given.option.name, given.option.group
+    if overruled(given, line) or os.environ.get(ENVIRONMENT.get(name, "")):
+        return False
+    if group is Group.CONNECTION:
+        return line.command != "--demo" and _is_its_server(profile, line)
+    return group is Group.OUTPUT or line.command in (START, "--config-show")
+
+
+def _is_its_server(profile: Profile, line: CommandLine) -> bool:
+    """Whether the command goes to the server that the profile's connection settings are about.
+
+    Another one named on the command line must not inherit `insecure` or `http` from it.
+    """
+    named, own = line.text(HOST), profile.text(HOST)
+    return (named or own) is not None and (named is None or own is None or named == own)

@@ -1,0 +1,67 @@
+"""What a server answered: a success, or why not; and whether it is what it should be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from dlicmd import hints
+from dlicmd.errors import Denied, DlicmdError, ServerError
+from dlicmd.rest.transport import Answer
+
+#: How servers answer about an exec that they do not know, among other things.
+BAD_REQUEST = 400
+
+
+def checked(answer: Answer, what: str) -> Answer:
+    """The answer if it is a success. Raises ServerError with the server's own words about `what` was asked."""
+    if 200 <= answer.status < 300:
+        return answer
+    if answer.status == 401:
+        raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
+                     f" Log on again: {hints.logon()}", 401)
+    if answer.status == 403:
+        raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
+                     f" To log on again: {hints.logon()}", 403)
+    if 300 <= answer.status < 400:
+        raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
+                          "name that host with --rest-host", answer.status)
+    named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
+    code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
+    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status)
+
+
+def explanation(answer: Answer) -> str:
+    """What an error's body says, in one line; JSON bodies are looked into."""
+    try:
+        text = answer.text().strip()
+    except DlicmdError as problem:
+        return str(problem)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        errors = found.get("errors")
+        first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
+        said = [first.get("message"), *(found.get(key) for key in ("error", "message", "errorMessage", "detail"))]
+        text = next((value for value in said if isinstance(value, str) and value), text)
+    line = re.sub(r"^Error [0-9]{3}: ", "", " ".join(text.split()))
+    return (line if len(line) <= 1000 else line[:1000] + " ...") or f"HTTP {answer.status} without a reason."
+
+
+def an_object(answer: Answer) -> dict[str, Any]:
+    """The JSON object of an answer. Raises ServerError when it is none."""
+    found = answer.json()
+    if not isinstance(found, dict):
+        raise ServerError("the server's answer is not a JSON object: is this a WMLA server?", answer.status)
+    return found
+
+
+def a_list(answer: Answer) -> list[dict[str, Any]]:
+    """The JSON objects of an answer. Raises ServerError when it is no list of them."""
+    found = answer.json()
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ServerError("the server's answer is not a list of JSON objects: is this a WMLA server?", answer.status)
+    return found

@@ -1,0 +1,263 @@
+"""How a request travels: one interface, and two implementations that are imported when they are needed.
+
+`PlainTransport` uses one persistent standard-library connection: for the loopback, where a command must start in no
+time. `dlicmd.rest.tls.RequestsTransport` carries everything else: TLS, proxies, plain http to other machines.
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from dlicmd import hints
+from dlicmd.console import debug
+from dlicmd.contract import wire
+from dlicmd.errors import ConnectFailed, ConnectionLost, ServerError, Unreachable
+from dlicmd.rest.body import Multipart
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 60.0
+CHUNK = 2**16
+_PROBE_TIMEOUT = 2.0
+#: Most bytes of an answer that is read as a whole.
+MAX_ANSWER = 2**28
+
+
+class Request(NamedTuple):
+    """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads.
+
+    `streamed`: the caller reads the answer in chunks as they come. `keyed`: a header of it makes the server do it once,
+    however often it comes. `harmless`: doing twice what it asks for is as doing it once, whatever its method. `final`:
+    a busy server's answer is for the caller, not a reason to ask again.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = MappingProxyType({})
+    body: bytes | Multipart | None = None
+    timeout: float = READ_TIMEOUT
+    streamed: bool = False
+    keyed: bool = False
+    harmless: bool = False
+    final: bool = False
+
+
+class Answer:
+    """What came back: `status`, `headers` with lower-case names, and the body, read as a whole or in chunks."""
+
+    def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers}
+        #: An earlier attempt of the same request may have arrived, and its answer was lost.
+        self.repeated = False
+        self._chunks = chunks
+        self._held: bytes | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The name of the request in the server's log; empty when it tells none, or one that is not to be shown."""
+        named = self.headers.get(wire.REQUEST_ID.lower(), "")
+        return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body piece by piece. Raises ConnectionLost when it is cut."""
+        return self._chunks if self._held is None else iter([self._held])
+
+    def body(self) -> bytes:
+        """The whole body."""
+        if self._held is not None:
+            return self._held
+        data = bytearray()
+        for chunk in self._chunks:
+            data += chunk
+            if len(data) > MAX_ANSWER:
+                raise ServerError(f"the server's answer is longer than {MAX_ANSWER} bytes", self.status)
+        return bytes(data)
+
+    def hold(self) -> None:
+        """Read the body now, so that another request can be sent before it is looked at."""
+        self._held = self.body()
+
+    def text(self) -> str:
+        """The whole body as text; what is not UTF-8 is replaced."""
+        return self.body().decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The body as a JSON value. Raises ServerError when it is not JSON."""
+        import json
+
+        try:
+            return json.loads(self.body())
+        except (ValueError, RecursionError):
+            raise ServerError("the server's answer is not JSON: is this a WMLA server?", self.status) from None
+
+
+class Transport(Protocol):
+    """Sends requests to one server. `is_private` says that nobody between can read along."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether what travels is encrypted or stays on this machine."""
+
+    def send(self, request: Request) -> Answer:
+        """The answer, whatever its status, to one attempt. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Give back what is open."""
+
+
+class PlainTransport:
+    """http to the loopback over one kept connection.
+
+    With `tls` the connection is encrypted, and the server is who that context says.
+    """
+
+    is_private = True
+
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+        parts = urlsplit(url)
+        self._where = parts.netloc
+        self._host, self._port = parts.hostname or "", parts.port
+        self._tls = tls
+        #: That there is a web server has shown.
+        self._is_known = False
+        self._connection: http.client.HTTPConnection | None = None
+        self._answer: http.client.HTTPResponse | None = None
+
+    def close(self) -> None:
+        """See Transport."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._answer = None
+
+    def send(self, request: Request) -> Answer:
+        """See Transport."""
+        connection = self._connected(request)
+        headers = dict(request.headers)
+        if isinstance(request.body, Multipart):
+            headers["Content-Length"] = str(len(request.body))
+        try:
+            response = self._exchange(connection, request, headers)
+        except (OSError, http.client.HTTPException) as problem:
+            self.close()
+            no_http = isinstance(problem, http.client.BadStatusLine | ConnectionResetError) and not self._is_known
+            if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
+                raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
+            if _is_foreign(problem):
+                raise Unreachable(f"what {self._where} answers is not HTTP") from problem
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        self._answer, self._is_known = response, True
+        return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
+
+    def _connected(self, request: Request) -> http.client.HTTPConnection:
+        """The kept connection when it is idle and the request may be repeated, else a new one."""
+        idle = self._answer is None or self._answer.isclosed()
+        if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
+            self.close()
+            self._connection = self._opened(min(CONNECT_TIMEOUT, request.timeout))
+            try:
+                self._connection.connect()
+            except OSError as problem:
+                self.close()
+                if getattr(problem, "library", None) == "SSL":
+                    # Somebody is there, but not who is meant: asking again, or starting a backend, would not help.
+                    cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
+                    raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
+                raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}", hints.ADDRESS) from problem
+        self._connection.sock.settimeout(request.timeout)
+        return self._connection
+
+    def _opened(self, timeout: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout, blocksize=CHUNK)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=timeout, blocksize=CHUNK, context=self._tls
+        )
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: Request, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(request.method, request.target, request.body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # A server that refuses an upload answers before it has read everything.
+            return connection.getresponse()
+        return connection.getresponse()
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while chunk := response.read1(CHUNK):
+                yield chunk
+            if response.length:
+                raise ConnectionLost(f"{self._where} sent less than it announced")
+        except (OSError, http.client.HTTPException) as problem:
+            raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
+        finally:
+            if self._answer is response and (response.length or not response.isclosed()):
+                # What is left of this answer must not be taken for the next one.
+                self.close()
+            response.close()
+
+
+def noted(request: Request, answer: Answer) -> Answer:
+    """The answer, told to whoever debugs, without the query: that of a submission holds its command line."""
+    named = f" (request {answer.request_id})" if answer.request_id else ""
+    debug(f"{request.method} {request.target.partition('?')[0]} -> {answer.status}{named}")
+    return answer
+
+
+def _is_foreign(problem: BaseException) -> bool:
+    """Whether something that is no web server has answered. The beginning of a status line is one that was cut."""
+    if isinstance(problem, http.client.RemoteDisconnected) or not isinstance(problem, http.client.BadStatusLine):
+        return False
+    line = str(problem.args[0])
+    return not line.startswith("HTTP/"[: len(line)])
+
+
+def _is_dropped(idle: socket.socket | None) -> bool:
+    """Whether the server has closed an idle connection: there is something to read, where nothing was asked for."""
+    try:
+        return idle is None or bool(select.select([idle], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Whether a server that gave no answer to plain http would have to be spoken to by TLS. Sends it nothing else."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), _PROBE_TIMEOUT) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
+
+
+def lacks_tls(host: str, port: int) -> bool:
+    """Whether something listens there that does not speak TLS. Sends it a TLS greeting and nothing else."""
+    try:
+        socket.create_connection((host, port), _PROBE_TIMEOUT).close()
+    except OSError:
+        return False
+    return not speaks_tls(host, port)
+
+
+def reason(problem: BaseException) -> str:
+    """One short line about an error of the network."""
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    if isinstance(problem, http.client.RemoteDisconnected):
+        return "closed without an answer"
+    if isinstance(problem, http.client.HTTPException):
+        return "the answer is not HTTP"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__

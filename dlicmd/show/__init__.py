@@ -1,0 +1,1 @@
+"""What people see: tables, trees, charts, and the live view."""

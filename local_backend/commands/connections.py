@@ -1,0 +1,206 @@
+"""`local-backend connection`: servers that have data, which data sources name. A server that runs is asked; else the
+work is done on its database, which stays locked meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from local_backend.commands.running import answering, call, fail, offline, running, settings_here
+
+
+@click.group()
+def connection() -> None:
+    """Connections to servers that have data; data sources name them."""
+
+
+@connection.command()
+@click.argument("name")
+@click.option("--type", "kind", required=True, metavar="KIND", help="What it is a connection to: local-backend "
+              "connection kinds.")
+@click.option("--set", "public", multiple=True, metavar="FIELD=VALUE", help="A value that is no secret; repeatable.")
+@click.option("--secret", "secrets", multiple=True, metavar="FIELD[=PLACE]", help="A secret: asked for, or a line of "
+              "standard input; with =env:NAME or =keyring:SERVICE/USER taken from there by the server when it is "
+              "needed. Repeatable. Fields that must be there are asked for without it.")
+@click.option("--shared-with", multiple=True, metavar="USER", help="Another user that may use it, or everybody; may be "
+              "repeated.")
+@click.option("--replace", is_flag=True, help="In the place of the one that has this name, by the same id.")
+def add(  # noqa: PLR0917
+    name: str, kind: str, public: tuple[str, ...], secrets: tuple[str, ...], shared_with: tuple[str, ...], replace: bool
+) -> None:
+    """Add the connection NAME. Secrets are no arguments: everybody on a machine can read its command lines."""
+    values = _values(kind, public, secrets)
+    shared: Sequence[str] | str = wire.EVERYBODY if wire.EVERYBODY in shared_with else list(shared_with)
+    body = {wire.NAME: name, wire.TYPE: kind, wire.VALUES: values, wire.SHARED_WITH: shared, wire.REPLACE: replace}
+    found = running()
+    if found is not None:
+        with answering(found):
+            shown = call(found, "POST", wire.CONNECTIONS, body)
+    else:
+        shown = _offline(lambda connections, user: connections.add(
+            user, name, kind, values, True if shared == wire.EVERYBODY else list(shared_with), replace
+        ))
+    click.echo(f"added {name} ({shown[wire.TYPE]}), id {shown[wire.ID]}")
+
+
+@connection.command("list")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
+def list_connections(output: str) -> None:
+    """List the connections, without their secrets."""
+    found = running()
+    if found is not None:
+        with answering(found):
+            shown = call(found, "GET", wire.CONNECTIONS)
+    else:
+        shown = _offline(lambda connections, user: connections.visible(user, True))
+    if output == "json":
+        click.echo(json.dumps(shown, indent=2))
+        return
+    rows = [("name", "type", "owner", "shared with", "id")]
+    for item in shown:
+        shared = item[wire.SHARED_WITH]
+        rows.append((item[wire.NAME], item[wire.TYPE], item[wire.OWNER],
+                     shared if isinstance(shared, str) else ",".join(shared) or "-", item[wire.ID]))
+    widths = [max(len(row[at]) for row in rows) for at in range(4)]
+    for row in rows:
+        click.echo("  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[4]]))
+
+
+@connection.command()
+@click.argument("name")
+def test(name: str) -> None:
+    """See whether the server behind the connection NAME lets us in."""
+    found = running()
+    if found is not None:
+        with answering(found):
+            answer = call(found, "POST", wire.connection_path(name, wire.TEST))
+        problem = None if answer[wire.OK] else answer[wire.MESSAGE]
+    else:
+        from local_backend.data.tester import tested
+        from local_backend.sources.volumes import roots
+
+        # Who is at the machine may reach its own servers.
+        places = replace(roots(settings_here(), "", True), anywhere=True)
+        problem = _offline(lambda known, user: tested(known.opened(known.row(name, user, True)), places))
+    if problem is not None:
+        fail(f"{name}: {problem}")
+    click.echo(f"{name}: ok")
+
+
+@connection.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget the connection NAME, which may also be an id."""
+    found = running()
+    if found is not None:
+        with answering(found):
+            call(found, "DELETE", wire.connection_path(name))
+    else:
+        _offline(lambda connections, user: connections.remove(connections.row(name, user, True)))
+    click.echo(f"removed {name}")
+
+
+@connection.command("kinds")
+@click.argument("kind", required=False)
+def kinds_(kind: str | None) -> None:
+    """List the kinds of connections, or the fields of KIND and what has to be installed for it."""
+    from local_backend.data import kinds
+    from local_backend.data.errors import DataError
+
+    if kind is None:
+        for one in kinds.every().values():
+            click.echo(f"{one.name:16}  {one.title}")
+        return
+    try:
+        found = kinds.find(kind)
+    except DataError as problem:
+        fail(str(problem))
+    for field in found.fields:
+        marks = ", ".join(word for word, there in (("required", field.required), ("secret", field.secret)) if there)
+        click.echo(f"{field.name:24}  {field.help}{f' ({marks})' if marks else ''}")
+    try:
+        found.require()
+    except DataError as problem:
+        # Standard output has fields alone.
+        click.echo(f"local-backend: {problem}", err=True)
+
+
+def _offline(work: Any) -> Any:
+    """What `work` answers that is called with the connections, and the user that the server runs as; a row as it is
+    shown."""
+    from local_backend.api.caller import Caller
+    from local_backend.api.connections import shown
+    from local_backend.data.errors import DataError
+    from local_backend.sources.connections import Connections
+    from local_backend.store.connections import ConnectionExists, ConnectionRow
+    from local_backend.vault import VaultError
+
+    with offline() as (settings, database):
+        try:
+            connections = Connections(settings, database)
+            found = work(connections, settings.user)
+        except (DataError, ConnectionExists, VaultError) as problem:
+            fail(str(problem).rstrip("."))
+        caller = Caller(settings.user, True)
+        if isinstance(found, ConnectionRow):
+            return shown(found, caller, connections)
+        if isinstance(found, list):
+            return [shown(row, caller, connections) for row in found]
+        return found
+
+
+def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any]:
+    """The values of a new connection, as the server takes them. What is wrong with them ends the program."""
+    from local_backend.data import kinds
+    from local_backend.data.errors import DataError
+    from local_backend.sources.connection_file import place_of
+
+    try:
+        kind = kinds.find(kind_name)
+    except DataError as problem:
+        fail(str(problem), Exit.USAGE)
+    fields = {alias: field for field in kind.fields for alias in (field.name, *field.aliases)}
+    values: dict[str, Any] = {}
+    for word in public:
+        name, equals, value = word.partition("=")
+        if not equals or name not in fields:
+            fail(f"--set takes FIELD=VALUE with a field of {kind.name}{f', not {name!r}' if equals else ''}: "
+                 f"{', '.join(field.name for field in kind.fields if not field.secret)}", Exit.USAGE)
+        if fields[name].secret:
+            fail(f"--set {name}: everybody can read a command line; say --secret {name}, and you are asked for it",
+                 Exit.USAGE)
+        values[fields[name].name] = value
+    asked = []
+    for word in secrets:
+        name, equals, place = word.partition("=")
+        if name not in fields or not fields[name].secret:
+            fail(f"--secret takes a field of {kind.name} that is one: "
+                 f"{', '.join(field.name for field in kind.fields if field.secret) or 'it has none'}", Exit.USAGE)
+        if equals and place_of(place) is None:
+            fail(f"--secret {name}: everybody can read a command line; write {name} alone, and you are asked for it, "
+                 f"or {name}=env:NAME or {name}=keyring:SERVICE/USER", Exit.USAGE)
+        if equals:
+            values[fields[name].name] = place_of(place)
+        else:
+            asked.append(fields[name].name)
+    asked += [field.name for field in kind.fields
+              if field.secret and field.required and field.name not in {*values, *asked}]
+    return values | {name: _ask(name) for name in asked}
+
+
+def _ask(field: str) -> str:
+    """A secret: what is typed, or the next line of standard input."""
+    if sys.stdin.isatty():
+        return str(click.prompt(field, hide_input=True, err=True))
+    text = sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        fail(f"{field} is needed: pipe it in, a line for each secret in the order of --secret, or take it from "
+             f"elsewhere with --secret {field}=env:NAME", Exit.USAGE)
+    return text

@@ -1,0 +1,350 @@
+"""Looks for what is wrong with a home, its server and this machine. Changes nothing.
+
+Every check is a function from a `Patient` to findings; one that fails by itself is a finding, too.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from pathlib import Path
+
+import sqlalchemy
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract import home as home_contract
+from dlicmd.contract.sizes import show_size
+from local_backend.commands import sealed
+from local_backend.files import read_json
+from local_backend.setting_source import SETTINGS_FILE
+from local_backend.settings import Settings
+from local_backend.signing import SigningKeys
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.errors import DatabaseError
+from local_backend.store.execs import Brief
+from local_backend.store.migrations.upgrade import VERSIONS, version
+from local_backend.store.sqlite import wal_is_safe
+from local_backend.vault import Vault, VaultError
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+#: Less room than this is worth a warning.
+_ROOM = 2 * 2**30
+_TORCH_PATIENCE = 300.0
+#: Seconds by which clocks may differ.
+_DRIFT = 5.0
+_NAMED = 5
+#: Files that others may read: the settings, which are not even read while a secret is in them, and what clients trust.
+_PUBLIC = (SETTINGS_FILE, "ca.pem")
+#: So long before a certificate ends it is worth a warning; the server renews its own sooner.
+_SOON = timedelta(days=21)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: `level` is ok, warning or problem; `do` is empty where nothing is to be done."""
+
+    check: str
+    level: str
+    what: str
+    do: str = ""
+
+
+@dataclass
+class Patient:
+    """What is looked at. `call` asks the running server for its status; it raises OSError."""
+
+    settings: Settings
+    server: int | None
+    call: Callable[[], object]
+
+    @cached_property
+    def database(self) -> Database:
+        """The database, for reading. Raises DatabaseError when there is none yet."""
+        where = self.settings.where
+        if isinstance(where, Path) and not where.exists():
+            raise DatabaseError(f"there is no {where}")
+        return Database(where)
+
+    @cached_property
+    def rows(self) -> dict[str, Brief]:
+        """All execs, those that are being deleted included. Raises what the database raises."""
+        return {row.id: row for row in self.database.read(execs.briefs)}
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """All findings, each when its check has found it: some take seconds."""
+    for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
+                  _torch, _clock):
+        name = check.__name__.strip("_")
+        try:
+            yield from check(patient)
+        except (OSError, SQLAlchemyError, DatabaseError, ValueError) as problem:
+            text = " ".join(str(getattr(problem, "orig", None) or problem).split())
+            yield Finding(name, PROBLEM, f"cannot be checked: {text}", "see the other findings first")
+
+
+def _home(patient: Patient) -> Iterator[Finding]:
+    paths = patient.settings.paths
+    if not paths.home.is_dir():
+        yield Finding("home", WARNING, f"{paths.home} does not exist", "start the server once: local-backend serve")
+        return
+    bad = 0
+    own = (paths.home, paths.keys, paths.tls, paths.forwarding)
+    folders = [*own, paths.jobs, paths.incoming, paths.volumes, patient.settings.result_fs]
+    files = [path for folder in own if folder.is_dir() for path in folder.iterdir() if not path.is_dir()]
+    for path in [*folders, *files]:
+        wanted = 0o700 if path in folders else 0o644 if path.name in _PUBLIC else 0o600
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            continue
+        if found.st_uid != os.getuid():
+            bad += 1
+            yield Finding("home", PROBLEM, f"{path} belongs to user {found.st_uid}, and you are {os.getuid()}",
+                          f"run this as the user of the server, or: chown {os.getuid()} {path}")
+        elif stat.S_IMODE(found.st_mode) & ~wanted:
+            bad += 1
+            yield Finding("home", PROBLEM, f"others may use {path} (mode {stat.S_IMODE(found.st_mode):o})",
+                          f"chmod {wanted:o} {path}")
+    if paths.restoring.exists():
+        bad += 1
+        yield Finding("home", PROBLEM, "a restore was interrupted", "run it again: local-backend restore FILE --force")
+    if not bad:
+        yield Finding("home", OK, f"{paths.home} is yours alone")
+
+
+def _keys(patient: Patient) -> Iterator[Finding]:
+    """What signs the tokens of logons."""
+    troubles = SigningKeys(patient.settings.paths.keys, 0).troubles()
+    for problem in troubles:
+        yield Finding("keys", PROBLEM, f"{problem.filename}: {problem.strerror}",
+                      "nobody can log on until it is removed or readable; the tokens that it has signed end with it")
+    if not troubles:
+        yield Finding("keys", OK, "every key that signs tokens can be used")
+
+
+def _tls(patient: Patient) -> Iterator[Finding]:
+    """Certificates, and how long they last."""
+    settings = patient.settings
+    own = settings.tls_cert is None
+    used = [settings.paths.tls / name for name in ("ca.pem", "server.pem")] if own else [settings.tls_cert]
+    cure = "start the server again, which renews it" if own else "renew it, and start the server again"
+    for path in used:
+        assert path is not None
+        if own and not path.exists():
+            continue
+        try:
+            end = _end_of(path)
+        except (OSError, ValueError) as problem:
+            yield Finding("tls", PROBLEM, f"{path} is no certificate that can be read: {problem}",
+                          "remove it, so that the server makes another" if own else "name another by --tls-cert")
+            continue
+        left = end - datetime.now(timezone.utc)
+        level = PROBLEM if left < timedelta() else WARNING if left < _SOON else OK
+        if own and patient.server is None:
+            level = OK  # it is renewed when a server that needs it starts
+        yield Finding("tls", level, f"{path} {'ended' if left < timedelta() else 'ends'} {end:%Y-%m-%d}",
+                      "" if level == OK else cure)
+    key = settings.tls_key
+    if key is not None and not os.access(key, os.R_OK):
+        yield Finding("tls", PROBLEM, f"{key} cannot be read", "name a key by --tls-key that this user may read")
+    elif key is not None and key.stat().st_mode & 0o007:
+        yield Finding("tls", PROBLEM, f"everybody may use {key}", f"chmod o= {key}")
+    elif not settings.speaks_tls:
+        yield Finding("tls", OK, "the server does not speak TLS")
+
+
+def _end_of(path: Path) -> datetime:
+    """When the first certificate of a file ends. Raises OSError, ValueError."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+
+
+def _forwarding(patient: Patient) -> Iterator[Finding]:
+    """What is noted about metrics on their way."""
+    folder = patient.settings.paths.forwarding
+    notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    damaged = [path.name for path in notes if not isinstance(read_json(path), dict)]
+    if damaged:
+        yield Finding("forwarding", WARNING, f"{_named(damaged)} in {folder}: what is to be forwarded cannot be read",
+                      "remove it; metrics of that exec are not forwarded any further")
+    else:
+        yield Finding("forwarding", OK, f"{len(notes)} notes about metrics to forward")
+
+
+def _server(patient: Patient) -> Iterator[Finding]:
+    if patient.server is None:
+        yield Finding("server", OK, "no server runs")
+        return
+    home = patient.settings.home
+    try:
+        patient.call()
+    except (OSError, ValueError, KeyError) as problem:
+        yield Finding("server", PROBLEM, f"process {patient.server} holds {home} and does not answer: {problem}",
+                      f"look at {patient.settings.paths.log}; then: kill {patient.server} (jobs run on)")
+        return
+    yield Finding("server", OK, f"process {patient.server} answers")
+
+
+def _database(patient: Patient) -> Iterator[Finding]:
+    where = patient.settings.where
+    if isinstance(where, Path) and not where.exists():
+        yield Finding("database", OK, "there is none yet")
+        return
+    database = patient.database
+    damaged = database.damage()
+    found = database.read(version) if damaged is None else None
+    restore = "stop the server and restore a backup: local-backend restore FILE --force"
+    if damaged is None and found in VERSIONS:
+        damaged = database.read(execs.damaged) if found == VERSIONS[-1] else None
+    if damaged is not None:
+        yield Finding("database", PROBLEM, f"{database.name} is damaged: {damaged}", restore)
+    elif found not in (None, *VERSIONS):
+        yield Finding("database", PROBLEM, f"{database.name} has schema {found}, which a newer version has made",
+                      "use that version")
+    elif found != VERSIONS[-1]:
+        yield Finding("database", WARNING, f"{database.name} has schema {found or 'none'}, this version {VERSIONS[-1]}",
+                      "back it up; the next start of the server brings it up to date")
+    else:
+        yield Finding("database", OK, f"{database.name} is sound, schema {found}")
+    if isinstance(where, Path) and not wal_is_safe(sqlite3.sqlite_version_info):
+        yield Finding("database", OK, f"SQLite {sqlite3.sqlite_version} may damage write-ahead logs: the slower "
+                                      "rollback journal is used")
+
+
+def _secrets(patient: Patient) -> Iterator[Finding]:
+    """What is sealed, and the key."""
+    paths, where = patient.settings.paths, patient.settings.where
+    try:
+        Vault(paths.vault).check()
+    except VaultError as problem:
+        yield Finding("secrets", PROBLEM, str(problem), "jobs and connections that need their secrets wait for that")
+        return
+    there = not isinstance(where, Path) or where.exists()
+    if not there or patient.database.read(version) != VERSIONS[-1]:
+        return
+    lost = patient.database.read(lambda connection: list(sealed.lost(connection, paths)))
+    if lost:
+        yield Finding("secrets", PROBLEM, f"{_named(lost)}: sealed with a key that is not in {paths.vault}",
+                      "put the key back from a copy of that file, or give these secrets again")
+    else:
+        yield Finding("secrets", OK, "all that is sealed can be opened")
+
+
+def _rows(patient: Patient) -> Iterator[Finding]:
+    """Execs without their files."""
+    settings = patient.settings
+    if isinstance(settings.where, Path) and not settings.where.exists():
+        return
+    lost = [row for row in patient.rows.values() if not row.deleted
+            and not settings.paths.job(row.id, row.creator).state.is_dir()]
+    if lost:
+        yield Finding("rows", PROBLEM, f"{_named(row.id for row in lost)}: the files in {settings.paths.jobs} are gone",
+                      "restore a backup, or delete these execs (dlicmd --exec-delete ID)")
+    states = Counter(row.state for row in patient.rows.values())
+    yield Finding("rows", OK, ", ".join(f"{n} {name}" for name, n in states.items()) or "no execs")
+
+
+def _folders(patient: Patient) -> Iterator[Finding]:
+    """Files without their execs."""
+    settings, paths = patient.settings, patient.settings.paths
+    if not paths.jobs.is_dir():
+        return
+    rows = patient.rows if not isinstance(settings.where, Path) or settings.where.exists() else {}
+    jobs = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and name not in rows]
+    if jobs and patient.server is None:
+        yield Finding("folders", WARNING, f"{_named(jobs)} in {paths.jobs}: no exec has these ids",
+                      "the next start of the server removes what an interrupted submission left, or says what is wrong")
+    trees = [path for path in settings.result_fs.glob("*/batchworkdir/*")
+             if execs.is_exec_id(path.name) and path.name not in rows and not (paths.jobs / path.name).is_dir()]
+    if trees:
+        yield Finding("folders", WARNING, f"{_named(map(str, trees))}: results of no exec of this server",
+                      "remove them, unless another server uses the same DLI_RESULT_FS")
+    kept = list(paths.home.glob("replaced-*"))
+    if kept:
+        yield Finding("folders", WARNING, f"{_named(map(str, kept))}: what a restore has replaced", "remove it")
+    if not (jobs or trees or kept):
+        yield Finding("folders", OK, "every folder belongs to an exec")
+
+
+def _disk(patient: Patient) -> Iterator[Finding]:
+    settings = patient.settings
+    for path in dict.fromkeys((settings.home, settings.result_fs)):
+        if not path.is_dir():
+            continue
+        free = shutil.disk_usage(path).free
+        nodes = os.statvfs(path)
+        if free < _ROOM or (nodes.f_files and nodes.f_favail < nodes.f_files // 100):
+            yield Finding("disk", PROBLEM if free < _ROOM // 20 else WARNING,
+                          f"{path} has {show_size(free)} and room for {nodes.f_favail} files left",
+                          "delete execs (dlicmd --exec-delete ID), or put DLI_RESULT_FS on a larger disk")
+        else:
+            yield Finding("disk", OK, f"{path} has {show_size(free)} left")
+
+
+def _devices(patient: Patient) -> Iterator[Finding]:
+    from local_backend.scheduler.slots import discover
+
+    kinds = Counter(slot.kind for slot in discover(patient.settings.slots))
+    text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    if set(kinds) == {"cpu"} and Path("/dev/nvidiactl").exists() and patient.settings.slots is None:
+        yield Finding("devices", WARNING, f"slots: {text}; there is an NVIDIA driver, but NVML finds no GPU",
+                      "see what nvidia-smi says, and CUDA_VISIBLE_DEVICES")
+    else:
+        yield Finding("devices", OK, f"slots: {text}")
+
+
+def _torch(_patient: Patient) -> Iterator[Finding]:
+    """In a process of its own: a broken library may take its process along."""
+    program = "import torch; print(torch.__version__, torch.cuda.is_available())"
+    try:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_TORCH_PATIENCE,
+                              check=False)
+    except subprocess.TimeoutExpired:
+        yield Finding("torch", PROBLEM, f"import torch takes longer than {_TORCH_PATIENCE:g} s", "is the disk slow?")
+        return
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        yield Finding("torch", PROBLEM, f"import torch fails: {said[:300]}",
+                      f"install it for {sys.executable}: see https://pytorch.org/get-started")
+        return
+    found, cuda = done.stdout.split()[-2:]
+    yield Finding("torch", OK, f"torch {found}, {'with' if cuda == 'True' else 'without'} CUDA; "
+                               f"Python {platform.python_version()}, SQLAlchemy {sqlalchemy.__version__}")
+
+
+def _clock(patient: Patient) -> Iterator[Finding]:
+    """The newest moment that was ever written down lies in the past, unless the clock was set back."""
+    now, moments = time.time(), [0.0]
+    where = patient.settings.where
+    if not isinstance(where, Path) or where.exists():
+        moments += [when for row in patient.rows.values() for when in (row.create_time, row.start_time, row.end_time)
+                    if when]
+    backend = patient.settings.home / home_contract.BACKEND_FILE
+    if backend.exists():
+        moments.append(backend.stat().st_mtime)
+    if max(moments) > now + _DRIFT:
+        yield Finding("clock", WARNING, f"the clock is {max(moments) - now:.0f} s behind what was written down before",
+                      "set it by NTP; times and orders of execs are wrong meanwhile")
+    else:
+        yield Finding("clock", OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+
+
+def _named(names: Iterator[str] | list[str] | map[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")

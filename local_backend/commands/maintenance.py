@@ -1,0 +1,186 @@
+"""`local-backend backup`, `restore`, `doctor`, `prune`, `config` and `renew-key`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlicmd.contract import home as home_contract
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from dlicmd.contract.sizes import parse_size, show_size
+from local_backend.commands.running import call, fail, running, said_here, server_pid, settings_here, settings_of
+
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+class _Size(click.ParamType):
+    """Bytes: a number, or one with K, M, G or T."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            size = int(value) if isinstance(value, int) or value.isdecimal() else parse_size(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number of bytes; write it like 500G, 20M or 1000000", param, ctx)
+        if size < 1:
+            self.fail(f"{value} would keep nothing; 1 is the least", param, ctx)
+        return size
+
+
+@click.command(short_help="Write database, programs and jobs to FILE.")
+@_FILE
+@click.option("--results", is_flag=True, help="With models, checkpoints and logs of the programs, too.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@_OUTPUT
+def backup(file: Path, results: bool, force: bool, output: str) -> None:
+    """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. Tokens
+    and keys are not in it: keep a copy of vault/secrets.key, without which nobody can open the secrets in it."""
+    from local_backend.commands.backup import BackupError
+    from local_backend.commands.backup import backup as make
+
+    try:
+        made = make(settings_here(), file.expanduser().absolute(), results, force)
+    except BackupError as problem:
+        fail(str(problem))
+    if output == "json":
+        click.echo(json.dumps({"file": str(file), "bytes": made.size, "leftOut": made.left_out,
+                               **asdict(made.manifest)}, indent=2))
+        return
+    click.echo(f"{file}: {show_size(made.size)}, execs: {made.manifest.execs}, " +
+               ("with results" if results else "without results"))
+    if made.left_out:
+        click.echo(f"left out, for they are links or cannot be read: {made.left_out}", err=True)
+
+
+@click.command(short_help="Put a backup into DLICMD_HOME.")
+@_FILE
+@click.option("--force", is_flag=True, help="Even where there are execs: they are moved into a folder of DLICMD_HOME.")
+def restore(file: Path, force: bool) -> None:
+    """Put the backup in FILE into DLICMD_HOME, whole or not at all. No server and no job may run there. Results that
+    are there already stay as they are."""
+    from local_backend.commands.backup import BackupError
+    from local_backend.commands.restore import restore as put_back
+
+    try:
+        done = put_back(settings_of(), file.expanduser().absolute(), force)
+    except BackupError as problem:
+        fail(str(problem))
+    click.echo(f"restored execs: {done.manifest.execs}")
+    if done.manifest.execs and not done.manifest.results:
+        click.echo("without their results: the backup was made without --results, so that logs, models and checkpoints "
+                   "of programs are there only where they were still in place; launcher logs of execs say so, too")
+    if done.kept is not None:
+        click.echo(f"what was there before is in {done.kept}")
+
+
+@click.command(short_help="Look for what is wrong, and say what to do.")
+@_OUTPUT
+def doctor(output: str) -> None:
+    """Look for what is wrong with DLICMD_HOME, its server and this machine. Exit code 1 when there is a problem."""
+    from local_backend.commands.doctor import OK, PROBLEM, Patient, examine
+
+    def status() -> object:
+        found = running()
+        if found is None:
+            raise OSError("its backend.json is not there")
+        return call(found, "GET", wire.STATUS)
+
+    findings = []
+    for finding in examine(Patient(settings_here(), server_pid(), status)):
+        findings.append(finding)
+        if output == "text":
+            click.echo(f"{finding.level:8} {finding.check:10} {finding.what}")
+            if finding.level != OK:
+                click.echo(f"{'':19} → {finding.do}")
+    healthy = all(finding.level != PROBLEM for finding in findings)
+    if output == "json":
+        click.echo(json.dumps({"ok": healthy, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    sys.exit(0 if healthy else Exit.FAILED)
+
+
+@click.command(short_help="Remove execs that have ended.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--keep-days", type=click.IntRange(min=1), help="Remove what ended earlier (default: DLI_KEEP_DAYS).")
+@click.option("--keep-bytes", type=_Size(), help="Remove the oldest until all take no more (default: DLI_KEEP_BYTES).")
+@_OUTPUT
+def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: str) -> None:
+    """Remove execs that have ended, with their results and logs, as the server itself does where DLI_KEEP_DAYS or
+    DLI_KEEP_BYTES say so. Nothing that waits or runs is touched."""
+    from local_backend.commands.prune import PruneError, candidates, remove
+
+    settings = settings_here()
+    quotas = settings.quotas
+    quotas = replace(quotas, keep_days=keep_days or quotas.keep_days, keep_bytes=keep_bytes or quotas.keep_bytes)
+    if quotas.keep_days is None and quotas.keep_bytes is None:
+        raise click.UsageError("say --keep-days N or --keep-bytes SIZE, or set DLI_KEEP_DAYS or DLI_KEEP_BYTES")
+    try:
+        found = candidates(settings, quotas)
+        if found and not dry_run:
+            server = running()
+            found = remove(settings, found, None if server is None else lambda path: call(server, "DELETE", path))
+    except PruneError as problem:
+        fail(str(problem))
+    if output == "json":
+        shown = [{wire.ID: item.row.id, wire.CREATOR: item.row.creator, "bytes": item.size, "why": item.why}
+                 for item in found]
+        click.echo(json.dumps({"removed": not dry_run, "execs": shown}, indent=2))
+        return
+    for item in found:
+        click.echo(item.sentence)
+    total = show_size(sum(item.size for item in found))
+    click.echo(f"{'would be removed' if dry_run else 'removed'}: {len(found)} ({total})")
+
+
+@click.command(short_help="Show every setting and where it comes from.")
+@_OUTPUT
+def config(output: str) -> None:
+    """Show every setting of the server that runs, else of one that is started now without flags, and where each value
+    comes from."""
+    from local_backend.setting_source import TABLE
+
+    found, pid = said_here(), server_pid()
+    rows = []
+    for setting in TABLE:
+        source = found.sources.get(setting.variable, "default")
+        text = found.text(setting.variable) or setting.default.replace("`", "")
+        value = "***" if setting.secret and source != "default" else text
+        if setting.variable == "DLICMD_HOME":
+            value = str(home_contract.home())
+        rows.append({"setting": setting.variable, "value": value, "source": source})
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if pid is not None:
+        click.echo(f"of the server that runs, process {pid}:", err=True)
+    for row in rows:
+        source = "" if row["source"] == "default" else f"  ({row['source']})"
+        click.echo(f"{row['setting']:24} {row['value']}{source}")
+
+
+@click.command("renew-key")
+def renew_key() -> None:
+    """Seal all secrets with a new key, and forget the old one. The server must be stopped."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from local_backend.commands.sealed import renew_key as renew
+    from local_backend.serving.server import ServerError
+    from local_backend.store.errors import DatabaseError
+    from local_backend.vault import VaultError
+
+    settings = settings_of()
+    try:
+        renew(settings)
+    except (ServerError, DatabaseError, VaultError, SQLAlchemyError, OSError) as problem:
+        fail(str(getattr(problem, "orig", None) or problem))
+    click.echo(f"secrets are sealed with a new key, in {settings.paths.vault}; keep a copy of that file")
+
+
+COMMANDS = (backup, restore, doctor, prune, config, renew_key)

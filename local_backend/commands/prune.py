@@ -1,0 +1,74 @@
+"""Removes execs that have ended by hand, with a server or without one."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract import wire
+from local_backend.runtime.removal import Remover
+from local_backend.runtime.retention import Expired, discard, expired
+from local_backend.runtime.sizes import Sizes
+from local_backend.serving.server import ServerError, locked, make_home, open_database
+from local_backend.settings import Quotas, Settings
+from local_backend.store import execs
+from local_backend.store.database import Database
+from local_backend.store.errors import DatabaseError
+
+
+class PruneError(Exception):
+    """It cannot be done; the text is one line."""
+
+
+def candidates(settings: Settings, quotas: Quotas) -> list[Expired]:
+    """What these quotas do not keep. Changes nothing. Raises PruneError."""
+    where = settings.where
+    if isinstance(where, Path) and not where.exists():
+        return []
+    sizes = Sizes()
+    try:
+        with closing(Database(where)) as database:
+            rows = database.read(execs.briefs)
+    except (SQLAlchemyError, DatabaseError) as problem:
+        raise PruneError(f"cannot read the database: {getattr(problem, 'orig', None) or problem}") from None
+    sizes.measure(rows, lambda row: settings.paths.job(row.id, row.creator))
+    return expired(rows, sizes.of, quotas, time.time())
+
+
+def remove(settings: Settings, found: Iterable[Expired], delete: Callable[[str], object] | None) -> list[Expired]:
+    """Remove them; which were there still. `delete` asks the server for a DELETE of a path, None where none runs.
+    Raises PruneError."""
+    if delete is not None:
+        return [item for item in found if _deleted(item, delete)]
+    try:
+        make_home(settings)
+        with locked(settings):
+            database = open_database(settings)
+            remover = Remover(database)
+            try:
+                gone = discard(database, found)
+                for item in gone:
+                    remover.remove(settings.paths.job(item.row.id, item.row.creator))
+            finally:
+                remover.finish()
+                database.close()
+            return gone
+    except ServerError as problem:
+        raise PruneError(str(problem)) from None
+
+
+def _deleted(item: Expired, delete: Callable[[str], object]) -> bool:
+    try:
+        delete(wire.exec_path(item.row.id))
+    except urllib.error.HTTPError as problem:
+        if problem.code == 400:
+            return False  # somebody else has deleted it
+        raise PruneError(f"the server does not delete {item.row.id}: {problem}") from None
+    except OSError as problem:
+        raise PruneError(f"the server does not answer: {problem}") from None
+    return True

@@ -1,0 +1,228 @@
+"""Puts a backup (see backup.py) in the place of a home's state.
+
+All of the file is unpacked and checked beside the home's own state first. Then that moves away, and the new one in. A
+restore that is cut between the two leaves a note, with which no server starts, and is run again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import time
+import zlib
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import mkdtemp
+
+from local_backend.commands.backup import DATABASE, FORMAT, JOBS, MANIFEST, TREES, BackupError, Manifest, sha256
+from local_backend.files import sync_directory, write_atomic
+from local_backend.runtime import launcher_log
+from local_backend.runtime.launch import try_lock
+from local_backend.runtime.paths import HomePaths
+from local_backend.runtime.removal import remove_tree
+from local_backend.serving.server import ServerError, locked, make_home
+from local_backend.settings import Settings
+from local_backend.store import execs
+from local_backend.store.migrations.upgrade import VERSIONS
+
+_STAGE = ".restore-"
+_MANIFEST_LARGEST = 1 << 16
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore has done."""
+
+    manifest: Manifest
+    #: Where the earlier state of the home is now, None where there was none.
+    kept: Path | None
+
+
+def restore(settings: Settings, file: Path, force: bool) -> Restored:
+    """Put the backup in `file` into the home. Raises BackupError; the home is as it was then, not there if it was not,
+    except when the message says that it is to be run again."""
+    try:
+        file.stat()
+    except OSError as problem:
+        raise BackupError(f"cannot read {file}: {problem.strerror}") from None
+    if settings.database is not None:
+        raise BackupError("the database is a PostgreSQL one: restore it with pg_restore, and the home from its copy")
+    new = _missing(settings)
+    try:
+        make_home(settings)
+        with locked(settings):
+            try:
+                return _restore(settings, file, force)
+            except BaseException:
+                if not settings.paths.restoring.exists():
+                    _remove(new)
+                raise
+    except ServerError as problem:
+        raise BackupError(str(problem)) from None
+
+
+def _missing(settings: Settings) -> list[Path]:
+    """What `make_home` and the lock are going to make, the deepest last."""
+    paths = settings.paths
+    folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.incoming, paths.volumes,
+               paths.forwarding)
+    made = {place for folder in folders for place in (folder, *folder.parents) if not place.exists()}
+    return [*sorted(made), *([] if paths.lock.exists() else [paths.lock])]
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove what was made for a restore that failed, as far as nothing else has come into it."""
+    for path in reversed(made):
+        with suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+def _restore(settings: Settings, file: Path, force: bool) -> Restored:
+    paths = settings.paths
+    _refuse(paths, force)
+    for folder in (settings.home, settings.result_fs):
+        for left in folder.glob(f"{_STAGE}*"):
+            remove_tree(left)
+    stage = trees = None
+    try:
+        stage = Path(mkdtemp(prefix=_STAGE, dir=settings.home))
+        trees = Path(mkdtemp(prefix=_STAGE, dir=settings.result_fs))
+        manifest = _unpack(file, stage, trees)
+        _check(file, manifest, stage / DATABASE)
+        if not manifest.results:
+            _tell_what_is_missing(paths, manifest, stage, trees)
+        os.sync()
+        kept = _swap(paths, stage, trees)
+    except OSError as problem:
+        again = "; run it again with --force" if paths.restoring.exists() else ""
+        raise BackupError(f"cannot restore: {problem.filename or file}: {problem.strerror or problem}{again}") from None
+    finally:
+        for folder in filter(None, (stage, trees)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Restored(manifest, kept)
+
+
+def _refuse(paths: HomePaths, force: bool) -> None:
+    """Raise BackupError when there is something in the home that is not to be replaced."""
+    found = sorted(name for name in os.listdir(paths.jobs) if execs.is_exec_id(name))
+    for exec_id in found:
+        lock = try_lock(paths.job(exec_id, ""))
+        if lock is None:
+            raise BackupError(f"{exec_id} still runs on {paths.home}: stop it first (dlicmd --exec-stop {exec_id})")
+        os.close(lock)
+    if (paths.database.exists() or found or paths.restoring.exists()) and not force:
+        raise BackupError(f"{paths.home} holds execs already; --force moves them away, into a folder of it")
+
+
+def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
+    """Unpack everything: RESULT_DIRs into `trees`, all else into `stage`. Raises BackupError and OSError."""
+    manifest = None
+    try:
+        with gzip.open(file) as plain:
+            with tarfile.open(fileobj=plain, mode="r|") as archive:
+                for entry in archive:
+                    if manifest is None:
+                        manifest = _manifest(file, archive, entry)
+                    else:
+                        _unpack_one(archive, entry, stage, trees, file)
+            while plain.read(_PIECE):
+                pass  # the checksum of everything is at its end
+    except (tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
+        raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
+    except OSError as problem:
+        if problem.errno is None:  # of gzip, about what it read
+            raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
+        raise
+    if manifest is None:
+        raise BackupError(f"{file} is empty")
+    return manifest
+
+
+def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Manifest:
+    content = archive.extractfile(entry) if entry.isreg() and entry.size <= _MANIFEST_LARGEST else None
+    if entry.name != MANIFEST or content is None:
+        raise BackupError(f"{file} is no backup of local-backend")
+    try:
+        found = json.loads(content.read())
+        if found["format"] != FORMAT:
+            raise BackupError(f"{file} was made by another version of this program ({found['version']}); use that one")
+        return Manifest(**found)
+    except (ValueError, TypeError, KeyError):
+        raise BackupError(f"{file} is damaged: what it says about itself cannot be read") from None
+
+
+def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, trees: Path, file: Path) -> None:
+    parts = entry.name.split("/")
+    sound = parts[0] in (JOBS, TREES) or parts == [DATABASE]
+    if not sound or {"", ".", ".."} & set(parts) or "\0" in entry.name or not (entry.isreg() or entry.isdir()):
+        raise BackupError(f"{file} holds something that no backup holds: {entry.name[:100]!r}")
+    target = trees.joinpath(*parts[1:]) if parts[0] == TREES else stage.joinpath(*parts)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if entry.isdir():
+        target.mkdir(mode=0o700, exist_ok=True)
+        return
+    content = archive.extractfile(entry)
+    assert content is not None
+    mode = entry.mode & 0o755 | 0o600 if parts[0] == TREES else 0o600
+    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as opened:
+        shutil.copyfileobj(content, opened, _PIECE)
+    os.utime(target, (entry.mtime, entry.mtime))
+
+
+def _check(file: Path, manifest: Manifest, database: Path) -> None:
+    """Raise BackupError for a database that is not the one that was backed up, or that this program cannot use."""
+    if not database.exists() or sha256(database) != manifest.database_sha256:
+        raise BackupError(f"{file} is damaged: its database is not the one that was put in")
+    if manifest.schema not in VERSIONS:
+        raise BackupError(f"{file} was made by a newer version of this program ({manifest.version}); use that one")
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    except sqlite3.Error as problem:
+        found = str(problem)
+    if found != "ok":
+        raise BackupError(f"{file} is damaged: {' '.join(str(found).split())}")
+
+
+def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, trees: Path) -> None:
+    """Have the launcher log of every exec that is restored without its results say so: its other logs are empty."""
+    made = f"{datetime.fromtimestamp(manifest.created, timezone.utc):%Y-%m-%d %H:%M}"
+    for tree in trees.glob("*/*"):
+        job = stage / JOBS / tree.name
+        if job.is_dir() and not paths.job(tree.name, tree.parent.name).root.exists():
+            launcher_log.note(job / paths.job(tree.name, "").launcher_log.name, "restore", f"restored from a backup of "
+                              f"{made} UTC that was made without --results: what the program had written until then, "
+                              "logs, models and checkpoints, is not in it")
+
+
+def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
+    """Move the old state away and the new one in; where the old one is. A result that is there is the newer one, and
+    stays."""
+    (stage / JOBS).mkdir(mode=0o700, exist_ok=True)
+    write_atomic(paths.restoring, b"")
+    kept = paths.home / f"replaced-{datetime.fromtimestamp(time.time(), timezone.utc):%Y%m%dT%H%M%S.%fZ}"
+    old = [path for path in paths.home.glob(f"{paths.database.name}*") if path.is_file()]
+    old += [paths.jobs] if paths.jobs.exists() and any(paths.jobs.iterdir()) else []
+    if old:
+        kept.mkdir(mode=0o700)
+    for path in old:
+        os.rename(path, kept / path.name)
+    for tree in trees.glob("*/*"):
+        target = paths.job(tree.name, tree.parent.name).root
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not target.exists():
+            os.rename(tree, target)
+    if paths.jobs.exists():
+        paths.jobs.rmdir()
+    os.rename(stage / JOBS, paths.jobs)
+    os.rename(stage / DATABASE, paths.database)
+    sync_directory(paths.home)
+    paths.restoring.unlink()
+    return kept if old else None

@@ -1,0 +1,75 @@
+"""All that is sealed in a home: to see whether it can be opened, and to seal it with another key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+
+from sqlalchemy import Connection, select, update
+
+from local_backend.forward import orders
+from local_backend.runtime.paths import HomePaths
+from local_backend.serving.home_database import opened
+from local_backend.serving.server import locked, make_home
+from local_backend.settings import Settings
+from local_backend.store import execs as exec_store
+from local_backend.store import schema
+from local_backend.vault import Vault, VaultError
+
+
+def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
+    """What holds something sealed that cannot be opened: connections, execs that are not over, metrics to forward."""
+    vault = Vault(paths.vault)
+    connections = connection.execute(select(schema.connections.c.name, schema.connections.c.sealed)).all()
+    yield from (f"connection {name}" for name, sealed in connections if sealed and _is_lost(vault, sealed))
+    secrets: dict[str, str] = {row.exec_id: row.sealed for row in connection.execute(select(schema.exec_secrets))}
+    for row in exec_store.unfinished(connection):
+        texts = [*row.job.env.values(), *filter(None, [secrets.get(row.id)])]
+        if not row.terminal and any(_is_lost(vault, text) for text in texts):
+            yield row.id
+    for exec_id in orders.open_orders(paths):
+        if orders.find(paths, exec_id) is None:
+            yield f"metrics of {exec_id}"
+
+
+def renew_key(settings: Settings) -> None:
+    """Seal everything with a new key, and forget the old one. What cannot be opened stays as it is. Cut short,
+    both keys are there, and it can be run again. Raises ServerError, DatabaseError, VaultError, OSError and what the
+    database raises."""
+    vault = Vault(settings.paths.vault)
+    make_home(settings)
+    with locked(settings), closing(opened(settings)) as database:
+        vault.seal(b"")  # there may be no key yet
+        vault.renew()
+
+        def sealed_anew(text: str) -> str:
+            with suppress(VaultError):
+                return vault.seal_text(vault.open_text(text))
+            return text
+
+        database.write(lambda c: _reseal(c, sealed_anew))
+        orders.reseal(settings.paths, sealed_anew)
+        vault.forget_old()
+
+
+def _is_lost(vault: Vault, sealed: str) -> bool:
+    try:
+        vault.open_text(sealed)
+    except VaultError:
+        return True
+    return False
+
+
+def _reseal(connection: Connection, anew: Callable[[str], str]) -> None:
+    for table in (schema.connections, schema.exec_secrets):
+        [key] = table.primary_key.columns
+        for name, text in connection.execute(select(key, table.c.sealed).where(table.c.sealed.is_not(None))).all():
+            connection.execute(update(table).where(key == name).values(sealed=anew(text)))
+    specs = schema.execs
+    with_variables = select(specs.c.id).where(~specs.c.spec.contains('"env": {}'))
+    for exec_id in connection.execute(with_variables).scalars().all():
+        spec = json.loads(connection.execute(select(specs.c.spec).where(specs.c.id == exec_id)).scalar_one())
+        spec["env"] = {name: anew(text) for name, text in spec["env"].items()}
+        changed = json.dumps(spec, sort_keys=True)
+        connection.execute(update(specs).where(specs.c.id == exec_id).values(spec=changed))

@@ -1,0 +1,187 @@
+"""`local-backend user`: who may log on to a server for others. A server that runs is asked to make the change; else it
+is made in its database, which stays locked meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlicmd.contract import wire
+from dlicmd.contract.exits import Exit
+from local_backend.commands.running import answering, call, fail, offline, running, settings_here
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+#: The password of the user that is added or changed.
+PASSWORD_VARIABLE = "DLI_USER_PASSWORD"
+_ROLES = ("user", "admin")
+_password_stdin = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+
+
+@click.group()
+def user() -> None:
+    """Users of a server that serves other machines, too."""
+
+
+@user.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(_ROLES), default="user", show_default=True,
+              help="An admin sees and stops everybody's jobs, and changes resource plans and users.")
+@_password_stdin
+def add(name: str, role: str, password_stdin: bool) -> None:
+    """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
+    from local_backend.settings import user_name
+
+    _mind_name(name, new=True)
+    if name == user_name() and role != "admin":
+        fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
+    password = _password(password_stdin)
+
+    def offline(connection: Connection) -> None:
+        from local_backend.password_hash import hashed
+        from local_backend.store import users
+
+        users.add(connection, name, hashed(password), role)
+
+    _change("POST", wire.USERS, {wire.NAME: name, wire.PASSWORD: password, wire.ROLE: role}, offline)
+    click.echo(f"added {name} ({role})")
+    found = running()
+    if found is not None:
+        with answering(found):
+            if call(found, "GET", wire.STATUS)[wire.EMBEDDED]:
+                click.echo("local-backend: the server that runs lets in its own user only; for others, start it with "
+                           "--host or --tls-self-signed", err=True)
+
+
+@user.command("list")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
+def list_users(output: str) -> None:
+    """List the users."""
+    shown = _listed()
+    if output == "json":
+        click.echo(json.dumps(shown, indent=2))
+        return
+    width = max([4, *(len(item[wire.NAME]) for item in shown)])
+    for item in [{wire.NAME: "name", wire.ROLE: "role", wire.CREATED: "created"}, *shown]:
+        click.echo(f"{item[wire.NAME]:{width}}  {item[wire.ROLE]:5}  {item[wire.CREATED]}")
+
+
+@user.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Remove an administrator without asking.")
+def remove(name: str, yes: bool) -> None:
+    """Remove the user NAME. Tokens of that user are worthless from then on; jobs and results stay. An administrator is
+    asked about, the last one is not removed."""
+    _mind_name(name, new=False)
+    if not yes and {item[wire.NAME]: item[wire.ROLE] for item in _listed()}.get(name) == "admin":
+        _ask_about(name)
+
+    def offline(connection: Connection) -> None:
+        from local_backend.store import users
+
+        users.remove(connection, name, settings_here().user)
+
+    _change("DELETE", wire.user_path(name), None, offline)
+    click.echo(f"removed {name}")
+
+
+@user.command()
+@click.argument("name")
+@_password_stdin
+def passwd(name: str, password_stdin: bool) -> None:
+    """Give the user NAME another password. Tokens made with the old one are worthless from then on."""
+    _mind_name(name, new=False)
+    password = _password(password_stdin)
+
+    def offline(connection: Connection) -> None:
+        from local_backend.password_hash import hashed
+        from local_backend.store import users
+
+        users.set_password(connection, name, hashed(password))
+
+    _change("PUT", wire.user_path(name, wire.PASSWORD), {wire.PASSWORD: password}, offline)
+    click.echo(f"changed the password of {name}")
+
+
+def _listed() -> list[dict[str, str]]:
+    """All users, without their passwords."""
+    found = running()
+    if found is None:
+        return list(_offline(_everybody))
+    with answering(found):
+        return list(call(found, "GET", wire.USERS))
+
+
+def _ask_about(name: str) -> None:
+    """End the program unless somebody means to remove this administrator."""
+    if not sys.stdin.isatty():
+        fail(f"{name} is an administrator; add --yes to remove that user", Exit.USAGE)
+    if not click.confirm(f"{name} is an administrator. Remove?", err=True):
+        fail(f"{name} stays")
+
+
+def _change(method: str, path: str, body: dict[str, Any] | None, offline: Callable[[Connection], None]) -> None:
+    found = running()
+    if found is None:
+        _offline(offline)
+        return
+    with answering(found):
+        call(found, method, path, body)
+
+
+def _offline(work: Callable[[Connection], Any]) -> Any:
+    """What `work` answers on the database of a server that does not run."""
+    from local_backend.store.users import NoSuchUser, UserError
+
+    with offline() as (_, database):
+        try:
+            return database.write(work)
+        except NoSuchUser as problem:
+            fail(str(problem), Exit.NO_SUCH_ID)
+        except UserError as problem:
+            fail(str(problem))
+
+
+def _everybody(connection: Connection) -> list[dict[str, str]]:
+    from local_backend.api.users import shown
+    from local_backend.store import users
+
+    return [shown(found) for found in users.everybody(connection)]
+
+
+def _mind_name(name: str, new: bool) -> None:
+    """End the program when no user can have this name: it would make no path of a call, either."""
+    from local_backend.store.users import NoSuchUser, UserError, checked_name
+
+    try:
+        checked_name(name)
+    except UserError as problem:
+        if new:
+            fail(str(problem))
+        fail(str(NoSuchUser(name)), Exit.NO_SUCH_ID)
+
+
+def _password(from_stdin: bool) -> str:
+    """The password: the first line of standard input, DLI_USER_PASSWORD, or what is typed twice. Never an argument:
+    those are for everybody on the machine to see."""
+    from local_backend.store.users import UserError, checked_password
+
+    named = os.environ.get(PASSWORD_VARIABLE)
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif named:
+        password = named
+    elif sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        fail(f"a password is needed: pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}", Exit.USAGE)
+    try:
+        return checked_password(password)
+    except UserError as problem:
+        fail(str(problem))

@@ -1,0 +1,1 @@
+"""The process that serves one home: lock, database, sockets, and its end."""

@@ -1,0 +1,330 @@
+"""One server on one DLICMD_HOME: lock, leftovers, database, supervisor, socket, and the file by which it is found."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from dlicmd.contract import home as home_contract
+from local_backend import interpreter, logs
+from local_backend.data.errors import DataError
+from local_backend.errors import ServerError
+from local_backend.files import write_json
+from local_backend.serving import served
+from local_backend.serving.connections import raise_file_limit
+from local_backend.serving.home_database import opened
+from local_backend.serving.web_server import make_server
+from local_backend.settings import Settings
+from local_backend.store import execs, holdings
+from local_backend.store.database import Database, DatabaseError
+from local_backend.submit.folders import sweep
+from local_backend.tracing import traced
+from local_backend.vault import VaultError
+
+if TYPE_CHECKING:
+    from local_backend.serving.self_signed import SelfSigned
+
+log = logging.getLogger("local_backend.serving.server")
+
+#: Of the shell that started the server; no job inherits them.
+_SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
+    check_network(settings)
+    make_home(settings)
+    with locked(settings) as lock, logs.written_to(
+        settings.paths.log, settings.log_format, settings.log_level, settings.log_bytes
+    ):
+        log.info("starting, process %d, home %s", os.getpid(), settings.home)
+        try:
+            with traced():
+                _serve(settings, lock, _self_signed(settings))
+        except ServerError as problem:
+            log.error("%s", problem)
+            raise
+        log.info("stopped")
+
+
+def check_network(settings: Settings) -> None:
+    """Raise ServerError for a setting that would put tokens on a network in clear, or a half-set certificate."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise ServerError("--tls-cert and --tls-key belong together")
+    if settings.tls_cert is not None and settings.tls_self_signed:
+        raise ServerError("--tls-self-signed makes a certificate of its own; leave out --tls-cert and --tls-key")
+    loopback = _is_loopback(settings.host)
+    if settings.embedded and not loopback:
+        raise ServerError(f"--embedded listens on the loopback only, not on {settings.host}")
+    if not loopback and not settings.speaks_tls:
+        raise ServerError(
+            f"--host {settings.host} is reachable from other machines and needs TLS: add --tls-cert FILE "
+            "--tls-key FILE, or --tls-self-signed"
+        )
+
+
+def _self_signed(settings: Settings) -> SelfSigned | None:
+    """Certificate and key of the server's own, which are there then; None when it has been given others, or none.
+    Raises ServerError."""
+    if not settings.tls_self_signed:
+        return None
+    from local_backend.serving.self_signed import SelfSigned, names_of
+
+    made = SelfSigned(settings.paths.tls, names_of(settings.host))
+    try:
+        made.make()
+    except OSError as problem:
+        raise ServerError(f"--tls-self-signed: {problem.filename}: {problem.strerror}") from None
+    return made
+
+
+def make_home(settings: Settings) -> None:
+    """Make the directories that must be there. Raises ServerError."""
+    paths = settings.paths
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.home.chmod(0o700)
+        for folder in (paths.jobs, paths.incoming, paths.volumes, paths.forwarding):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        settings.result_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.data_fs.is_relative_to(settings.home):
+            settings.data_fs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+
+
+@contextlib.contextmanager
+def locked(settings: Settings) -> Iterator[int]:
+    """Hold the lock of the home (the descriptor); it ends with this process, however that ends. Raises ServerError."""
+    try:
+        fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise ServerError(
+            f"another server runs on {settings.home} (local-backend status shows it; local-backend stop ends it)"
+        ) from None
+    try:
+        # What a killed server left says nothing about this one.
+        for name in (home_contract.BACKEND_FILE, f".{home_contract.BACKEND_FILE}.*.tmp"):
+            for left in settings.home.glob(name):
+                left.unlink(missing_ok=True)
+        os.truncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+        yield fd
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    finally:
+        os.close(fd)
+
+
+def holds(settings: Settings, lock: int) -> bool:
+    """Whether the lock is still that of the home. Where the home was removed, or another put in its place, it is not:
+    the server has lost its state, and must leave that of another server alone."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(settings.paths.lock))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # a disk that is in trouble may recover
+
+
+def holder(lock: Path) -> int | None:
+    """Process id of the server that runs on the home with this lock."""
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        text = os.read(fd, 20)
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _serve(settings: Settings, lock: int, own_tls: SelfSigned | None) -> None:
+    database = open_database(settings)
+    try:
+        with _listening(settings) as sock:
+            interpreter.calm()
+            _run(settings, database, sock, lock, own_tls)
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    finally:
+        database.close()
+
+
+def open_database(settings: Settings) -> Database:
+    """Open the database; remove what an interrupted server left, and history that is too old. Raises ServerError."""
+    paths = settings.paths
+    if paths.restoring.exists():
+        raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
+    try:
+        database = opened(settings)
+    except DatabaseError as problem:
+        raise ServerError(str(problem)) from None
+    except OSError as problem:
+        raise _unusable(settings, problem) from None
+    try:
+        known, last, damaged = database.read(lambda c: (execs.all_ids(c), execs.last_number(c), execs.damaged(c)))
+    except SQLAlchemyError as problem:
+        database.close()
+        raise ServerError(f"cannot read {database.name}: {getattr(problem, 'orig', None) or type(problem)}") from None
+    if damaged is not None:
+        database.close()
+        raise ServerError(f"{database.name} is damaged at {damaged}; restore a backup of it or move it away")
+    unknown = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and _number(name) > last]
+    if unknown:
+        database.close()
+        raise ServerError(
+            f"{database.name} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
+            f"replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
+        )
+    try:
+        for orphan in sweep(paths, known, settings.user):
+            log.info("removed the unfinished submission %s", orphan)
+        database.write(lambda c: holdings.prune(c, time.time()))
+    except SQLAlchemyError as problem:
+        log.warning("old history stays: %s", getattr(problem, "orig", None) or type(problem))
+    except OSError as problem:
+        database.close()
+        raise _unusable(settings, problem) from None
+    return database
+
+
+def _number(exec_id: str) -> int:
+    return int(exec_id.rpartition("-")[2])
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    """A listening socket; port 0 takes a free one. Raises ServerError."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise ServerError(f"--host {settings.host}: there is no such address on this machine") from None
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(address)
+            sock.listen(1024)
+        except OSError as problem:
+            raise _no_port(settings, problem) from None
+        yield sock
+
+
+def _no_port(settings: Settings, problem: OSError) -> ServerError:
+    where = f"{settings.host} port {settings.port}"
+    if problem.errno == errno.EADDRINUSE:
+        return ServerError(f"{where} is taken by another program; choose another --port, or 0 for a free one")
+    if problem.errno == errno.EACCES:
+        return ServerError(f"{where} may not be used by this user; choose a --port above 1023, or 0 for a free one")
+    return ServerError(f"cannot listen on {where}: {problem.strerror}")
+
+
+def _run(
+    settings: Settings, database: Database, sock: socket.socket, lock: int, own_tls: SelfSigned | None
+) -> None:
+    """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
+    from local_backend.api.app import create_app
+    from local_backend.runtime.housekeeper import Housekeeper
+    from local_backend.runtime.supervisor import Supervisor
+
+    raise_file_limit()
+    token = secrets.token_urlsafe(32)
+    # Taken out of the environment, so that no job inherits a secret, as the others are.
+    password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
+    try:
+        supervisor = Supervisor(settings, database)
+        guard = create_app(settings, database, supervisor, token, password)
+    except (DataError, VaultError) as problem:
+        raise ServerError(str(problem)) from None
+    server = make_server(guard, settings, own_tls)
+    server.may_go_on = partial(holds, settings, lock)
+    housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)
+    supervisor.start()
+    guard.backend.forwarding.start()
+    try:
+        housekeeper.start()
+        with server.heeding_signals(), _announced(settings, sock, token, lock, own_tls):
+            server.run(sockets=[sock])
+    finally:
+        housekeeper.close()
+        guard.backend.forwarding.close()
+        supervisor.close()
+        guard.backend.audit.close()
+    if not server.may_go_on():
+        raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
+
+
+@contextlib.contextmanager
+def _announced(
+    settings: Settings, sock: socket.socket, token: str, lock: int, own_tls: SelfSigned | None
+) -> Iterator[None]:
+    """backend.json, for as long as the server answers."""
+    path = settings.home / home_contract.BACKEND_FILE
+    url = url_of(settings, sock)
+    content: dict[str, object] = {
+        home_contract.URL: url, home_contract.PID: os.getpid(), home_contract.TOKEN: token,
+        home_contract.SLOTS: settings.slots,
+    }
+    if settings.speaks_tls:
+        content[home_contract.CERTIFICATE] = str(own_tls.authority if own_tls else settings.tls_cert)
+    served.leave(settings)
+    write_json(path, content)
+    log.info("serving at %s", url)
+    try:
+        print(f"local-backend: serving at {url}, state in {settings.home}", flush=True)
+        if own_tls is not None:
+            print(f"local-backend: clients trust it by --ca-cert with a copy of {own_tls.authority}\n"
+                  f"local-backend: the SHA-256 fingerprint of that file is {own_tls.fingerprint()}", flush=True)
+    except OSError:
+        log.info("nobody reads the standard output")
+    try:
+        yield
+    finally:
+        if holds(settings, lock):  # else it is another server's
+            path.unlink(missing_ok=True)
+
+
+def url_of(settings: Settings, sock: socket.socket) -> str:
+    """The address for a client on this machine."""
+    host, port = sock.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    scheme = "https" if settings.speaks_tls else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unusable(settings: Settings, problem: OSError) -> ServerError:
+    where = problem.filename or settings.home
+    reason = problem.strerror or problem
+    return ServerError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder you can write to")

@@ -1,0 +1,104 @@
+"""The web server under the application: how it ends, and which certificate it shows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import ssl
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from local_backend.errors import ServerError
+from local_backend.serving.connections import LARGEST_HEAD, Protocol
+from local_backend.settings import Settings
+
+if TYPE_CHECKING:
+    from local_backend.api.guard import Guard
+    from local_backend.serving.self_signed import SelfSigned
+
+_log = logging.getLogger(__name__)
+
+#: Seconds that open calls get to end when the server stops.
+_GOODBYE = 3
+#: Looks at the age of a certificate are an hour apart.
+_RENEW_TICKS = 36_000
+
+
+class Server(uvicorn.Server):
+    """Ends on a signal (see `heeding_signals`), and leaves the rest to its caller, which has more to put away."""
+
+    def __init__(self, config: uvicorn.Config, guard: Guard, own_tls: SelfSigned | None) -> None:
+        super().__init__(config)
+        self._guard = guard
+        self._own_tls = own_tls
+        #: Asked twice a second; the server ends when it says no.
+        self.may_go_on: Callable[[], bool] = lambda: True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second, by the base class; whether to end."""
+        if counter % 5 == 0 and not self.may_go_on():
+            self._guard.backend.closing = self.should_exit = True
+        if counter % _RENEW_TICKS == 0:
+            self.renew_certificate()
+        return await super().on_tick(counter)
+
+    def renew_certificate(self) -> None:
+        """Show clients that come from now on a new certificate of the server's own, when it is time for one."""
+        try:
+            if self._own_tls is not None and self._own_tls.make() and self.config.ssl is not None:
+                self.config.ssl.load_cert_chain(self._own_tls.server)
+                _log.info("the certificate is a new one")
+        except OSError as problem:
+            _log.error("the certificate could not be renewed, in an hour once more: %s", problem)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: the base class would raise the signal again afterwards, and so end the process at once."""
+        yield
+
+    @contextlib.contextmanager
+    def heeding_signals(self) -> Iterator[None]:
+        """End on a signal, from before the server is announced."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal: long polls answer at once, then the server ends."""
+        self._guard.backend.closing = True
+        super().handle_exit(sig, frame)
+
+
+def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = None) -> Server:
+    """The web server for an application. Raises ServerError when the certificate cannot be used."""
+    certificate, key = (own_tls.server, None) if own_tls else (settings.tls_cert, settings.tls_key)
+    config = uvicorn.Config(
+        guard,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=Protocol,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
+        ws="none",
+        loop="asyncio",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=_GOODBYE,
+        ssl_certfile=str(certificate) if certificate else None,
+        ssl_keyfile=str(key) if key else None,
+    )
+    try:
+        config.load()
+    except (ssl.SSLError, OSError) as problem:
+        of_files = not isinstance(problem, ssl.SSLError) and problem.strerror
+        reason = of_files or "this is not a certificate and its key in PEM form, both of one pair"
+        raise ServerError(f"--tls-cert {certificate}, --tls-key {key or certificate}: {reason}") from None
+    return Server(config, guard, own_tls)

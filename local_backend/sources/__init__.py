@@ -1,0 +1,1 @@
+"""Connections and storage volumes as their users know them: by name, with who may use them."""

@@ -1,0 +1,89 @@
+"""`--connections FILE`: connections that whoever starts the server writes down.
+
+    warehouse:
+      type: postgresql
+      host: db.example.com
+      user: reader
+      password: env:WAREHOUSE_PASSWORD
+      shared-with: everybody
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dlicmd.config.yaml_file import Place
+from dlicmd.config.yaml_file import read as read_yaml
+from dlicmd.contract import wire
+from dlicmd.errors import UsageProblem
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data.kinds.base import Kind
+from local_backend.store.connections import NAMES, ConnectionRow, is_name
+from local_backend.vault import Vault
+
+_TYPE, _SHARED = "type", "shared-with"
+#: What stands before the name of a variable, and the place in a keyring, from which a secret is taken.
+PLACES = ("env", "keyring")
+
+
+def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
+    """The connections in a file, all of `owner`. Raises DataError with file and line; VaultError."""
+    try:
+        found = read_yaml(file)
+        entries = [] if found is None else found.entries("the list of connections")
+        rows = [_row(name, place, value, owner, vault) for name, place, value in entries]
+    except UsageProblem as problem:
+        raise DataError(str(problem)) from None
+    if any(row.sealed is not None for row in rows) and file.stat().st_mode & 0o077:
+        raise DataError(f"{file} holds a secret and others may read it: chmod 600 {file}, or write env:NAME")
+    return rows
+
+
+def place_of(text: str) -> dict[str, str] | None:
+    """Where a secret is taken from, written as `env:NAME` or `keyring:SERVICE/USER`; None for the secret itself."""
+    kind, colon, place = text.partition(":")
+    return {kind: place} if colon and place and kind in PLACES else None
+
+
+def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> ConnectionRow:
+    if not is_name(name):
+        place.refuse(f"this is no name of a connection: {NAMES}")
+    entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
+    if _TYPE not in entries:
+        place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(kinds.every())}")
+    try:
+        kind = kinds.find(entries[_TYPE][1].text(_TYPE))
+        texts = {key: item.text(key) for key, (_, item) in entries.items() if key not in (_TYPE, _SHARED)}
+        given = kind.check(texts)
+    except DataError as problem:
+        place.refuse(str(problem))
+    public, secret = _apart(kind, given)
+    return ConnectionRow(
+        str(uuid.uuid5(uuid.NAMESPACE_URL, f"connection/{name}")), owner, name, kind.name, json.dumps(public),
+        vault.seal_text(json.dumps(secret)) if secret else None,
+        json.dumps(_shared(entries[_SHARED][1]) if _SHARED in entries else []), 0.0,
+    )
+
+
+def _apart(kind: Kind, values: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values that may be shown, and secrets."""
+    hidden = {field.name for field in kind.fields if field.secret}
+    public: dict[str, Any] = {name: value for name, value in values.items() if name not in hidden}
+    secret = {}
+    for name in hidden & values.keys():
+        taken = place_of(values[name])
+        if taken is None:
+            secret[name] = values[name]
+        else:
+            public[name] = taken
+    return public, secret
+
+
+def _shared(value: Place) -> Sequence[str] | bool:
+    names = [item.text(_SHARED) for item in value.items()]
+    return True if names == [wire.EVERYBODY] else names

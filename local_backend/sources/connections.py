@@ -1,0 +1,301 @@
+"""Connections as those who use data know them: found by name or id for a user, with their secrets.
+
+A secret is sealed in the database, or taken when it is needed: from a variable of the server's environment
+({"env": NAME}) or the keyring of the system ({"keyring": "SERVICE/USER"}). What a user may not use is for that user not
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlicmd.contract import data_sources as wire
+from local_backend.data import kinds
+from local_backend.data.errors import DataError
+from local_backend.data.model import Connection
+from local_backend.jobspec import Source
+from local_backend.settings import Settings
+from local_backend.store import connections, exec_secrets, users
+from local_backend.store.connections import ConnectionExists, ConnectionRow
+from local_backend.store.database import Database
+from local_backend.store.execs import ExecRow
+from local_backend.vault import Vault, VaultError
+
+ENV, KEYRING = "env", "keyring"
+#: Most connections of one user, and most characters of a value: keys and certificates are long.
+_MOST, _LONGEST = 1000, 64 * 2**10
+_PLACES = '{"env": NAME} nor {"keyring": "SERVICE/USER"}'
+#: Variables that hold secrets of connections, taken out of the environment of this process: no job inherits them.
+_taken: dict[str, str] = {}
+
+
+class Connections:
+    """The connections of a server: those of the database and, unchanged while it runs, those of a file."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        """Raises DataError for a file that cannot be used."""
+        self._settings, self._database = settings, database
+        self._vault = Vault(settings.paths.vault)
+        self._from_file: list[ConnectionRow] = []
+        self._file_time = 0.0
+        if settings.connections is not None:
+            from local_backend.sources.connection_file import read
+
+            self._file_time = _time(settings.connections)
+            self._from_file = read(settings.connections, settings.user, self._vault)
+        for row in self.all():
+            self.take(row)
+
+    def all(self) -> list[ConnectionRow]:
+        """Those of the file, then those of the database."""
+        return [*self._from_file, *self._database.read(connections.everything)]
+
+    @staticmethod
+    def take(row: ConnectionRow) -> None:
+        """Take the variables that hold its secrets out of the environment of this process."""
+        _take(value[ENV] for value in row.values.values() if isinstance(value, Mapping) and ENV in value)
+
+    def visible(self, user: str, admin: bool) -> list[ConnectionRow]:
+        """Those that a user may use."""
+        return [row for row in self.all() if admin or row.owner == user or row.is_shared_with(user)]
+
+    def is_of_file(self, row: ConnectionRow) -> bool:
+        """Whether it is one that only who starts the server can change."""
+        return row in self._from_file
+
+    def row(self, reference: str, user: str, admin: bool) -> ConnectionRow:
+        """The connection with this id or name: the user's own one before those of others. Raises DataError."""
+        return _meant(reference, user, self.visible(user, admin))
+
+    def find(self, reference: Mapping[str, str], user: str, admin: bool) -> Connection:
+        """The connection that {"id": ...}, {"href": ...} or {"name": ...} means, with its secrets. Raises DataError, in
+        the same words when there is none and when this user may not use it."""
+        return self.opened(self.row(_referred(reference), user, admin))
+
+    def opened(self, row: ConnectionRow) -> Connection:
+        """A connection with its secrets. Raises DataError, which shows none."""
+        try:
+            values = {name: _taken_from(value, row) for name, value in row.values.items()}
+            if row.sealed is not None:
+                values |= json.loads(self._vault.open_text(row.sealed))
+        except VaultError as problem:
+            raise DataError(f"connection '{row.name}': {problem}") from None
+        return Connection(row.kind, values, row.name)
+
+    def secrets(self, row: ConnectionRow) -> dict[str, str]:
+        """Where each secret of a connection is, by its name: `sealed`, `env:NAME` or `keyring:PLACE`."""
+        places = {name: ":".join(next(iter(value.items()))) for name, value in row.values.items()
+                  if isinstance(value, Mapping)}
+        if row.sealed is None:
+            return places
+        try:
+            sealed = list(json.loads(self._vault.open_text(row.sealed)))
+        except VaultError:
+            # With another key nobody can tell any more which there were.
+            kind = kinds.every().get(row.kind)
+            sealed = [field.name for field in kind.fields if field.secret] if kind else []
+        return {name: "sealed" for name in sealed if name not in places} | places
+
+    def of_sources(self, row: ExecRow) -> dict[int, Mapping[str, str]]:
+        """The values of the connections of an exec, by the number of their source, from 1. Raises DataError, also for a
+        connection that was removed since, or that its creator may not use any more."""
+        admin = self._is_admin(row.creator)
+        secrets = self._secrets(row.id)
+        found: dict[int, Mapping[str, str]] = {}
+        for number, source in enumerate(row.job.sources, 1):
+            if source.fetched:
+                with _about(number):
+                    found[number] = self.of_source(source, secrets.get(str(number), {}), row.creator, admin).values
+        return found
+
+    def state(self, row: ExecRow) -> list[list[Any]]:
+        """Which connections the sources of an exec mean now, and since when they are as they are: something else once
+        one of them was changed. Raises DataError as `of_sources` does. Looks at no secret."""
+        seen = self.visible(row.creator, self._is_admin(row.creator))
+        found = []
+        for number, source in enumerate(row.job.sources, 1):
+            if source.fetched and wire.TYPE not in source.connection:
+                with _about(number):
+                    one = _meant(_referred(source.connection), row.creator, seen)
+                found.append([one.id, one.created or self._file_time])
+        return found
+
+    def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
+        """The connection of a source: one that the user may use, or the one that is written out in it, together with
+        its secrets; to the database that the source names, if it names one. Raises DataError."""
+        if wire.TYPE in source.connection:
+            public = {name: value for name, value in source.connection.items() if name != wire.TYPE}
+            found = Connection(source.kind, public | dict(secrets))
+        else:
+            found = self.find(source.connection, user, admin)
+        return Connection(found.kind, {**found.values, **kinds.find(found.kind).database(source.location)}, found.name)
+
+    def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
+        """What is to be kept for an exec of the secrets in its sources; None for nothing. Raises VaultError."""
+        return self._vault.seal_text(json.dumps(secrets)) if secrets else None
+
+    def add(  # noqa: PLR0917
+        self, owner: str, name: str, kind_name: str, values: Mapping[str, Any], shared: Sequence[str] | bool,
+        replace: bool,
+    ) -> ConnectionRow:
+        """A new connection of `owner`. Raises DataError, ConnectionExists, VaultError, and what the database raises."""
+        if not connections.is_name(name):
+            raise DataError(f"{name[:64]!r} is no name of a connection: {connections.NAMES}")
+        if any(row.owner == owner and row.name == name for row in self._from_file):
+            raise ConnectionExists(name, f"in {self._settings.connections}")
+        if sum(row.owner == owner for row in self.all()) >= _MOST:
+            raise DataError(f"{owner} has {_MOST} connections, which is as many as one may have; remove some")
+        public, sealed = self._split(kind_name, values)
+        kind = kinds.find(kind_name).name
+        row = self._database.write(
+            lambda c: connections.add(c, owner, name, kind, public, sealed, shared, replace)
+        )
+        self.take(row)
+        return row
+
+    def remove(self, row: ConnectionRow) -> None:
+        """Forget a connection. Raises DataError for one of the file."""
+        if self.is_of_file(row):
+            raise DataError(f"connection '{row.name}' stands in {self._settings.connections}; take it out there, and "
+                            "start the server again")
+        self._database.write(lambda c: connections.remove(c, row.id))
+
+    def _split(self, kind_name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """The values of a new connection, those that are no secrets and the others sealed. Raises DataError for values
+        that make no connection of this kind, and VaultError."""
+        kind = kinds.find(kind_name)
+        given = kind.check({name: _shape(name, value) for name, value in values.items()})
+        spelled = {alias: item for item in kind.fields for alias in (item.name, *item.aliases)}
+        public: dict[str, Any] = {}
+        secret: dict[str, str] = {}
+        for name, value in values.items():
+            field = spelled[name]
+            if isinstance(value, Mapping):
+                if not field.secret:
+                    raise DataError(f"'{field.name}' is no secret; give its value")
+                public[field.name] = dict(value)
+            elif field.secret:
+                secret[field.name] = given[field.name]
+            else:
+                public[field.name] = given[field.name]
+        return public, self._vault.seal_text(json.dumps(secret)) if secret else None
+
+    def _secrets(self, exec_id: str) -> dict[str, dict[str, str]]:
+        sealed = self._database.read(lambda c: exec_secrets.of(c, exec_id))
+        try:
+            return {} if sealed is None else json.loads(self._vault.open_text(sealed))
+        except VaultError as problem:
+            raise DataError(f"the credentials of its data cannot be opened: {problem}") from None
+
+    def _is_admin(self, name: str) -> bool:
+        found = self._database.read(lambda c: users.get(c, name))
+        return name == self._settings.user or (found is not None and found.role == users.ADMIN)
+
+
+@contextlib.contextmanager
+def _about(number: int) -> Iterator[None]:
+    """Say of which data source it is what is wrong. Raises DataError."""
+    try:
+        yield
+    except DataError as problem:
+        raise DataError(f"data source {number}: {problem}") from None
+
+
+def _time(file: Path) -> float:
+    """When a file was written; 0 when it is not there, which who reads it says."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _referred(reference: Mapping[str, str]) -> str:
+    """The id or name in a reference. Raises DataError."""
+    for key in wire.REFERENCES:
+        if key in reference:
+            text = str(reference[key])
+            # WML has addresses of assets: /v2/connections/ID?project_id=P
+            return text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
+    raise DataError("a reference to a connection has its 'name' or its 'id'")
+
+
+def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> ConnectionRow:
+    """The connection, of those that a user may use, with this id or name. Raises DataError."""
+    for found in (
+        [row for row in seen if row.id == reference],
+        [row for row in seen if row.name == reference and row.owner == user],
+        [row for row in seen if row.name == reference and row.is_shared_with(user)],
+        [row for row in seen if row.name == reference],
+    ):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
+            raise DataError(f"there are several connections '{reference}'; say which by its id: {ids}")
+    raise unknown(reference)
+
+
+def unknown(reference: str) -> DataError:
+    """The error for a connection that is not there, or not for this user."""
+    return DataError(f"there is no connection '{reference[:80]}' that you may use; local-backend connection list shows "
+                     "those of this server")
+
+
+def _take(names: Iterable[str]) -> None:
+    for name in names:
+        value = os.environ.pop(name, None)
+        if value is not None:
+            _taken[name] = value
+
+
+def _shape(name: str, value: Any) -> str:
+    """A value as text, to check whether it is there. Raises DataError."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        kind, place = next(iter(value.items()))
+        if kind in (ENV, KEYRING) and isinstance(place, str) and place:
+            return place
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        if len(str(value)) > _LONGEST:
+            raise DataError(f"'{name[:40]}' has more than {_LONGEST} characters")
+        return str(value)
+    raise DataError(f"'{name[:40]}' is neither a text nor {_PLACES}")
+
+
+def _taken_from(value: Any, row: ConnectionRow) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    if ENV in value:
+        name = str(value[ENV])
+        _take([name])
+        if name not in _taken:
+            raise DataError(f"connection '{row.name}': {name} is not set in the environment of the server")
+        return _taken[name]
+    return _from_keyring(str(value[KEYRING]), row)
+
+
+def _from_keyring(place: str, row: ConnectionRow) -> str:
+    service, _, user = place.rpartition("/")
+    try:
+        import keyring
+    except ImportError:
+        raise DataError(f"connection '{row.name}': the server has no keyring: pip install 'dlicmd[keyring]'") from None
+    try:
+        found = keyring.get_password(service, user)
+    except Exception as problem:  # each of the keyrings of this world raises what it likes
+        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise DataError(f"connection '{row.name}': the keyring of the server cannot be used: {why}") from None
+    if found is None:
+        raise DataError(f"connection '{row.name}': the keyring of the server has no '{place}'")
+    return found
+
+
+def references(values: Mapping[str, Any]) -> Sequence[str]:
+    """Names of the values that are to be taken from the environment or the keyring of the server."""
+    return [name for name, value in values.items() if isinstance(value, Mapping)]
