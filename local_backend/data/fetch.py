@@ -88,10 +88,25 @@ class Fetch:
 
     def finish(self, file: Arriving) -> None:
         """All parts of a file are here."""
+        self._confirm(file)
+        if self._stop.is_set():  # whoever goes on after this may have it in hands by now
+            return
         found = file.finish()
         self._journal.whole(file.number, found)
         self.whole[file.number] = found
         self._meter.advance(0, 1)
+
+    def _confirm(self, file: Arriving) -> None:
+        """Have the family see that the parts are all of one file, again and again as parts are asked for."""
+        for failures in range(1, _ATTEMPTS + 1):
+            try:
+                return self._family.confirm(file.entry)
+            except DataChanged:
+                raise
+            except DataUnavailable:
+                if failures == _ATTEMPTS:
+                    raise
+                self._stop.wait(_PAUSE_S * 2 ** failures)
 
     def _fill(self, file: Arriving, part: int) -> Any:
         """Write one part, again and again from where the connection broke. Its checksum, if it is the only one; None

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-_PIECE = 1 << 20
+_PIECE = 1 << 16
 
 
 @dataclass
@@ -25,6 +25,13 @@ class Site:
     cuts: list[int] = field(default_factory=list)
     #: Called for every request that asks for more than the first byte, before it is answered.
     before: Callable[[str], None] = lambda path: None
+    #: The same for those that ask for the first byte alone.
+    question: Callable[[str], None] = lambda path: None
+    #: Called before each piece of a body is read from the file, with the place in it. A file that is another by then
+    #: gives bytes of the other, as one that is overwritten where it lies.
+    reading: Callable[[str, int], None] = lambda path, at: None
+    #: Path → Last-Modified.
+    dates: dict[str, str] = field(default_factory=dict)
     authorization: str = ""
     status: int = 0
     #: Path → the address that whoever asks for it is sent on to.
@@ -51,8 +58,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
             question = wanted is not None and wanted[2] == "0"
-            if not question:
-                site.before(self.path)
+            (site.question if question else site.before)(self.path)
             data = site.files.get(self.path)
             site.shown.append(self.headers.get("Authorization"))
             if self.path in site.moved:
@@ -72,17 +78,21 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
             if site.versions:
                 self.send_header("ETag", site.etag(self.path))
+            if self.path in site.dates:
+                self.send_header("Last-Modified", site.dates[self.path])
             self.send_header("Content-Length", str(end - start))
             self.end_headers()
-            self.body(data, start, end, question)
+            self.body(start, end, question)
 
-        def body(self, data: bytes, start: int, end: int, question: bool) -> None:
+        def body(self, start: int, end: int, question: bool) -> None:
             with site.lock:
                 cut = site.cuts.pop(0) if site.cuts and not question else None
             stop = end if cut is None else min(end, start + cut)
             with suppress(OSError):
                 for at in range(start, stop, _PIECE):
-                    piece = data[at:min(at + _PIECE, stop)]
+                    if not question:
+                        site.reading(self.path, at)
+                    piece = site.files[self.path][at:min(at + _PIECE, stop)]
                     if not question:  # before it is sent: who has it all may look at once
                         with site.lock:
                             site.sent[self.path] += len(piece)

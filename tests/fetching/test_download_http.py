@@ -19,7 +19,7 @@ from support import PATIENCE
 
 from local_backend.data import fetch, parts
 from local_backend.data.download import release
-from local_backend.data.errors import DataChanged, DataError, DataUnavailable
+from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 from local_backend.data.model import Cancelled
 
@@ -149,39 +149,6 @@ def test_a_server_that_gives_no_byte_any_more_is_down_and_the_next_attempt_goes_
     get(desk, site, "a")
     assert desk.read() == {"a": site.files["/a"]}
     assert site.sent["/a"] == LARGE
-
-
-def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
-    desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "_THREADS", 1)
-    old, new = content(LARGE, 1), content(LARGE, 2)
-    site.files = {"/a": old}
-
-    def change(path: str) -> None:
-        if site.sent[path] > LARGE // 2:
-            site.files[path] = new
-
-    site.before = change
-    meter = Count()
-    get(desk, site, "a", meter=meter)
-    assert desk.read() == {"a": new}
-    assert "a file changed while it was read; starting anew" in meter.said
-    assert meter.bytes == LARGE
-    assert len(desk.kept()) == 1
-
-
-def test_a_file_that_changes_all_the_time_is_refused(desk: Desk, site: Site) -> None:
-    site.files = {"/a": content(LARGE)}
-
-    def change(path: str) -> None:
-        with site.lock:
-            site.files[path] = os.urandom(8) + site.files[path][8:]
-
-    site.before = change
-    with pytest.raises(DataChanged, match="changed while it was read"):
-        get(desk, site, "a")
-    assert desk.read() == {}
 
 
 def test_what_is_wrong_is_said(desk: Desk, site: Site) -> None:

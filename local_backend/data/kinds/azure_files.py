@@ -59,6 +59,14 @@ class Share(FileFamily):
                 # Azure's library pins the pieces of one download to the ETag of the first.
                 yield from reading.chunks()
 
+    def confirm(self, entry: Entry) -> None:
+        # A share is a disk to others: they write into a file while a piece of it is on its way.
+        share, _, path = entry.key.partition("/")
+        with self._told(entry.key):
+            found = self._service().get_share_client(share).get_file_client(path).get_file_properties()
+            if (str(found.etag), found.size) != (entry.version, entry.size):
+                raise DataChanged(f"{entry.key} changed while it was read")
+
     def storage(self) -> tuple[str, dict[str, Any]]:
         raise DataError("files of Azure Files cannot be streamed; have them downloaded ('access': 'download')")
 

@@ -258,6 +258,13 @@ class FileFamily(Family):
         Raises DataChanged when the file is another than `entry` by now.
         """
 
+    def confirm(self, entry: Entry) -> None:
+        """Asked when the last byte of a file is here: a server that began to answer out of one file may have ended in
+        another. Where `read` sees to that, there is nothing to ask.
+
+        Raises DataChanged when the file is another than `entry` by now.
+        """
+
     @abstractmethod
     def storage(self) -> tuple[str, dict[str, Any]]:
         """See the base class."""

@@ -1,4 +1,5 @@
-"""HTTP and HTTPS, through requests: a range that is not of the file that was asked about first is noticed."""
+"""HTTP and HTTPS, through requests: no answer that is not of the file that was asked about first is taken, and at the
+end it is asked about again, for servers read their files while they answer."""
 
 from __future__ import annotations
 
@@ -63,6 +64,12 @@ class Web(FileFamily):
                 if answer.status_code != 206 or given is None or int(given[1]) != start:
                     raise DataUnavailable(f"{_shown(entry.key)} is not given in parts any more")
             yield from answer.iter_content(_PIECE)
+
+    def confirm(self, entry: Entry) -> None:
+        if entry.version or entry.size is not None:
+            found = self._entry(entry.key, entry.path)
+            if (found.version, found.size) != (entry.version, entry.size):
+                raise DataChanged(f"{_shown(entry.key)} changed while it was read")
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         if self.values.get("query"):

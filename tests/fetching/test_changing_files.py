@@ -1,0 +1,196 @@
+"""Files of a web server that change while they are read: what arrives is one of them, never a mixture."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fetching_desk import Count, Desk, content
+from range_server import Site
+
+from local_backend.data import fetch, kinds, parts
+from local_backend.data.errors import DataChanged
+from local_backend.data.kinds.azure_files import Share
+from local_backend.data.kinds.base import Entry
+
+LARGE = 5 * 2**20 + 12345
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of half a MiB, and no pauses worth the name before another attempt."""
+    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+
+
+def get(desk: Desk, site: Site, path: str, meter: Count | None = None) -> None:
+    """Deliver a file of the site."""
+    desk.get("http", {"url": site.url}, {"paths": path}, meter=meter)
+
+
+def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
+    desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "_THREADS", 1)
+    old, new = content(LARGE, 1), content(LARGE, 2)
+    site.files = {"/a": old}
+
+    def change(path: str) -> None:
+        if site.sent[path] > LARGE // 2:
+            site.files[path] = new
+
+    site.before = change
+    meter = Count()
+    get(desk, site, "a", meter=meter)
+    assert desk.read() == {"a": new}
+    assert "a file changed while it was read; starting anew" in meter.said
+    assert meter.bytes == LARGE
+    assert len(desk.kept()) == 1
+
+
+def test_a_file_that_changes_all_the_time_is_refused(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+
+    def change(path: str) -> None:
+        with site.lock:
+            site.files[path] = os.urandom(8) + site.files[path][8:]
+
+    site.before = change
+    with pytest.raises(DataChanged, match="changed while it was read"):
+        get(desk, site, "a")
+    assert desk.read() == {}
+
+
+def overwritten_once(site: Site, path: str, at: int, new: bytes, date: str = "") -> None:
+    """Have another file be there when a server is about to read the byte `at`, in an answer that began before."""
+    def reading(asked: str, here: int) -> None:
+        if (asked, here) == (path, at) and site.files[path] != new:
+            site.files[path] = new
+            if date:
+                site.dates[path] = date
+
+    site.reading = reading
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("version", ["ETag", "Last-Modified"])
+def test_a_file_that_is_overwritten_while_its_last_answers_are_on_their_way_is_never_a_mixture(
+    desk: Desk, site: Site, ranges: bool, version: str
+) -> None:
+    """Each answer said at its beginning that it is of the old one."""
+    old, new = content(LARGE, 1), content(LARGE, 2)
+    site.files, site.ranges, site.versions = {"/a": old}, ranges, version == "ETag"
+    if not site.versions:
+        site.dates["/a"] = "Sat, 01 Nov 2025 10:00:00 GMT"
+    date = "" if site.versions else "Sat, 01 Nov 2025 10:00:01 GMT"
+    overwritten_once(site, "/a", 5 << 20, new, date)
+    meter = Count()
+    get(desk, site, "a", meter=meter)
+    assert desk.read() == {"a": new}
+    assert meter.bytes == LARGE
+    assert meter.said.count("a file changed while it was read; starting anew") == 1
+    assert len(desk.kept()) == 1
+
+
+def test_without_a_version_a_file_that_grows_while_it_is_read_is_noticed(desk: Desk, site: Site) -> None:
+    """Another length is all that such a server shows of another file."""
+    old, new = content(LARGE, 1), content(LARGE + 1, 2)
+    site.files, site.versions = {"/a": old}, False
+    overwritten_once(site, "/a", 5 << 20, new)
+    get(desk, site, "a")
+    assert desk.read() == {"a": new}
+
+
+def test_a_file_that_is_overwritten_at_each_attempt_is_refused(desk: Desk, site: Site) -> None:
+    site.files = {"/a": content(LARGE)}
+
+    def reading(path: str, at: int) -> None:
+        if at == 5 << 20:
+            site.files[path] = os.urandom(8) + site.files[path][8:]
+
+    site.reading = reading
+    with pytest.raises(DataChanged, match="/a changed while it was read"):
+        get(desk, site, "a")
+    assert desk.read() == {} and desk.kept() == []
+
+
+def test_a_server_that_is_down_when_it_is_asked_at_the_end_is_asked_again(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few"}
+    asked: list[str] = []
+
+    def once(path: str) -> None:
+        asked.append(path)
+        site.status = 503 if len(asked) == 1 else 0
+
+    site.question = lambda path: once(path) if site.sent[path] else None
+    get(desk, site, "a")
+    assert desk.read() == {"a": b"few"} and site.sent["/a"] == 3 and len(asked) == 2
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_of_pythons_web_server_that_changes_is_never_a_mixture(
+    desk: Desk, tmp_path: Path, replaced: bool
+) -> None:
+    """It gives no parts, and has a time of change for a version."""
+    old, new = content(LARGE, 1), content(LARGE, 2)
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "a").write_bytes(old)
+    os.utime(served / "a", (1, 1))
+
+    def change() -> None:
+        """Halfway, once."""
+        if (served / "a").stat().st_mtime != 1:
+            return
+        if replaced:
+            (served / "b").write_bytes(new)
+            os.utime(served / "b", (2, 2))
+            os.replace(served / "b", served / "a")
+        else:
+            with open(served / "a", "r+b") as file:
+                file.write(new)
+            os.utime(served / "a", (2, 2))
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+        def copyfile(self, source: Any, outputfile: Any) -> None:
+            # Who asked for one byte hangs up before the rest.
+            with suppress(OSError):
+                outputfile.write(source.read(LARGE // 2))
+                if "Range" not in self.headers:
+                    change()
+                outputfile.write(source.read())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(served))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            desk.get("http", {"url": f"http://127.0.0.1:{server.server_address[1]}"}, {"paths": "a"})
+        finally:
+            server.shutdown()
+            thread.join()
+    assert desk.read() == {"a": new}
+
+
+def test_a_share_of_azure_is_asked_again_at_the_end() -> None:
+    """With a stand-in for Azure's library: its files are written to while pieces of them are read."""
+    pytest.importorskip("azure.core")
+    about = SimpleNamespace(etag="one", size=3)
+    client = SimpleNamespace(get_share_client=lambda share: client, get_file_client=lambda path: client,
+                             get_file_properties=lambda: about)
+    share = Share(kinds.find("azure-files"), {"share": "s"})
+    share._made, share._service = client, lambda: client  # type: ignore[method-assign]
+    entry = Entry("a", "s/a", 3, "one")
+    share.confirm(entry)
+    for about.etag, about.size in (("two", 3), ("one", 4)):
+        with pytest.raises(DataChanged, match="s/a changed while it was read"):
+            share.confirm(entry)
