@@ -15,6 +15,9 @@ from local_backend.data.kinds.base import Entry
 
 #: Folders that are looked into, and of what cannot be read those that are named.
 _MOST, _NAMED = 100_000, 10
+#: What has no content that could be looked at: who opens one waits for another process, or for a machine.
+_OTHERS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
+           (stat.S_ISBLK, "a device"))
 _NOT_YOURS = "on a storage volume that is not yours"
 _Identity = tuple[int, int]
 
@@ -47,10 +50,12 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
     server has in `kept` is for nobody to see. A folder that lies in itself by way of a link is looked into once. What
     cannot be read goes into `unread`.
 
-    Raises DataError when `top` itself cannot be read.
+    Raises DataError when `top` itself cannot be read, or is neither.
     """
     try:
         found = os.stat(top)
+        if other := next((what for is_one, what in _OTHERS if is_one(found.st_mode)), ""):
+            raise DataError(f"{top} is {other}, and data is files: name a file, or a folder")
         if not stat.S_ISDIR(found.st_mode):
             if not os.access(top, os.R_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -7,6 +7,7 @@ import errno
 import gzip
 import io
 import os
+import socket
 import struct
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -209,6 +210,18 @@ def test_what_cannot_be_read_is_counted_and_named_and_the_rest_is_shown(
     (tmp_path / "links" / "way").symlink_to("../d/closed")
     with pytest.raises(DataError, match=r"nothing of .* can be read by the user .*: way: Permission denied$"):
         look(Wish(str(tmp_path / "links")))
+
+
+def test_what_is_neither_file_nor_folder_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # addresses of sockets are short
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+    for path, what in ((tmp_path / "pipe", "a named pipe"), (tmp_path / "socket", "a socket"), ("/dev/zero", "a dev")):
+        with pytest.raises(DataError, match=f"{path} is {what}"):
+            look(Wish(str(path)))
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    assert look(Wish(str(tmp_path)))["files"] == 1
 
 
 def test_what_others_keep_on_a_volume_is_not_looked_into(tmp_path: Path) -> None:
