@@ -378,6 +378,37 @@ def test_pictures(data):
         fabric_data.open(data)
 
 
+@pytest.mark.parametrize(("kind", "told"), [
+    ("table", "row {}: the table has 3"), ("arrays", "element {}: the arrays have 3"),
+    ("pictures", "picture {}: the folders have 3")])
+def test_samples_are_asked_for_as_elements_of_a_list(data, kind, told):
+    if kind == "table":
+        write(data / "a.parquet", n=[0, 1, 2])
+    elif kind == "arrays":
+        np.save(data / "n.npy", np.arange(3))
+    else:
+        image = pytest.importorskip("PIL.Image")
+        (data / "class").mkdir()
+        for number in range(3):
+            image.new("RGB", (1, 1), (number, 0, 0)).save(data / "class" / f"{number}.png")
+    dataset = fabric_data.open(data)
+
+    def number(sample) -> int:
+        return int(sample[0].flatten()[0] if kind == "pictures" else sample["n"])
+
+    asked = (0, 2, -1, -3, True, np.int64(1), np.uint8(2), torch.tensor(1), torch.tensor(-2))
+    assert [number(dataset[index]) for index in asked] == [[0, 1, 2][int(index)] for index in asked]
+    assert [number(sample) for sample in dataset] == [0, 1, 2]
+    some = torch.utils.data.Subset(dataset, [2, 0])
+    assert [number(sample) for sample in some] == [2, 0] and len(next(iter(DataLoader(some, 2)))) == len(dataset[0])
+    for index in (3, -4, np.int64(3), 2**70):
+        with pytest.raises(IndexError, match=re.escape("there is no " + told.format(index)) + "$"):
+            dataset[index]
+    for index in (slice(0, 3), [1, 2], 1.5, 1.0, "1", None, np.float32(1), torch.tensor([0, 1])):
+        with pytest.raises(TypeError, match=r"asked for by a whole number, one at a time.*torch\.utils\.data\.Subset"):
+            dataset[index]
+
+
 def test_sources_of_the_job(data, tmp_path, monkeypatch):
     write(data / "a" / "t.parquet", n=[5])
     write(data / "b" / "t.parquet", n=[6])

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from fabric_data.errors import DataProblem
 from fabric_data.groups import Columns, groups
+from fabric_data.samples import Samples
 
 #: What floating-point numbers may be asked for as.
 FloatType = torch.dtype | np.dtype[Any] | type[Any] | str
@@ -76,15 +76,17 @@ def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.
     return final
 
 
-class Arrays(Dataset[Any]):
+class Arrays(Samples):
     """Arrays of one length; sample i has element i of each. Opened again where it is unpickled."""
+
+    sample, whole = "element", "the arrays have"
 
     def __init__(
         self, place: Path, files: Sequence[Path], columns: Columns | None, *,
         dtype: FloatType | None, transform: Callable[[Any], Any] | None,
     ) -> None:
         self._float_type = None if dtype is None else numpy_type(dtype)
-        self._transform = transform
+        super().__init__(transform)
         #: One file that was named: a sample is a tensor of its own.
         self._alone = place.is_file() and columns is None
         self._named = columns is None
@@ -123,14 +125,11 @@ class Arrays(Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
-        if not -self._length <= index < self._length:
-            raise IndexError(f"there is no element {index}: the arrays have {self._length}")
-        parts = [pick(index) for pick in self._pickers]
-        sample: Any = dict(zip(self._arrays, parts, strict=True)) if self._named else tuple(parts)
+    def _sample(self, number: int) -> Any:
+        parts = [pick(number) for pick in self._pickers]
         if self._alone:
-            (sample,) = parts
-        return sample if self._transform is None else self._transform(sample)
+            return parts[0]
+        return dict(zip(self._arrays, parts, strict=True)) if self._named else tuple(parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_arrays", "_pickers")}

@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from fabric_data.errors import DataProblem
+from fabric_data.samples import Samples
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 
-class Images(Dataset[Any]):
+class Images(Samples):
     """Sample i is (uint8 tensor of shape [3, height, width], number of the class). `classes` has the names."""
 
+    sample, whole = "picture", "the folders have"
+
     def __init__(self, place: Path, files: Sequence[Path], transform: Callable[[Any], Any] | None) -> None:
+        super().__init__(transform)
         try:
             import PIL.Image  # noqa: F401
         except ImportError:
@@ -31,22 +34,20 @@ class Images(Dataset[Any]):
         self.classes = sorted({parts[0] for parts, _ in inside})
         numbers = {name: number for number, name in enumerate(self.classes)}
         self._samples = [(str(path), numbers[parts[0]]) for parts, path in inside]
-        self._transform = transform
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def __getitem__(self, index: int) -> Any:
+    def _sample(self, number: int) -> Any:
         from PIL import Image
 
-        path, number = self._samples[index]
+        path, label = self._samples[number]
         try:
             with Image.open(path) as picture:
                 pixels = np.array(picture.convert("RGB"))
         except (OSError, ValueError, Image.DecompressionBombError) as problem:
             raise DataProblem(f"{path} cannot be read as a picture: {problem}") from None
-        sample = torch.from_numpy(pixels).permute(2, 0, 1).contiguous(), number
-        return sample if self._transform is None else self._transform(sample)
+        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous(), label
 
     def __repr__(self) -> str:
         return f"<{len(self)} pictures of {len(self.classes)} classes>"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fabric_data import unpacked
 from fabric_data.arrays import FloatType, numpy_type
@@ -15,6 +14,7 @@ from fabric_data.columns import Writer, element_of, kind_of, reader
 from fabric_data.errors import DataProblem
 from fabric_data.groups import Columns, Group, groups
 from fabric_data.places import Remote
+from fabric_data.samples import Samples
 from fabric_data.stand_ins import stand_in
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ REST = "_rest"
 _ROWS = 8192
 
 
-class Table(Dataset[Any]):
+class Table(Samples):
     """Sample i is row i. Opened again where it is unpickled."""
+
+    sample, whole = "row", "the table has"
 
     def __init__(
         self, place: Path | str, files: Sequence[Path | Remote], columns: Columns | None, *, dtype: FloatType | None,
@@ -35,7 +37,8 @@ class Table(Dataset[Any]):
     ) -> None:
         if not isinstance(fill, Mapping):
             raise DataProblem(f"'fill' is a value for each column, such as {{'age': -1}}, not {fill!r}")
-        self._place, self._files, self._fill, self._transform = place, list(files), dict(fill), transform
+        super().__init__(transform)
+        self._place, self._files, self._fill = place, list(files), dict(fill)
         self._float_type: np.dtype[Any] | None = None if dtype is None else numpy_type(dtype)
         self._named = columns is None
         schema, self._length = _survey(self._files)
@@ -108,13 +111,9 @@ class Table(Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
-        if not -self._length <= index < self._length:
-            raise IndexError(f"there is no row {index}: the table has {self._length}")
-        row = int(index) % self._length
-        parts = [read(row) for read in self._readers]
-        sample: Any = dict(zip(self._names, parts, strict=True)) if self._named else tuple(parts)
-        return sample if self._transform is None else self._transform(sample)
+    def _sample(self, number: int) -> Any:
+        parts = [read(number) for read in self._readers]
+        return dict(zip(self._names, parts, strict=True)) if self._named else tuple(parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_readers"}
