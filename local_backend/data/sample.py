@@ -70,14 +70,16 @@ def _json_lines(file: BinaryIO) -> dict[str, Any]:
     text = _head(file)
     if text is None:
         return {"format": "binary"}
+    if "\n" not in text and file.read(1):
+        return {"format": "json", "rows": []}  # the first line is longer than what is looked at
     rows = []
-    for line in text.splitlines()[:ROWS]:
-        try:
-            value = json.loads(line)
-        except ValueError:
-            break
-        rows.append([plain(json.dumps(value))])
-    return {"format": "json", "rows": rows}
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():  # those that are empty, programs leave out
+            try:
+                rows.append([plain(json.dumps(json.loads(line)))])
+            except (ValueError, RecursionError):
+                raise ValueError(f"line {number} is no JSON: {plain(line)}") from None
+    return {"format": "json", "rows": rows[:ROWS]}
 
 
 def _numpy(file: BinaryIO) -> dict[str, Any]:
@@ -102,14 +104,17 @@ def _text(file: BinaryIO) -> dict[str, Any]:
 def _head(file: BinaryIO) -> str | None:
     """The beginning of a text file without a last line that is cut, unpacked; None when it is none."""
     head = file.read(_HEAD)
+    cut = len(head) == _HEAD
     if head[:2] == b"\x1f\x8b":
         import zlib
 
-        head = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        unpacking = zlib.decompressobj(wbits=31)
+        head = unpacking.decompress(head, _HEAD)
+        cut = not unpacking.eof
     if b"\0" in head:
         return None
-    whole = head[: head.rfind(b"\n") + 1] or head
-    return whole.decode("utf-8", "replace") if whole.decode("utf-8", "replace").count("\ufffd") < 10 else None
+    text = ((cut and head[: head.rfind(b"\n") + 1]) or head).decode("utf-8", "replace")
+    return text if text.count("\ufffd") < 10 else None
 
 
 _READERS: dict[str, Callable[[BinaryIO], dict[str, Any]]] = {

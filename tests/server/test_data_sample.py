@@ -65,9 +65,11 @@ def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), [
-    ("a.csv", b"a,b\n1,2\n3,", {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
+    ("a.csv", b"a,b\n1,2\n3,", {"format": "csv", "rows": [["a", "b"], ["1", "2"], ["3", ""]]}),
     ("a.CSV.gz", gzip.compress(b"a;b\n1;2\n", mtime=0), {"format": "csv", "rows": [["a", "b"], ["1", "2"]]}),
-    ("a.jsonl", b'{"a": 1}\nnonsense\n', {"format": "json", "rows": [['{"a": 1}']]}),
+    ("a.jsonl", b'{"a": 1}\r\n\n[2]', {"format": "json", "rows": [['{"a": 1}'], ["[2]"]]}),
+    ("a.ndjson", b'"' + b"x" * 2**17 + b'"\n', {"format": "json", "rows": []}),
+    ("a.jsonl", b"1234\n" * 20000, {"format": "json", "rows": [["1234"]] * ROWS}),
     ("a.txt", "ü\n".encode(), {"format": "text", "rows": [["ü"]]}),
     ("a.bin", b"\0\1", {"format": "binary"}), ("a", b"", {"format": "text", "rows": []}),
     *((f"{version}.npy", array((version, 0)), {
@@ -76,6 +78,27 @@ def saved(*arrays: np.ndarray, **named: np.ndarray) -> bytes:
 ])
 def test_what_is_said_of_a_file(name: str, content: bytes, expected: dict[str, Any]) -> None:
     assert sample(name, io.BytesIO(content)) == expected
+
+
+def test_the_last_line_is_left_out_only_where_it_is_cut() -> None:
+    line = b"0123456789" * 10 + b"\n"
+    for content in (line * 3 + b"end", gzip.compress(line * 3 + b"end", mtime=0)):
+        assert sample("a", io.BytesIO(content))["rows"][-1] == ["end"]
+    wide = b"w" * 9000 + b"\n"
+    for content in (wide * 9, gzip.compress(wide * 9, mtime=0)):
+        assert [len(row[0]) for row in sample("a", io.BytesIO(content))["rows"]] == [200] * 7
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (b'{"a": 1}\n{"a": 2}\nnot json\n', "line 3 is no JSON: not json"),
+    (b'{"a": 1}\n{"a":', 'line 2 is no JSON: {"a":'),
+    (b"1\n" * 15 + b"x\n", "line 16 is no JSON: x"), (b"[" * 5000 + b"\n", r"line 1 is no JSON: \[\["),
+])
+def test_a_line_that_is_no_json_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+    """The program of a job would fail on it."""
+    (tmp_path / "x.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=f"^x.jsonl cannot be read as what its name says: {told}"):
+        look(Wish(str(tmp_path)))
 
 
 @pytest.mark.parametrize("array", [
