@@ -19,20 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from dlicmd.contract.secret import MASK
 from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.deliver import deliver
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.gauge import Gauge
+from local_backend.data.hidden import secrets_of, without
 from local_backend.data.model import Cancelled
 from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
 from local_backend.files import write_json
 
 #: Seconds before another attempt: the first pause, and the longest.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-#: Shorter values of connections than this are no secrets that could be found in a text.
-_SHORTEST = 4
 Values = Mapping[int, Mapping[str, str]]
 
 
@@ -90,9 +88,9 @@ def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
             continue
         gauge.begin(item.label)
         given = values.get(item.number, {})
-        secrets = secrets_of(item, given)
+        secrets = secrets_of(kinds.find(item.kind).fields, given)
         try:
-            found = _insist(item, given, order, gauge)
+            found = _insist(item, given, secrets, order, gauge)
             so_far = replace(so_far, delivered={**so_far.delivered, item.number: found})
             so_far.write(Path(order.outcome))
         except DataError as problem:
@@ -107,7 +105,9 @@ def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
     return replace(so_far, state=DELIVERED)
 
 
-def _insist(item: Item, values: Mapping[str, str], order: Order, gauge: Gauge) -> dict[str, object]:
+def _insist(
+    item: Item, values: Mapping[str, str], secrets: Sequence[str], order: Order, gauge: Gauge
+) -> dict[str, object]:
     """Deliver, and try again what may pass, until no byte has come for as long as the order says."""
     pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
     while True:
@@ -121,24 +121,9 @@ def _insist(item: Item, values: Mapping[str, str], order: Order, gauge: Gauge) -
                 count = "1 try" if tries == 1 else f"{tries} tries"
                 raise DataError(f"{problem}; gave up after {count} in {waited:.0f} s (DLI_DATA_PATIENCE)") from None
             tries += 1
-            gauge.say(f"{without(problem, secrets_of(item, values))}; try {tries} comes in {pause:.0f} s")
+            gauge.say(f"{without(problem, secrets)}; try {tries} comes in {pause:.0f} s")
             gauge.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
-
-
-def secrets_of(item: Item, values: Mapping[str, str]) -> list[str]:
-    """The values of a connection that are secret, the longest first."""
-    secret = {name for one in kinds.find(item.kind).fields if one.secret for name in (one.name, *one.aliases)}
-    return sorted((value for name, value in values.items() if name in secret), key=len, reverse=True)
-
-
-def without(text: object, secrets: Sequence[str]) -> str:
-    """A text without secrets that libraries may have put into it."""
-    found = str(text)
-    for secret in secrets:
-        if len(secret) >= _SHORTEST:
-            found = found.replace(secret, MASK)
-    return found
 
 
 if __name__ == "__main__":

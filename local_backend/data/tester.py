@@ -10,6 +10,7 @@ from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots, mounted
+from local_backend.data.hidden import secrets_of, without
 from local_backend.data.kinds.base import Mounted
 from local_backend.data.model import Connection
 
@@ -38,17 +39,12 @@ def tested(connection: Connection, roots: DataRoots) -> str | None:
         said = json.loads(done.stdout)["problem"]
     except (ValueError, KeyError, TypeError):
         return f"the test ended without a word (exit code {done.returncode})"
-    return None if said is None else hidden(str(said)[:_LONGEST], connection)
+    return None if said is None else hidden(str(said), connection)[:_LONGEST]
 
 
 def hidden(text: str, connection: Connection) -> str:
     """A text of a library, with no secret of the connection in it."""
-    fields = kinds.find(connection.kind).fields
-    for name in (name for field in fields if field.secret for name in (field.name, *field.aliases)):
-        value = connection.values.get(name)
-        if value:
-            text = text.replace(value, "***")
-    return text
+    return without(text, secrets_of(kinds.find(connection.kind).fields, connection.values))
 
 
 def main() -> None:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live_server import settings_for
 
-from local_backend.data import fetcher
+from local_backend.data import fetcher, kinds
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.gauge import Gauge, shown
+from local_backend.data.hidden import UNTOLD
 from local_backend.data.model import Cancelled
 from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
 from local_backend.runtime.fetching import Fetching
@@ -80,6 +81,28 @@ def test_no_secret_gets_out(order: Order, gauge: Gauge, monkeypatch: pytest.Monk
         outcome = fetcher.fetch(order, values, gauge)
         assert "db.example.com with ***" in outcome.message and "planted" not in outcome.message + outcome.trace
         assert bool(outcome.trace) == (problem is RuntimeError)
+
+
+@pytest.mark.parametrize("password", ["e", "to", "é", "!"])
+def test_a_secret_too_short_to_be_masked_is_not_told_by_its_mask(
+    order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    """Where it cannot be one the text stays as it is; where it can, nothing of the text does."""
+    values = {1: {"host": "h", "password": password}}
+    deliveries(monkeypatch, DataError("Postgres: NOT_FOUND: tomatoes, née, wrong!"))
+    assert fetcher.fetch(order, values, gauge).message.endswith("Postgres: NOT_FOUND: tomatoes, née, wrong!")
+    for problem in (DataError, RuntimeError):
+        deliveries(monkeypatch, problem(f"no way in with u:{password}@h"))
+        outcome = fetcher.fetch(order, values, gauge)
+        assert UNTOLD in outcome.message and "no way in" not in outcome.message + outcome.trace
+
+
+def test_no_family_gives_a_secret_away() -> None:
+    """Of one that goes over several lines, and of a short one."""
+    kind = kinds.find("sftp")
+    family = kind.family(kind, {"private_key": "-----BEGIN\nab  c\n-----END", "password": "a"})
+    assert family.without_secrets("bad key\n-----BEGIN\nab  c\n-----END of mine") == "bad key *** of mine"
+    assert family.without_secrets("password a is wrong") == UNTOLD
 
 
 def test_who_is_not_wanted_stops(order: Order, gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from dlicmd.contract import data_sources as wire
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.hidden import secrets_of, without
 from local_backend.data.listing import outside, paths_of
 from local_backend.data.wanted import check_query, database, wanted
 
@@ -189,11 +190,7 @@ class Family(ABC):
 
     def without_secrets(self, text: object) -> str:
         """A text of a library or server on one line, cut to a bearable length, without what nobody may see."""
-        line = " ".join(str(text).split())
-        for item in self.kind.fields:
-            value = self.values.get(item.name)
-            if item.secret and value:
-                line = line.replace(value, "…")
+        line = " ".join(without(text, secrets_of(self.kind.fields, self.values)).split())
         return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
 
 
