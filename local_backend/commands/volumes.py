@@ -28,10 +28,17 @@ def volume() -> None:
 @_users
 def add(name: str, directory: Path, users: tuple[str, ...]) -> None:
     """Make DIRECTORY known as the volume NAME."""
+    from local_backend.data.errors import DataError
+    from local_backend.volumes import check_directory
+
     settings, place = _place(name)
     target = directory.expanduser().absolute()
     if not target.is_dir():
         fail(f"{target} is not a directory")
+    try:
+        check_directory(settings, target)
+    except DataError as problem:
+        fail(str(problem))
     if os.path.lexists(place):
         shown = f"leads to {os.readlink(place)}" if place.is_symlink() else "is a folder with its data"
         fail(f"there is a volume {place.name} already: {place} {shown}; remove that first")

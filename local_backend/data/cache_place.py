@@ -24,8 +24,12 @@ def beside(storage: Path, seen: Collection[Path], cure: str = "") -> Path:
     # One within another: what lies beside the inner one would be seen in the outer one.
     top = min((one for one in (real, *map(os.path.realpath, seen)) if inside(real, one)), key=len)
     parent, name = os.path.split(top)
+    if not name:
+        way = next(one for one in (storage, *seen) if os.path.realpath(one) == top)
+        raise DataError(f"what is fetched to {storage} lies beside what jobs see of it, and that is the whole machine, "
+                        f"for {way} leads to {top}; have that lead to a folder{cure}")
     place = os.path.join(parent, f".{name}.{os.getuid()}{_ENDING}")
-    problem = _problem(real, parent, place) if parent != top else f"{storage} is all of the disk"
+    problem = _problem(real, parent, place)
     if problem:
         raise DataError(f"what is fetched to {storage} lies beside what jobs see of it, and {problem}; have {place} "
                         f"made for the user of the server alone (mode 0700){cure}")

@@ -34,6 +34,22 @@ def cache_for(settings: Settings, target: str) -> Path:
     return settings.cache if target == LOCAL else fs.cache_of(target, roots(settings, "", admin=True))
 
 
+def check_directory(settings: Settings, directory: Path) -> None:
+    """Raises DataError for a directory that may be no volume: jobs would get what the server has for itself, its keys
+    and everybody's results, as data."""
+    real = os.path.realpath(directory)
+    own = {"DLICMD_HOME": settings.home, "DLI_RESULT_FS": settings.result_fs, "DLI_CACHE_DIR": settings.cache,
+           "DLI_SHARED_CACHE_DIR": settings.shared_cache_dir, "DLI_VOLUMES": settings.volumes}
+    places = {name: os.path.realpath(folder) for name, folder in own.items() if folder is not None}
+    # These may be in the home, and volumes in them.
+    free = [os.path.realpath(folder) for folder in (settings.data_fs, settings.volumes)]
+    for name, place in places.items():
+        how = "is" if real == place else "holds" if inside(place, real) else "is in" if inside(real, place) else ""
+        if how and not (how == "is in" and any(inside(one, place) and inside(real, one) for one in free)):
+            raise DataError(f"{directory} {how} {place} ({name}), which the server has for itself, and what a volume "
+                            "has is for jobs; name a folder that has their data alone")
+
+
 def _own(settings: Settings) -> list[Path]:
     """What a team's server has for itself in its home, for one that was put where the data lies."""
     seen = [os.path.realpath(folder) for folder in (settings.data_fs, settings.volumes)]

@@ -96,9 +96,12 @@ def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
 def test_a_cache_is_never_on_another_disk_nor_somebody_elses(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / f".data.{os.getuid()}.dlicmd-cache"
     data.mkdir()
-    for storage, said in (("/proc", "/ is on another disk"), ("/", "is all of the disk")):
-        with pytest.raises(DataError, match=f"{said}; have .* made for the user of the server alone .*, or set X"):
-            beside(Path(storage), [], ", or set X")
+    with pytest.raises(DataError, match=r"/ is on another disk; have .* made for the user of the server .*, or set X"):
+        beside(Path("/proc"), [], ", or set X")
+    (tmp_path / "all").symlink_to("/")
+    for storage, seen in ((data, [tmp_path / "all"]), (tmp_path / "all", [])):
+        with pytest.raises(DataError, match=r"for .*/all leads to /; have that lead to a folder, or set X"):
+            beside(storage, seen, ", or set X")
     place.mkdir(mode=0o700)
     assert beside(data, []) == place
     place.chmod(0o755)
