@@ -49,6 +49,12 @@ def inside(path: str) -> str:
     return "" if found == "." else found + ("/" if path.endswith("/") else "")
 
 
+def plain(path: str) -> str:
+    """The path without what means nothing to a disk: names that are a dot, and slashes behind a slash."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    return "/".join(names) + ("/" if names and path.endswith("/") else "")
+
+
 def outside(path: str) -> DataError:
     """The error for a path that leads out."""
     return DataError(f"the data path '{path}' leads out of the place that its connection names")

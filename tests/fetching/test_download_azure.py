@@ -90,3 +90,13 @@ def test_a_program_can_read_the_same_by_itself(server: AzureServer, container: s
     [entry] = family.entries({"container": container, "path": "other"})  # type: ignore[attr-defined]
     with fsspec.open(family.url(entry), **family.storage()[1]) as file:  # type: ignore[attr-defined]
         assert file.read() == b"no"
+
+
+def test_paths_as_shells_write_them(server: AzureServer, container: str, desk: Desk) -> None:
+    values = {"connection_string": server.connection_string}
+    for job, path in enumerate(("./set", ".//set//", "set/.")):
+        desk.get("azure-blob", values, {"container": container, "paths": path}, job=job)
+        assert desk.read(job)["big"] == content(LARGE), path
+    path = "./set//big,.//other"
+    desk.get("azure-blob", values, {"container": container, "paths": path}, job=9)
+    assert desk.read(9) == {"set/big": content(LARGE), "other": b"no"}

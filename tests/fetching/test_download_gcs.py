@@ -85,3 +85,12 @@ def test_a_program_can_read_the_same_by_itself(values: dict[str, str], bucket: s
     assert protocol == "gs" and address == f"gs://{bucket}/other"
     # Not what fsspec has for the protocol: that asks this server for a minute what it does not know.
     assert GCSFileSystem(**options).cat_file(address) == b"no"
+
+
+def test_paths_as_shells_write_them(values: dict[str, str], bucket: str, desk: Desk) -> None:
+    for job, path in enumerate(("./set", ".//set//", "set/.")):
+        desk.get("gcs", values, {"bucket": bucket, "paths": path}, job=job)
+        assert desk.read(job)["big"] == content(LARGE), path
+    path = "./set//big,./other"
+    desk.get("gcs", values, {"bucket": bucket, "paths": path}, job=9)
+    assert desk.read(9) == {"set/big": content(LARGE), "other": b"no"}

@@ -73,6 +73,12 @@ def test_the_only_file_has_its_own_name(desk: Desk, site: Site) -> None:
     assert desk.read() == {"b c.txt": b"few"}
 
 
+def test_paths_as_shells_write_them(desk: Desk, site: Site) -> None:
+    site.files = {"/a": b"few", "/b/c": b"more"}
+    get(desk, site, "./a, ./b/./c")
+    assert desk.read() == {"a": b"few", "b/c": b"more"}
+
+
 def test_the_program_may_add_files_and_not_write_to_those_of_the_cache(desk: Desk, site: Site) -> None:
     site.files = {"/a": b"few"}
     get(desk, site, "a")

@@ -78,6 +78,24 @@ def test_paths_as_clients_write_them(server: S3Server, bucket: str, desk: Desk) 
     assert desk.read(3) == desk.read(1)
 
 
+def test_paths_as_shells_write_them_unless_objects_are_called_that(
+    server: S3Server, bucket: str, desk: Desk
+) -> None:
+    put(server, bucket, **{"train__x__a": b"1", "b": b"22", "odd____c": b"literally", "odd__c": b"plainly"})
+    for job, (path, there) in enumerate({
+        "./train": {"x/a": b"1"}, ".//train//x/./a": {"a": b"1"}, "./train/x/": {"a": b"1"},
+        "./train//x/a,./b": {"train/x/a": b"1", "b": b"22"}, "odd//c": {"c": b"literally"},
+        "./odd/c": {"c": b"plainly"},
+    }.items()):
+        desk.get("s3", server.values, {"bucket": bucket, "paths": path}, job=job)
+        assert desk.read(job) == there, path
+    server.client().delete_object(Bucket=bucket, Key="odd//c")
+    desk.get("s3", server.values, {"bucket": bucket, "paths": "."}, job=99)
+    assert len(desk.read(99)) == 3
+    with pytest.raises(DataError, match=f"there is no './no//such' in the bucket {bucket}"):
+        desk.get("s3", server.values, {"bucket": bucket, "path": "./no//such"})
+
+
 def test_more_objects_than_one_page_lists(server: S3Server, bucket: str, desk: Desk,
                                           monkeypatch: pytest.MonkeyPatch) -> None:
     import botocore.paginate

@@ -113,3 +113,11 @@ def test_a_connection_is_tested_and_streams_need_a_password(server: SftpServer) 
     values |= {"folder": "/sets"}
     protocol, options = find("sftp").open(values).storage()  # type: ignore[attr-defined]
     assert protocol == "sftp" and options["password"] == "right" and options["client_keys"] == []
+
+
+def test_paths_as_shells_write_them(server: SftpServer, desk: Desk) -> None:
+    put(server, "shell/x/a", b"1")
+    put(server, "shell.txt", b"2")
+    desk.get("sftp", server.values, {"path": "./shell//x/."})
+    desk.get("sftp", server.values, {"paths": "./shell,.//shell.txt"}, job=2)
+    assert (desk.read(), desk.read(2)) == ({"a": b"1"}, {"shell/x/a": b"1", "shell.txt": b"2"})

@@ -8,6 +8,7 @@ from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Field, Kind
 from local_backend.data.kinds.filesystem import FileSystem
+from local_backend.data.listing import plain
 
 ACCOUNT = Field("account_name", "name of the storage account", aliases=("account", "storage_account", "username"))
 KEY = Field("account_key", "access key of the account", secret=True, aliases=("access_key", "password", "key"))
@@ -20,6 +21,11 @@ class Blob(FileSystem):
 
     protocol = "abfs"
     tops = (wire.CONTAINER_NAME, wire.BUCKET, wire.FILE_SYSTEM)
+    literal = True
+
+    def spellings(self, path: str) -> list[str]:
+        # No blob is called so: on the way a dot goes from an address, and with it what was signed.
+        return [plain(path)] if "." in path.split("/") else super().spellings(path)
 
     def storage_options(self) -> dict[str, Any]:
         names = ("account_name", "account_key", "connection_string", "sas_token", "client_id", "client_secret",

@@ -11,7 +11,7 @@ from dlicmd.contract.data_sources import BUCKET, SHARE
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.azure import ACCOUNT, KEY, SAS, STRING
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import paths_of, place
+from local_backend.data.listing import paths_of, place, plain
 from local_backend.data.troubles import in_words
 
 
@@ -38,7 +38,7 @@ class Share(FileFamily):
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
         share, asked = self.top(location), paths_of(location)
-        for path in (one.strip("/") for one in asked or [""]):
+        for path in (plain(one).strip("/") for one in asked or [""]):
             found = False
             with self._told(path or share):
                 for name, info in self._below(self._service().get_share_client(share), path):

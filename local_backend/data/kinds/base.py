@@ -13,7 +13,7 @@ from dlicmd.contract import data_sources as wire
 from local_backend import network
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.hidden import secrets_of, without
-from local_backend.data.listing import outside, paths_of
+from local_backend.data.listing import outside, paths_of, plain
 from local_backend.data.wanted import check_query, database, wanted
 
 if TYPE_CHECKING:
@@ -225,11 +225,17 @@ class FileFamily(Family):
     of the connection that is called like the first of them."""
 
     keys: ClassVar[tuple[str, ...]] = wire.PATH_KEYS
+    #: Whether its files have names rather than paths: there `./a` and `a//b` may be others than `a` and `a/b`.
+    literal = False
 
     def check(self, location: Mapping[str, Any]) -> None:
         super().check(location)
         paths_of(location)
         self.top(location)
+
+    def spellings(self, path: str) -> list[str]:
+        """What a path of a location may be called there; the first that there is counts."""
+        return [path, plain(path)] if self.literal and path != plain(path) else [plain(path)]
 
     def top(self, location: Mapping[str, Any]) -> str:
         """What the paths of a location are below, without a slash at its end; empty where that is all of the server.

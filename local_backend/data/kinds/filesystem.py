@@ -55,14 +55,10 @@ class FileSystem(FileFamily):
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
         asked, top = paths_of(location), self.top(location)
         for path in asked or [""]:
-            base = f"{top}/{path}".rstrip("/")
-            with self._told(path or base or "its files"):
-                found = self._below(base)
-            if not found:
-                raise DataError(f"there is no file in '{path or base}'")
+            spelling, found = self._first_below(top, path)
             for name, info in sorted(found.items()):
                 key = name.strip("/")[len(top.strip("/")):].lstrip("/")
-                yield Entry(place(path.rstrip("/"), len(asked) > 1, key), name, info.get("size"), _version(info))
+                yield Entry(place(spelling.rstrip("/"), len(asked) > 1, key), name, info.get("size"), _version(info))
 
     def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
         end = entry.size if end is None else end
@@ -81,6 +77,19 @@ class FileSystem(FileFamily):
                 break
             yield piece
             start += len(piece)
+
+    def _first_below(self, top: str, path: str) -> tuple[str, dict[str, Any]]:
+        """The first spelling of a path at which there is something, and what that is. Raises DataError."""
+        shown, spellings = path or top or "its files", self.spellings(path)
+        for spelling in spellings:
+            with self._told(shown):
+                try:
+                    if found := self._below(f"{top}/{spelling}".rstrip("/")):
+                        return spelling, found
+                except FileNotFoundError:
+                    if spelling == spellings[-1]:
+                        raise
+        raise DataError(f"there is no file in '{shown}'")
 
     def _below(self, base: str) -> dict[str, Any]:
         info = self.files().info(base)

@@ -17,6 +17,7 @@ class Google(FileSystem):
 
     protocol = "gs"
     tops = (BUCKET,)
+    literal = True
 
     def storage_options(self) -> dict[str, Any]:
         # Without a token the library would look for one of whoever runs the server.

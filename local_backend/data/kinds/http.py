@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from dlicmd.contract.data_sources import PATH_KEYS, URL
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
-from local_backend.data.listing import named, outside, paths_of
+from local_backend.data.listing import named, outside, paths_of, plain
 from local_backend.data.troubles import in_words
 
 #: What arrives of a piece before a connection breaks is lost.
@@ -103,7 +103,7 @@ class Web(FileFamily):
                 raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(top)}")
             if not _below(url, top):
                 raise outside(_shown(url))
-            name = path if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
+            name = plain(path) if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
             if not name:
                 raise DataError(f"{_shown(url)} is a folder, and web servers do not say what is in one; name its files")
             found.append((url, name))

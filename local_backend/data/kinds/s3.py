@@ -28,6 +28,7 @@ class S3(FileFamily):
     """Buckets of S3, IBM Cloud Object Storage and others of their kind."""
 
     tops = (BUCKET,)
+    literal = True
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
         super().__init__(kind, values)
@@ -49,9 +50,12 @@ class S3(FileFamily):
         bucket, asked = self.top(location), paths_of(location)
         for path in asked or [""]:
             found = False
-            for key, size, version in self._below(bucket, path):
-                found = True
-                yield Entry(place(path, len(asked) > 1, key), f"{bucket}/{key}", size, version)
+            for name in self.spellings(path):
+                for key, size, version in self._below(bucket, name):
+                    found = True
+                    yield Entry(place(name, len(asked) > 1, key), f"{bucket}/{key}", size, version)
+                if found:
+                    break
             if not found:
                 raise DataError(f"there is no '{path}' in the bucket {bucket}" if path
                                 else f"the bucket {bucket} is empty")
