@@ -102,7 +102,7 @@ def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
                 return None
         manifest = Manifest(boot_id(), manifest.files)
         entry.complete(manifest)
-    meter.advance(manifest.size, len(manifest.files))
+    meter.resume(manifest.size, len(manifest.files))
     return manifest
 
 
@@ -118,7 +118,7 @@ def _fetched(
     journal = Journal(entry.journal, {"boot": boot_id(), "entry": entry.folder.name})
     whole = _already(entry, files, journal, old)
     journal.start()
-    meter.advance(sum(one.size for one in whole.values()) + sum(file.arrived for file in files), len(whole))
+    meter.resume(sum(one.size for one in whole.values()) + sum(file.arrived for file in files), len(whole))
     with contextlib.closing(journal):
         fetch = Fetch(family, [file for file in files if file.number not in whole], journal, meter)
         fetch.run()

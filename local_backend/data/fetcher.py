@@ -22,7 +22,7 @@ from types import FrameType
 from local_backend import network
 from local_backend.data import kinds
 from local_backend.data.deliver import deliver
-from local_backend.data.errors import DataError, DataUnavailable
+from local_backend.data.errors import DataChanged, DataError, DataUnavailable
 from local_backend.data.gauge import Gauge
 from local_backend.data.hidden import secrets_of, without
 from local_backend.data.model import Cancelled
@@ -114,7 +114,8 @@ def _insist(
         try:
             return deliver(item, values, order, gauge)
         except DataUnavailable as problem:
-            if gauge.arrived != arrived:
+            # What came of a file that is another by now is of no use.
+            if gauge.arrived != arrived and not isinstance(problem, DataChanged):
                 pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
             waited = time.monotonic() - since
             if waited + pause > order.patience:

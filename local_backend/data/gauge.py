@@ -61,7 +61,13 @@ class Gauge:
     def expect(self, size: int | None, files: int | None = None) -> None:
         """See Meter."""
         with self._lock:
-            self._size = size
+            self._size, self._done = size, 0
+
+    def resume(self, size: int, files: int = 0) -> None:
+        """See Meter."""
+        with self._lock:
+            self._done += size
+            self._said = ""
 
     def advance(self, size: int, files: int = 0) -> None:
         """See Meter."""

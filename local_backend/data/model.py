@@ -36,10 +36,13 @@ class Meter(Protocol):
     """
 
     def expect(self, size: int | None, files: int | None = None) -> None:
-        """So many bytes in so many files are to come in all; None for unknown."""
+        """A delivery begins, or begins anew: so many bytes in so many files are to be here in all; None for unknown."""
+
+    def resume(self, size: int, files: int = 0) -> None:
+        """So many bytes are here from before."""
 
     def advance(self, size: int, files: int = 0) -> None:
-        """So many bytes more are here; negative for some that have to be fetched again."""
+        """So many bytes more have come; negative for some that have to be fetched again."""
 
     def say(self, text: str) -> None:
         """What is going on, in a few words, until the next: `waiting for another job that fetches the same`."""

@@ -35,6 +35,9 @@ class Count:
             self.bytes += size
             self.files += files
 
+    def resume(self, size: int, files: int = 0) -> None:
+        self.advance(size, files)
+
     def say(self, text: str) -> None:
         self.said.append(text)
 

@@ -156,6 +156,10 @@ def test_the_sentence_about_progress() -> None:
     gauge.say("waiting for another job that fetches the same")
     assert gauge.sentence == "fetching s3://b/x: waiting for another job that fetches the same"
     gauge.advance(-492_000_000)
+    gauge.expect(1_200_000_000)
+    gauge.resume(120_000_000)
+    assert gauge.sentence.startswith("fetching s3://b/x: 10 % of 1.2 GB") and gauge.arrived == 492_000_000
+    gauge.expect(1_200_000_000)
     assert gauge.sentence.startswith("fetching s3://b/x: 0 % of 1.2 GB")
 
 

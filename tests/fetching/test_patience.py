@@ -1,0 +1,61 @@
+"""What a fetcher does with a server that does not get better: it ends, however much of it was here before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from fetching_desk import Desk, content
+from range_server import Site
+
+from local_backend.data import fetch, fetcher, parts
+from local_backend.data.gauge import Gauge
+from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome
+
+LARGE = 5 * 2**20
+Fetched = Callable[[], Outcome]
+
+
+@pytest.fixture
+def fetched(desk: Desk, site: Site, monkeypatch: pytest.MonkeyPatch) -> Fetched:
+    """Fetches the file `a` of the site, with a minute of patience, which is over as soon as it is waited for."""
+    monkeypatch.setattr(parts, "SMALLEST", 1 << 19)
+    monkeypatch.setattr(fetch, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(fetch, "_THREADS", 1)
+    passed = [0.0]
+    gauge = Gauge(lambda text: None)
+    monkeypatch.setattr(gauge, "sleep", lambda seconds: passed.append(passed.pop() + seconds))
+    monkeypatch.setattr(fetcher, "time", SimpleNamespace(monotonic=lambda: passed[0]))
+    item = Item(1, "a", "http", "download", {"paths": "a"}, str(desk.job(1)), str(desk.folder / "cache"))
+    order = Order((item,), *(str(desk.folder / name) for name in ("lock", "progress", "outcome")), 60, 2**30, True)
+    return lambda: fetcher.fetch(order, {1: {"url": site.url}}, gauge)
+
+
+def test_what_was_here_before_is_no_sign_of_life(site: Site, fetched: Fetched) -> None:
+    site.files = {"/a": content(LARGE)}
+    site.cuts = [1 << 19] * 3 + [0] * 1000
+    outcome = fetched()
+    assert outcome.state == FAILED and "gave up after 6 tries in 31 s (DLI_DATA_PATIENCE)" in outcome.message
+
+
+def test_but_what_comes_is(site: Site, fetched: Fetched) -> None:
+    site.files = {"/a": content(LARGE)}
+    site.cuts = ([1 << 18] + [0] * 3 * 4) * 6
+    assert fetched().state == DELIVERED
+
+
+def test_what_came_of_a_file_that_always_changes_is_none(site: Site, fetched: Fetched) -> None:
+    site.files = {"/a": content(LARGE)}
+    left = list(range(1000))
+
+    def change(path: str, at: int) -> None:
+        if at == 1 << 20 and left:
+            left.pop()
+            site.files[path] = os.urandom(8) + site.files[path][8:]
+
+    site.reading = change
+    outcome = fetched()
+    assert outcome.state == FAILED and left
+    assert "/a changed while it was read; gave up after 6 tries in 31 s" in outcome.message
