@@ -29,7 +29,7 @@ def volume() -> None:
 def add(name: str, directory: Path, users: tuple[str, ...]) -> None:
     """Make DIRECTORY known as the volume NAME."""
     from local_backend.data.errors import DataError
-    from local_backend.volumes import check_directory
+    from local_backend.sources.volumes import check_directory
 
     settings, place = _place(name)
     target = directory.expanduser().absolute()
