@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from dlicmd.console import info
+from dlicmd.contract import strict_json
 from dlicmd.contract.argv import CommandLine
 from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
 from dlicmd.errors import UsageProblem
@@ -43,9 +43,9 @@ def one_or_more(text: str, option: str) -> list[Any]:
 
 def _json(text: str, option: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise UsageProblem(f"{option}: not JSON: {problem}") from None
+        return strict_json.read(text)
+    except ValueError as problem:
+        raise UsageProblem(f"{option} {problem}") from None
 
 
 def _check(sources: list[Any], option: str) -> None:

@@ -32,6 +32,7 @@ from local_backend.api import (
     submitted_code,
     users,
 )
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.backend import Backend, Supervisor
 from local_backend.api.guard import Guard, host_name
 from local_backend.settings import Settings
@@ -57,6 +58,7 @@ def create_app(
         version=__version__,
         redirect_slashes=False,  # a redirect would turn a POST into a GET; the guard drops trailing slashes
         redoc_url=None,
+        default_response_class=JsonAnswer,
         responses=description.COMMON,
     )
     backend = Backend(settings, database, supervisor, token, password)

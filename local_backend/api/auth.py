@@ -10,9 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from dlicmd.contract import wire
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import CALLER, TOKEN, Caller
 from local_backend.api.errors import ApiError
@@ -59,7 +60,7 @@ def logoff(request: Request, backend: TheBackend, user: TheUser) -> Response:
     of_session = session(request.headers)
     for token in [*presented(request.headers), *of_session]:
         backend.database.write(partial(tokens.revoke, token=token))
-    answer = JSONResponse({"username": user.name, "messageCode": "success", "message": "logged off"})
+    answer = JsonAnswer({"username": user.name, "messageCode": "success", "message": "logged off"})
     if of_session:
         answer.delete_cookie(SESSION, **_kept(request))
     return answer
@@ -117,9 +118,9 @@ def _stated(user: Caller) -> dict[str, Any]:
     }
 
 
-def _said(stated: dict[str, Any]) -> JSONResponse:
+def _said(stated: dict[str, Any]) -> JsonAnswer:
     found = {**stated, "messageCode": "success", "message": "success"}
-    return JSONResponse(found, headers={"Cache-Control": "no-store"})
+    return JsonAnswer(found, headers={"Cache-Control": "no-store"})
 
 
 def _kept(request: Request) -> dict[str, Any]:

@@ -3,10 +3,16 @@ disk as they arrive (submit/receive.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
-from dlicmd.contract import wire
+from dlicmd.contract import strict_json, wire
 from local_backend.api.errors import ApiError
 
 #: Bytes; a tree of ten thousand resource plans has about one million.
@@ -40,6 +46,28 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         return message
 
     return counted
+
+
+class _Strict(Request):
+    async def json(self) -> Any:
+        """The body. Raises ApiError."""
+        try:
+            return strict_json.read(await self.body())
+        except ValueError as problem:
+            raise ApiError(400, f"The body {problem}") from None
+
+
+class JsonRoute(APIRoute):
+    """A route whose body, if it has one, is JSON as we take it from everybody."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See the base class."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(_Strict(request.scope, request.receive))
+
+        return strict
 
 
 def _too_large() -> ApiError:

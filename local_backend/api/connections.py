@@ -12,6 +12,7 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.api.objects import iso
@@ -21,7 +22,7 @@ from local_backend.sources.connections import Connections, references
 from local_backend.store import users
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 
-router = APIRouter(tags=["connections"])
+router = APIRouter(tags=["connections"], route_class=JsonRoute)
 
 Written = Annotated[Any, Body()]
 _ONE = wire.CONNECTIONS + "/{name}"

@@ -14,11 +14,12 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from dlicmd.contract import states, wire
 from dlicmd.contract.secret import MASK
 from local_backend import logs
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
 from local_backend.api.caller import Caller
@@ -127,7 +128,7 @@ async def submit(
     backend.supervisor.wake()
     warnings = [*notes, *([_WRITTEN_OUT] if MASK in (row.data_source or "") else [])]
     shown = show(backend, row, str(request.base_url))
-    return JSONResponse(shown | ({wire.WARNING: "; ".join(warnings)} if warnings else {}))
+    return JsonAnswer(shown | ({wire.WARNING: "; ".join(warnings)} if warnings else {}))
 
 
 @router.delete(wire.EXECS, status_code=204)

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import wire
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.backend import Backend, TheBackend, TheUser
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
@@ -60,10 +61,10 @@ class Cursor:
         return cls(offsets, mark)
 
 
-@router.get(wire.EXECS + "/{exec_id}/follow")
+@router.get(wire.EXECS + "/{exec_id}/follow", response_model=dict[str, Any])
 async def follow(
     *, request: Request, backend: TheBackend, user: TheUser, exec_id: str, cursor: str = "", wait: str = "0"
-) -> dict[str, Any]:
+) -> JsonAnswer:
     """The exec, output after `cursor` and the next cursor; waits up to `wait` seconds for news. Over, and all of its
     output delivered, when the exec is terminal and `lines` is empty."""
     seen = Cursor.decode(cursor)
@@ -80,7 +81,7 @@ async def follow(
         answer = await run_in_threadpool(_news, backend, row, base_url, seen)
         late = time.monotonic() >= deadline or backend.closing or await request.is_disconnected()
         if answer is not None or row.terminal or late:
-            return answer or _answer(backend, row, base_url, seen)
+            return JsonAnswer(answer or _answer(backend, row, base_url, seen))
         before = _sizes(row, paths)
         while time.monotonic() < deadline and not backend.closing:
             await asyncio.sleep(_POLL)

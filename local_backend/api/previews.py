@@ -17,7 +17,9 @@ from fastapi import APIRouter, Body
 
 from dlicmd.contract import wire
 from dlicmd.contract.data_sources import STREAM
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.caller import Caller
 from local_backend.api.errors import ApiError
 from local_backend.data.asked import understand
@@ -29,7 +31,7 @@ from local_backend.data.tester import hidden
 from local_backend.jobspec import Source
 from local_backend.sources.volumes import cache_for
 
-router = APIRouter(tags=["data"])
+router = APIRouter(tags=["data"], route_class=JsonRoute)
 
 Written = Annotated[Any, Body()]
 #: Seconds that a look at one source may take.
@@ -39,8 +41,8 @@ _MOST = 10
 _looks = threading.BoundedSemaphore(4)
 
 
-@router.post(wire.DATA_PREVIEW)
-def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[dict[str, Any]]:
+@router.post(wire.DATA_PREVIEW, response_model=list[dict[str, Any]])
+def preview(backend: TheBackend, user: TheUser, body: Written = None) -> JsonAnswer:
     """What the data sources of {"dataSource": [...]} have, each: `ok`, or why not in `message`; `files` and `bytes`,
     `schema`, `rowCount` and the first `rows` of a table or file. Nothing is kept."""
     sources = _wanted(body)
@@ -49,8 +51,8 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> list[di
     try:
         find = partial(backend.connections.find, user=user.name, admin=user.admin)
         asked = understand(sources, backend.data_roots(user), find, typed=True)
-        return [_look(backend, user, source, asked.secrets.get(number, {}))
-                for number, source in enumerate(asked.sources, 1)]
+        return JsonAnswer([_look(backend, user, source, asked.secrets.get(number, {}))
+                           for number, source in enumerate(asked.sources, 1)])
     except DataError as problem:
         raise ApiError(400, str(problem)) from None
     finally:

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Body, Response
 
 from dlicmd.contract import wire
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.errors import ApiError
 from local_backend.scheduler import plans
 from local_backend.scheduler.model import Plan
 from local_backend.scheduler.plans import PlanError
 
-router = APIRouter(tags=["resource plans"])
+router = APIRouter(tags=["resource plans"], route_class=JsonRoute)
 
 Written = Annotated[Any, Body()]
 _DOES = "changes resource plans"

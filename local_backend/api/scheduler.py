@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import TERMINAL
+from local_backend.api.as_json import JsonAnswer
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.caller import Caller
 from local_backend.api.description import query
 from local_backend.api.errors import ApiError, answers
@@ -37,7 +39,7 @@ from local_backend.api.showing import progress_of, told
 from local_backend.store import execs
 from local_backend.store.execs import NAMESPACE, ExecRow
 
-router = APIRouter(tags=["scheduler"])
+router = APIRouter(tags=["scheduler"], route_class=JsonRoute)
 
 _MOST = 10_000
 #: How the applications of the first product generation are chosen among.
@@ -116,7 +118,7 @@ def stop_application(request: Request, backend: TheBackend, user: TheUser, app_i
     for row in active or [backend.exec_row(app_id, user)]:
         request_stop(backend, row)
         about(request.scope, row.id)
-    return JSONResponse({"id": app_id, "message": "stop requested"})
+    return JsonAnswer({"id": app_id, "message": "stop requested"})
 
 
 @router.post(wire.STOP_MANY)

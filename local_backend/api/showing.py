@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlicmd.contract import wire
+from local_backend.api.as_json import encoded
 from local_backend.api.objects import exec_object, is_parked, pending
 from local_backend.files import full_disk, read_json
 from local_backend.runtime.paths import ExecPaths
@@ -64,18 +64,14 @@ def show_json(backend: Backend, rows: Iterable[ExecRow], base_url: str) -> list[
 
 def _as_json(backend: Backend, row: ExecRow, base_url: str) -> bytes:
     if not row.terminal:
-        return _encoded(_show(backend, row, base_url, None))
+        return encoded(_show(backend, row, base_url, None))
     has_result = holds_anything(backend.paths(row).model)
-    return backend.endings.get(row, base_url, has_result, lambda: _encoded(_show(backend, row, base_url, has_result)))
+    return backend.endings.get(row, base_url, has_result, lambda: encoded(_show(backend, row, base_url, has_result)))
 
 
 def _show(backend: Backend, row: ExecRow, base_url: str, has_result: bool | None) -> dict[str, Any]:
     progress = progress_of(backend.paths(row))
     return exec_object(row, progress, base_url.rstrip("/"), has_result) | told(backend, row)
-
-
-def _encoded(shown: dict[str, Any]) -> bytes:
-    return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def told(backend: Backend, row: ExecRow) -> dict[str, Any]:

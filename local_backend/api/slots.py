@@ -10,10 +10,11 @@ from fastapi import APIRouter, Body
 
 from dlicmd.contract import wire
 from local_backend.api.backend import TheBackend, TheUser, administrator
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.errors import ApiError, answers
 from local_backend.runtime.resizing import ResizeError
 
-router = APIRouter(tags=["execs"])
+router = APIRouter(tags=["execs"], route_class=JsonRoute)
 
 
 @router.put(wire.EXECS + "/{exec_id}/slots", responses=answers(409, 503))

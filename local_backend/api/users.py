@@ -13,12 +13,13 @@ from starlette.responses import Response
 from dlicmd.contract import wire
 from local_backend.api.audited import about
 from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
+from local_backend.api.bodies import JsonRoute
 from local_backend.api.errors import ApiError, answers
 from local_backend.api.objects import iso
 from local_backend.store import users
 from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
 
-router = APIRouter(tags=["users"])
+router = APIRouter(tags=["users"], route_class=JsonRoute)
 
 Written = Annotated[Any, Body()]
 _ONE = wire.USERS + "/{name}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlicmd.contract import wire
+from dlicmd.contract import strict_json, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.data_sources import MOST
 from dlicmd.contract.secret import masked_text
@@ -58,13 +57,9 @@ def _words(argv: Any, text: str | None) -> list[str]:
         raise BadSubmission(f"'{wire.ARGV}' in the data part is not a list of texts")
     if len(words) > _MAX_WORDS:
         raise BadSubmission(f"the command line has more than {_MAX_WORDS} words")
-    if any("\0" in word or _has_surrogate(word) for word in words):
+    if any("\0" in word or not strict_json.is_unicode(word) for word in words):
         raise BadSubmission("the command line contains a NUL or is not valid Unicode")
     return words
-
-
-def _has_surrogate(word: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
@@ -83,10 +78,7 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
 def _sources(value: Any, what: str) -> list[Any]:
     """A list of data sources, also where it is text, or one alone."""
     if isinstance(value, str):
-        try:
-            value = json.loads(value, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as problem:
-            raise BadSubmission(f"{what} is not JSON: {problem}") from None
+        value = _json(value, what)
     if isinstance(value, dict):
         return [value]
     if not isinstance(value, list):
@@ -95,16 +87,14 @@ def _sources(value: Any, what: str) -> list[Any]:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except RecursionError:
-        raise BadSubmission("the data part is nested too deeply") from None
-    except ValueError as problem:
-        raise BadSubmission(f"the data part is not JSON: {problem}") from None
+    value = _json(text, "the data part")
     if not isinstance(value, dict):
         raise BadSubmission("the data part is not a JSON object")
     return value
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
+def _json(text: str, what: str) -> Any:
+    try:
+        return strict_json.read(text)
+    except ValueError as problem:
+        raise BadSubmission(f"{what} {problem}") from None

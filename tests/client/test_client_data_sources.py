@@ -63,6 +63,21 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     assert complaint(source) is None
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    (r'[{"type": "fs", "x": "\ud800"}]', "surrogate pair (such as \\ud800) in it, which is no text: the value of 'x'"),
+    (r'[{"type": "fs", "\udfff": 1}]', "the key '?'"), ('[{"type": "fs", "x": 1e999}]', "too large: the value of 'x'"),
+    ('[{"type": "fs", "x": NaN}]', "NaN is not a number"), ("[" * 900 + "]" * 900, "more than 100 deep"),
+    ("[" * 50_000, "more than 100 deep"), ('[{"type": "fs", "location": {}, "location": {}}]', "'location' twice"),
+    ('[{"type": "fs", "location": {"paths": "a", "paths": "b"}}]', "the key 'paths' twice in one object"),
+])
+def test_what_the_server_could_not_take_is_not_sent(text: str, said: str) -> None:
+    for read in (lambda: data_sources(parse_argv(["--exec-start", "PyTorch", "--data-source", text])),
+                 lambda: one_or_more(text, "--data-preview")):
+        with pytest.raises(UsageProblem) as caught:
+            read()
+        assert said in str(caught.value) and str(caught.value).startswith("--data-"), caught.value
+
+
 @pytest.mark.parametrize(("source", "expected"), [
     (3, "data source 2 must be a JSON object"),
     ({}, "data source 2: 'type' is missing; it is one of fs, connection"),

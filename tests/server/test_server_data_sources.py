@@ -226,7 +226,7 @@ def test_a_name_is_what_was_written(live: Live, lake: Path) -> None:
     assert [source.name for source in found.sources] == written
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb", "a\ud800"])
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb"])
 def test_a_name_that_cannot_be_shown_is_refused(live: Live, name: str) -> None:
     answer = submit(live, {**FS, "name": name})
     assert answer.status == 400

@@ -1,0 +1,122 @@
+"""JSON that comes in: what cannot be kept or shown is refused by every call that takes any, with nothing done; and what
+is there all the same spoils no list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from live_server import Answer, Live
+from sqlalchemy import update
+
+from dlicmd.contract import strict_json, wire
+from local_backend.store.schema import connections, execs
+
+START = "--exec-start PyTorch --model-main main.py"
+JSON = {"Content-Type": "application/json"}
+HALF = r'"\ud800"'
+FAULTS = [
+    (HALF, "surrogate"), ('"\udcff"', "not UTF-8"), ("[" * 101 + "]" * 101, "more than 100 deep"),
+    ("[" * 900 + "]" * 900, "more than 100 deep"), ("[" * 50_000 + "]" * 50_000, "more than 100 deep"),
+    ("1e999", "too large"), ("9" * 5000, "too large"), ("NaN", "NaN"), ('{"k": 1, "k": 2}', "'k' twice"),
+]
+#: Where in a body one of the faults may stand.
+BODIES = ['{"x": %s}', '{"ids": [%s]}', '{"name": %s, "type": "s3", "values": {}}', "%s"]
+
+
+def takers(live: Live) -> list[tuple[str, str]]:
+    """Method and path of every call whose body is JSON, but for submissions."""
+    document = live.guard.app.openapi()  # type: ignore[attr-defined]
+    return [(method.upper(), path.removeprefix(wire.BASE)) for path, operations in document["paths"].items()
+            for method, operation in operations.items()
+            if "application/json" in operation.get("requestBody", {}).get("content", {}) and path != wire.EXECS]
+
+
+@pytest.mark.parametrize(("fault", "said"), FAULTS)
+def test_every_call_refuses_it(shared: Live, fault: str, said: str) -> None:
+    calls = takers(shared)
+    assert len(calls) >= 8
+    for method, path in calls:
+        for body in BODIES:
+            answer = shared.call(method, path.replace("{", "").replace("}", ""),
+                                 (body % fault).encode(errors="surrogateescape"), JSON)
+            assert answer.status == 400 and said in answer.text, (method, path, body, answer.text)
+    assert shared.call("GET", "/connections").json() == []
+
+
+PLACES = [
+    '{"dataSource": [{"type": "fs", "x": %s}]}', '{"dataSource": [{"type": "fs", "schema": {"a": %s}}]}',
+    '{"dataSource": [{"type": "fs", "location": {"paths": %s}}]}', '{"hardwareSpec": {"name": %s}}', '{"other": %s}',
+]
+
+
+@pytest.mark.parametrize(("fault", "said"), FAULTS)
+def test_a_submission_refuses_it(shared: Live, fault: str, said: str) -> None:
+    for place in PLACES:
+        data = (place % fault).encode(errors="surrogateescape")
+        answer = shared.call("POST", f"/execs?args={START.replace(' ', '%20')}", data, JSON)
+        assert answer.status == 400 and (said in answer.text or "not UTF-8" in answer.text), (place, answer.text)
+    assert shared.nothing_left()
+
+
+@pytest.mark.parametrize(("key", "data"), [
+    (r"\ud800", '{"dataSource": [{"type": "fs", "%s": 1}]}'),
+    (r"\ud800", '{"dataSource": [{"type": "connection", "connection": {"type": "http", "%s": 1}}]}'),
+    (r"\udfff", '{"dataSource": "[{\\"type\\": \\"fs\\", \\"\\%s\\": 1}]"}'),
+])
+def test_a_key_is_as_good_as_a_value(shared: Live, key: str, data: str) -> None:
+    answer = shared.submit(START, {"main.py": b""}, data % key)
+    assert answer.status == 400 and "surrogate" in answer.text, answer.text
+    assert shared.nothing_left()
+
+
+def test_depth_is_no_fault_up_to_its_bound_and_pairs_are_text(live: Live) -> None:
+    deep = "[" * (strict_json.DEEPEST - 4) + "]" * (strict_json.DEEPEST - 4)
+    data = '{"dataSource": [{"type": "fs", "description": "\\ud83d\\ude00", "schema": {"a": ' + deep + "}}]}"
+    answer = live.submit(START, {"main.py": b""}, data)
+    assert answer.status == 200, answer.text
+    assert answer.json()["dataSource"][0]["description"] == "\U0001f600"
+    assert live.call("GET", "/execs").json()[0]["dataSource"][0]["schema"]
+
+
+# --- what is there all the same: of an earlier server, or of a program
+
+def lists(live: Live, exec_id: str) -> list[Answer]:
+    """Every call that shows an exec or its connections."""
+    paths = ["/execs", f"/execs/{exec_id}", f"/execs/{exec_id}/follow", f"/execs/{exec_id}/why", "/connections"]
+    return [live.call("GET", path) for path in paths] + [
+        live.call("GET", path, base="") for path in (wire.ENGINE_APPLICATIONS, wire.APPLICATIONS)]
+
+
+ODD: list[Callable[[Any], Any]] = [
+    lambda text: [{"type": "fs", "x": text}], lambda text: [{"type": "fs", text: {"a": [text]}}],
+    lambda _: [{"type": "fs", "schema": float("inf")}],
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_was_stored_before_spoils_no_list(live: Live, odd: Callable[[Any], Any]) -> None:
+    exec_id, other = live.submitted(), live.submitted()
+    body = json.dumps({"name": "lake", "type": "http", "values": {"url": "https://example.com/"}}).encode()
+    assert live.call("POST", "/connections", body, JSON).status == 200
+    public = json.dumps({"url": "https://example.com/\ud800"})
+    live.database.write(lambda c: (
+        c.execute(update(execs).where(execs.c.id == exec_id).values(data_source=json.dumps(odd("\ud800")))),
+        c.execute(update(connections).values(public=public)),
+    ))
+    for answer in lists(live, exec_id):
+        assert answer.status == 200 and answer.json() is not None, answer.text
+    assert other in live.call("GET", "/execs").text
+    [shown] = live.call("GET", "/connections").json()
+    assert shown["values"] == {"url": "https://example.com/?"}
+
+
+def test_what_a_program_says_spoils_no_list(live: Live) -> None:
+    exec_id = live.submitted()
+    live.run_on(exec_id, "cpu-0")
+    live.paths(exec_id).progress.write_bytes(rb'{"message": "\ud800 half", "epoch": 1e999, "loss": NaN, "\udfff": 1}')
+    for answer in lists(live, exec_id):
+        assert answer.status == 200 and answer.json() is not None, answer.text
+    assert live.call("GET", f"/execs/{exec_id}").json()["message"] == "half"
