@@ -7,7 +7,7 @@ from typing import Any
 from dlicmd.console import info
 from dlicmd.contract import strict_json
 from dlicmd.contract.argv import CommandLine
-from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
+from dlicmd.contract.data_sources import SCHEMA, beyond_schema, explained
 from dlicmd.errors import UsageProblem
 
 OPTION, META = "--data-source", "--cs-datastore-meta"
@@ -49,7 +49,7 @@ def _json(text: str, option: str) -> Any:
 
 
 def _check(sources: list[Any], option: str) -> None:
-    problem = mistyped(sources) or _fault(sources)
+    problem = beyond_schema(sources) or _fault(sources)
     if problem is not None:
         raise UsageProblem(f"{option}: {problem}")
 

@@ -72,8 +72,9 @@ QUERY = "query"
 #: What other products have beside our keys, in a source and in its location; it is taken and not looked at.
 FOREIGN = (ID, "schema", HREF, "description", "format", "metadata")
 
-#: Most data sources of a submission.
+#: Most data sources of a submission, as they are written, and most paths in all of them.
 MOST = 100
+MOST_PATHS = 10_000
 #: Longest text in one, in characters: a query may be long.
 _LONGEST = 20_000
 _NEAR = 0.8
@@ -85,7 +86,8 @@ def _text(description: str) -> dict[str, Any]:
 
 def _paths(description: str) -> dict[str, Any]:
     text = {"type": "string", "maxLength": _LONGEST, "description": "a path"}
-    return {"type": ["string", "array"], "maxLength": _LONGEST, "items": text, "description": description}
+    return {"type": ["string", "array"], "maxLength": _LONGEST, "maxItems": MOST_PATHS, "items": text,
+            "description": description}
 
 
 def _for(types: Sequence[str], then: dict[str, Any]) -> dict[str, Any]:
@@ -202,9 +204,31 @@ class Fault(Protocol):
         """Keys and positions that lead to `instance`."""
 
 
-def mistyped(sources: Any) -> str | None:
-    """What is wrong with keys that look like another one, or like a secret where none may stand; None when there are
-    none."""
+def beyond_schema(sources: Any) -> str | None:
+    """What is wrong that the schema cannot say, or not in such words; None for nothing."""
+    return _mistyped(sources) or _crowded(sources)
+
+
+def paths_in(value: Any) -> list[str]:
+    """The paths that one of PATH_KEYS names: of a text with commas between them, or of a list. What is no text is left
+    out."""
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    return [word.strip() for word in words if isinstance(word, str) and word.strip()]
+
+
+def _crowded(sources: Any) -> str | None:
+    """What is wrong with so many paths."""
+    count = 0
+    for source in sources if isinstance(sources, list) else ():
+        location = source.get(LOCATION) if isinstance(source, dict) else None
+        named = (paths_in(location.get(key)) for key in PATH_KEYS) if isinstance(location, dict) else ()
+        count += len(next(filter(None, named), ()))
+    return None if count <= MOST_PATHS else (f"the data sources have {count:,} paths, and may have {MOST_PATHS:,} in "
+                                             "all; name the folders that these are in")
+
+
+def _mistyped(sources: Any) -> str | None:
+    """Keys that look like another one, or like a secret where none may stand."""
     for number, source in enumerate(sources if isinstance(sources, list) else (), 1):
         if not isinstance(source, dict):
             continue

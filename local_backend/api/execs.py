@@ -29,6 +29,7 @@ from local_backend.api.objects import saying, why
 from local_backend.api.showing import progress_of, show, show_json
 from local_backend.api.submission_keys import digest, key_of
 from local_backend.measures import SUBMISSIONS
+from local_backend.runtime.data_list import joined
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
@@ -53,6 +54,9 @@ _SORTABLE = {
 _WRITTEN_OUT = ("credentials were written into a data source: here they are sealed until the exec is over, but not in "
                 "shell histories and scripts; have the server keep a connection (local-backend connection add), and "
                 "name that")
+#: To whoever names so many paths that no process could be started with them in a variable.
+_NOT_JOINED = ("these are too many paths for DLI_DATA_DIRS, which is left out: programs find all of them in "
+               "DLI_DATA_SOURCES_FILE")
 #: How the description of the API shows the body of a submission, which is read as it arrives.
 _FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -280,7 +284,7 @@ def _accept(  # noqa: PLR0917
     if targets is not None:
         backend.forwarding.add(row.id)
     backend.sizes.took(row.id, size)
-    return row, data.notes
+    return row, [*data.notes, *([] if joined(backend.paths(row).data_folders(row.job)) is not None else [_NOT_JOINED])]
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:

@@ -51,6 +51,7 @@ def preview(backend: TheBackend, user: TheUser, body: Written = None) -> JsonAns
     try:
         find = partial(backend.connections.find, user=user.name, admin=user.admin)
         asked = understand(sources, backend.data_roots(user), find, typed=True)
+        _check_count(len(asked.sources))
         return JsonAnswer([_look(backend, user, source, asked.secrets.get(number, {}))
                            for number, source in enumerate(asked.sources, 1)])
     except DataError as problem:
@@ -65,10 +66,15 @@ def _wanted(body: Any) -> list[Any]:
         raise ApiError(400, f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of data sources')
     if not sources:
         raise ApiError(400, f"The list of data sources is empty; name 1 to {_MOST} to look at")
-    if len(sources) > _MOST:
-        raise ApiError(400, f"These are {len(sources)} data sources, and {_MOST} are looked at in one go; look at them "
-                            "in several (a submission may have more)")
+    _check_count(len(sources))
     return sources
+
+
+def _check_count(count: int) -> None:
+    """Raises ApiError for more than are looked at in one go; each path on this machine counts."""
+    if count > _MOST:
+        raise ApiError(400, f"These are {count} data sources, and {_MOST} are looked at in one go; look at them in "
+                            "several (a submission may have more)")
 
 
 def _look(backend: Backend, user: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _check_schema(sources: list[Any]) -> None:
     from jsonschema import Draft202012Validator
 
     faults = Draft202012Validator(wire.SCHEMA).iter_errors(sources)
-    problem = wire.mistyped(sources) or next(map(wire.explained, faults), None)
+    problem = wire.beyond_schema(sources) or next(map(wire.explained, faults), None)
     if problem is not None:
         raise DataError(problem)
 
@@ -152,7 +152,11 @@ def _target(target: Any, cached: bool, roots: fs.DataRoots) -> str:
 def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str]:
     """What of an entry reads as if it named something, and does not; or names what programs cannot tell apart."""
     location, found = source.get(wire.LOCATION, {}), sources[-1]
-    yield from (divided(one.path) for one in sources if os.pathsep in one.path)
+    yield from map(divided, [one.path for one in sources if os.pathsep in one.path][:1])
+    keys = [key for key in wire.PATH_KEYS if wire.paths_in(location.get(key))]
+    for key in keys[1:]:
+        if wire.paths_in(location[key]) != wire.paths_in(location[keys[0]]):
+            yield f"'{key}' is not looked at, for '{keys[0]}' says which paths are meant"
     if found.kind and not issubclass(kinds.find(found.kind).family, FileFamily):
         return
     empty = next((key for key in wire.PATH_KEYS if key in location), None)

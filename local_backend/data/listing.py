@@ -25,10 +25,9 @@ def named(location: Mapping[str, Any]) -> list[str]:
     """
     for key in wire.PATH_KEYS:
         value: Any = location.get(key) or []
-        words = value.split(",") if isinstance(value, str) else value
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        if not isinstance(value, str | list) or any(not isinstance(word, str) for word in value):
             raise DataError(f"'{key}' is neither a text nor a list of texts")
-        if found := [word.strip() for word in words if word.strip()]:
+        if found := wire.paths_in(value):
             return found
     return []
 

@@ -37,16 +37,19 @@ class Names:
                     raise DataError(f"data source {number}: data source {first} is called '{name}' already, and "
                                     "programs tell sources by their names; give it another")
         self._given = set(given)
+        #: The last number that was put behind a name: there may be thousands of the same.
+        self._last: dict[str, int] = {}
 
     def of(self, source: Mapping[str, Any], what: str) -> str:
         """The name of what comes of a source: its own, or else `what`; a further one of the same has a number behind
         it."""
         own = source.get(wire.NAME)
         name = wish = what if own is None else own
-        count = 1
+        count = self._last.get(wish, 1)
         while _same(name) in self._taken or (_same(name) in self._given and name != own):
             count += 1
             name = f"{wish}-{count}"
+        self._last[wish] = count
         self._taken.add(_same(name))
         return name
 

@@ -1,13 +1,23 @@
-"""The list of its data sources that a program finds in DLI_DATA_SOURCES_FILE."""
+"""How a program is told of all its data sources: in DLI_DATA_DIRS, and by the list in DLI_DATA_SOURCES_FILE."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from local_backend.files import write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths
+
+#: Bytes of DLI_DATA_DIRS: Linux starts no process with a longer variable than 128 KiB, its name included.
+_LONGEST = 100_000
+
+
+def joined(folders: Sequence[str]) -> str | None:
+    """DLI_DATA_DIRS; None when no process could be started with it."""
+    text = os.pathsep.join(folders)
+    return text if len(os.fsencode(text)) <= _LONGEST else None
 
 
 def write_data_list(spec: JobSpec, paths: ExecPaths, delivered: Mapping[int, Mapping[str, Any]]) -> None:

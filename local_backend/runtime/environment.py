@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlicmd import __version__
 from local_backend.jobspec import JobSpec
+from local_backend.runtime.data_list import joined
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
@@ -119,7 +120,6 @@ def _job(launch: Launch) -> dict[str, str]:
     code, job, folders = str(paths.code(spec)), spec.exec_id, paths.data_folders(spec)
     env = {
         "DATA_DIR": folders[0], "DATA_PATH": _below(folders[0], launch.home.data_fs),
-        "DLI_DATA_DIRS": os.pathsep.join(folders),
         "RESULT_DIR": str(paths.root), "SAVED_MODEL_DIR": str(paths.model),
         "CHECKPOINT_DIR": str(paths.checkpoint), "DLI_DATA_FS": str(launch.home.data_fs),
         "DLI_RESULT_FS": str(launch.home.result_fs), "DLI_WORK_DIR": code, "MODEL_PATH": code, "PS_PATH": code,
@@ -134,6 +134,9 @@ def _job(launch: Launch) -> dict[str, str]:
         "DLI_DEFAULT_CONDA_ENV_NAME": DEFAULT_ENVIRONMENT,
     }
     env["JOB_UUID"] = env["MSD_MK_ID"] = str(uuid.uuid5(uuid.NAMESPACE_URL, str(paths.root)))
+    together = joined(folders)
+    if together is not None:
+        env["DLI_DATA_DIRS"] = together
     if spec.sources:
         env["DLI_DATA_SOURCES_FILE"] = str(paths.data_sources)
     if spec.elastic:

@@ -16,6 +16,8 @@ from local_backend.submit.values import pairs
 from local_backend.submit.words import Asked
 
 _MAX_NAME = 200
+#: Bytes of a word or variable for a program, and of all: Linux starts no process with a longer one than 128 KiB.
+_MAX_WORD, _MAX_WORDS = 120_000, 500_000
 
 
 def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) -> JobSpec:
@@ -27,6 +29,7 @@ def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) 
     line = asked.line
     framework = _framework(line)
     user_cmd = _user_command(line)
+    _check_lengths(line)
     return JobSpec(
         exec_id="",
         framework=framework.name,
@@ -71,6 +74,20 @@ def _user_command(line: CommandLine) -> tuple[str, ...] | None:
     if not line.after_dashes:
         raise BadSubmission("--user-cmd needs the command after --, for example: --user-cmd -- torchrun train.py")
     return tuple(line.after_dashes)
+
+
+def _check_lengths(line: CommandLine) -> None:
+    """Raises BadSubmission for what no process can be started with."""
+    options = {name: [line.text(name) or ""] for name in ("--model-main", "--cs-datastore-meta", "--conda-env-name")}
+    options |= {"--msd-env": line.many("--msd-env"), "the command line": line.program}
+    sizes = {name: [len(word.encode()) for word in words] for name, words in options.items()}
+    for name, found in sizes.items():
+        if found and max(found) > _MAX_WORD:
+            raise BadSubmission(f"{name}: no program can be started with a word or variable of {max(found):,} bytes; "
+                                f"at most {_MAX_WORD:,} are taken; put it into a file")
+    if sum(map(sum, sizes.values())) > _MAX_WORDS:
+        raise BadSubmission(f"the words and variables (--msd-env) for the program have more than {_MAX_WORDS:,} bytes "
+                            "in all, with which it could not be started; put them into a file")
 
 
 def _model_dir(line: CommandLine) -> str | None:

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from dlicmd.commands.preview import _sources, _text
 from dlicmd.contract.argv import parse_argv
-from dlicmd.contract.data_sources import SCHEMA, explained, mistyped
+from dlicmd.contract.data_sources import SCHEMA, beyond_schema, explained
 from dlicmd.data_sources import data_sources, one_or_more
 from dlicmd.errors import UsageProblem
 
@@ -194,7 +194,7 @@ def test_how_much_there_is_and_what_cannot_be_read_is_shown(found: dict[str, Any
 def test_faults_of_any_json_can_be_explained() -> None:
     strange = [{"type": []}], [{"type": "fs", "name": {}}], [{"": 1, "type": "fs"}], [{"type": "fs", "target": []}]
     for value in (None, 3, "x", {}, [None], [[]], *strange):
-        told = [mistyped(value), *(explained(fault) for fault in Draft202012Validator(SCHEMA).iter_errors(value))]
+        told = [beyond_schema(value), *(explained(fault) for fault in Draft202012Validator(SCHEMA).iter_errors(value))]
         assert all(text is None or "\n" not in text for text in told)
 
 

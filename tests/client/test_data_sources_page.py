@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dlicmd.contract.argv import parse_argv
-from dlicmd.contract.data_sources import ACCESS, SCHEMA, TARGET, TYPES, mistyped
+from dlicmd.contract.data_sources import ACCESS, SCHEMA, TARGET, TYPES, beyond_schema
 from dlicmd.data_sources import data_sources, one_or_more
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "data-sources.md").read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def blocks(language: str) -> list[str]:
 @pytest.mark.parametrize("text", blocks("json"))
 def test_every_example_is_taken(text: str) -> None:
     sources = json.loads(text)
-    assert mistyped(sources) is None and not list(Draft202012Validator(SCHEMA).iter_errors(sources))
+    assert beyond_schema(sources) is None and not list(Draft202012Validator(SCHEMA).iter_errors(sources))
 
 
 def test_every_command_is_understood() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from live_server import Answer, Live, quoted
 
 from local_backend.api import previews
 from local_backend.jobspec import JobSpec
+from local_backend.runtime.data_list import joined
 from local_backend.sources.volumes import allow
 
 START = "--exec-start PyTorch --model-main main.py"
@@ -110,6 +112,45 @@ def test_secrets_in_the_command_line_are_masked_there_too(live: Live, lake: Path
 def test_what_is_none_is_refused_wherever_it_stands(live: Live, line: str, data: Any, said: str) -> None:
     answer = live.submit(f"{START} {line}", {"main.py": b""}, None if data is None else json.dumps(data))
     assert answer.status == 400 and said in answer.text, answer.text
+
+
+# --- how many
+
+def test_thousands_of_paths_are_taken_and_the_program_can_be_started(live: Live, lake: Path) -> None:
+    many = [f"{number:04d}-{'x' * 40}.bin" for number in range(5000)]
+    for name in many:
+        (lake / name).touch()
+    answer = submit(live, {"type": "fs", "location": {"paths": many}})
+    assert "left out: programs find all of them in DLI_DATA_SOURCES_FILE" in answer.json()["warning"]
+    spec = job(live, answer)
+    assert [source.path for source in spec.sources] == [str(lake / name) for name in many]
+    folders = [source.path for source in spec.sources]
+    assert joined(folders) is None and joined(folders[:400]) == ":".join(folders[:400])
+
+
+@pytest.mark.parametrize("several", [1, 3])
+def test_more_paths_than_are_taken_are_refused(live: Live, lake: Path, several: int) -> None:
+    sources = [{"type": "fs", "location": {"paths": ["mnist"] * (10_002 // several)}}] * several
+    answer = submit(live, *sources)
+    assert answer.status == 400 and "10,002 paths, and may have 10,000 in all" in answer.text
+
+
+def test_a_look_is_at_some_paths_alone(live: Live, lake: Path) -> None:
+    answer = look(live, {"type": "fs", "location": {"paths": ["mnist"] * 11}})
+    assert answer.status == 400 and "These are 11 data sources, and 10 are looked at" in answer.text
+
+
+def test_paths_under_two_keys_are_told(live: Live, lake: Path) -> None:
+    answer = submit(live, {"type": "fs", "location": {"paths": "mnist", "path": "other"}})
+    assert "data source 1: 'path' is not looked at, for 'paths' says" in answer.json()["warning"]
+    assert "warning" not in submit(live, {"type": "fs", "location": {"paths": "mnist", "path": ["mnist"]}}).json()
+
+
+@pytest.mark.parametrize("words", [["--msd-env", "A=" + "x" * 130_000], ["--x", "y" * 130_000], ["z" * 90_000] * 6,
+                                   ["--data-source", json.dumps([FS]), "--cs-datastore-meta", "x" * 130_000]])
+def test_what_no_process_can_be_started_with_is_refused(live: Live, lake: Path, words: list[str]) -> None:
+    answer = live.submit("", {"main.py": b""}, json.dumps({"argv": [*START.split(), *words]}))
+    assert answer.status == 400 and re.search("no program can be started|could not be started", answer.text)
 
 
 # --- what they mean
