@@ -52,8 +52,8 @@ def test_an_unknown_one_is_told_its_neighbour() -> None:
 @pytest.mark.parametrize(("kind", "values", "said"), [
     ("http", {"url": "example.com/a"}, "'url' of the connection is no address of a server: write http://HOST or https"),
     ("http", {"url": "ftp://h/a"}, "write http://HOST or https://HOST"), ("http", {"url": "https:///a"}, "write http://"),
-    ("http", {"url": "https://h:x/a"}, "'url' of the connection is no address: Port could not be cast"),
-    ("http", {"url": "https://[h/a"}, "is no address: Invalid IPv6 URL"),
+    ("http", {"url": "https://h:x/a"}, "'url' of the connection is no address: what it has for a host or a port"),
+    ("http", {"url": "https://[h/a"}, "is no address: what it has for a host or a port is none"),
     ("cloudant", {"url": "h.example.com", "database": "d"}, "write https://HOST or http://HOST"),
     ("gcs", {"endpoint_url": "gs://bucket"}, "write https://HOST"),
     ("s3", {"endpoint_url": "s3://bucket"}, "write https://HOST"), ("s3", {"endpoint_url": "/h"}, "write https://HOST"),
@@ -68,11 +68,54 @@ def test_an_address_that_leads_nowhere_makes_no_connection(kind: str, values: di
     assert said in str(caught.value)
 
 
+PLANTED = "PLANTEDq17"
+
+
+def hosts() -> list[tuple[str, str]]:
+    """Every kind that has a host or an address, and the name of that field."""
+    return [(kind.name, item.name) for kind in kinds.every().values() for item in kind.fields
+            if item.host or item.schemes]
+
+
+@pytest.mark.parametrize(("kind", "field"), hosts())
+@pytest.mark.parametrize("host", [f"u:{PLANTED}@h", f"{PLANTED} h", f"h' or {PLANTED}", f"h,{PLANTED}",
+                                  f"host={PLANTED}", f"h?{PLANTED}", f"mongodb://u:{PLANTED}@h/", f"https://u:{PLANTED}/x@h/",
+                                  f"h;{PLANTED}", f"-{PLANTED}", f"a..{PLANTED}", f"h\\{PLANTED}", f"h\n{PLANTED}"])
+def test_a_host_is_one_wherever_it_stands_and_no_refusal_shows_it(kind: str, field: str, host: str) -> None:
+    found = kinds.find(kind)
+    values = {item.name: "x" for item in found.fields if item.required} | {field: host}
+    with pytest.raises(DataError) as caught:
+        found._complete(values)
+    assert f"'{field}' of the connection" in str(caught.value) and PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["h:5432", "h/x", "h#f", "[::1]", "/var/run,evil", "@abstract", "/a\nb", "x" * 64,
+                                  " h", "a." * 130, "\udcff"])
+def test_a_host_has_neither_port_nor_path(host: str) -> None:
+    with pytest.raises(DataError, match="'host' of the connection"):
+        kinds.find("postgresql")._complete({"host": host, "database": "d", "username": "u"})
+    with pytest.raises(DataError, match="'host' of the connection"):
+        kinds.find("mysql")._complete({"host": "/var/run/mysqld", "database": "d", "username": "u"})
+
+
+def test_every_field_that_is_called_a_host_is_looked_at() -> None:
+    named = {(kind.name, item.name) for kind in kinds.every().values() for item in kind.fields
+             if {"host", "url"} & {item.name, *item.aliases}}
+    assert named <= set(hosts())
+
+
 @pytest.mark.parametrize(("kind", "values"), [
     ("http", {"url": "https://h:8443/a/b"}), ("s3", {"endpoint_url": "h.example.com:9000"}), ("s3", {}),
     ("cos", {"endpoint_url": "s3.eu-de.cloud-object-storage.appdomain.cloud"}), ("hdfs", {"url": "namenode"}),
     ("hdfs", {"url": "webhdfs://namenode:9870"}), ("sftp", {"host": "h", "username": "u", "port": "65535"}),
     ("cloudant", {"url": "http://h", "database": "d"}),
+    *(("sftp", {"host": host, "username": "u"})
+      for host in ("db-1.example.com", "db.example.com.", "my_service", "LOCALHOST", "127.0.0.1", "::1", "fe80::1%eth0",
+                   "2001:db8::7", "bücher.example", "x" * 63)),
+    ("postgresql", {"host": "/var/run/postgresql", "database": "d", "username": "u"}),
+    ("snowflake", {"account": "org-acct.eu-west-1", "username": "u", "password": "p", "database": "d"}),
+    ("azure-blob", {"account_name": "a", "account_host": "127.0.0.1:10000/a"}),
+    ("azure-files", {"account_name": "a", "account_host": "https://a.file.core.windows.net"}),
 ])
 def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
     assert kinds.find(kind)._complete(values) == values

@@ -15,6 +15,10 @@ KEY = Field("account_key", "access key of the account", secret=True, aliases=("a
 STRING = Field("connection_string", "connection string of the account, in the place of name and key", secret=True)
 SAS = Field("sas_token", "shared access signature", secret=True, aliases=("sas",))
 
+#: With its port, and the account behind a slash, where it is an emulator.
+HOST = Field("account_host", "host of the account, unless it is Azure's own", aliases=("url", "host"),
+             schemes=("https", "http"), bare=True)
+
 
 class Blob(FileSystem):
     """Containers of a storage account."""
@@ -42,7 +46,7 @@ _FIELDS = (
     Field("client_id", "id of an application that may read"),
     Field("client_secret", "secret of that application", secret=True),
     Field("tenant_id", "tenant of that application", aliases=("tenant",)),
-    Field("account_host", "host of the account, unless it is Azure's own", aliases=("url", "host")),
+    HOST,
     Field("container", "container that is read when a location names none"),
 )
 _NEEDS: dict[str, Any] = {"family": Blob, "fields": _FIELDS, "extra": "azure", "modules": ("adlfs",)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlicmd.contract.data_sources import BUCKET, SHARE
 from local_backend.data.errors import DataChanged, DataError, DataUnavailable
-from local_backend.data.kinds.azure import ACCOUNT, KEY, SAS, STRING
+from local_backend.data.kinds.azure import ACCOUNT, HOST, KEY, SAS, STRING
 from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place, plain
 from local_backend.data.troubles import in_words
@@ -130,8 +130,7 @@ def _short(problem: BaseException) -> str:
 
 KINDS = (
     Kind("azure-files", "Azure Files", Share, extra="azure", modules=("azure.storage.fileshare",),
-         fields=(ACCOUNT, KEY, STRING, SAS, Field("account_host", "host of the account, unless it is Azure's own",
-                                                  aliases=("url", "host")),
+         fields=(ACCOUNT, KEY, STRING, SAS, HOST,
                  Field("share", "share that is read when a location names none", aliases=("file_share",))),
          aliases=("azurefilestorage", "azure-file-storage", "azurefiles")),
 )

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
 from dlicmd.contract import data_sources as wire
+from dlicmd.contract.strict_json import is_unicode
 from local_backend import network
+from local_backend.data import addresses
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.hidden import secrets_of, without
 from local_backend.data.listing import outside, paths_of, plain
@@ -37,6 +38,9 @@ class Field:
     #: Of an address: what it may begin with, and whether a host alone is one, too.
     schemes: tuple[str, ...] = ()
     bare: bool = False
+    #: Whether it is the host, without anything else; and whether it may be the folder of a socket in its place.
+    host: bool = False
+    socket: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,32 +106,14 @@ class Kind:
             raise DataError(f"a connection of type '{self.name}' needs '{missing[0]}'")
         for item in self.fields:
             address = found.get(item.name, "")
-            if address and not item.secret and ("://" in address or item.schemes):
-                self._check_address(item, address)
+            if not is_unicode(address):
+                raise DataError(f"'{item.name}' of the connection is no text in UTF-8")
+            if address and not item.secret:
+                addresses.check(item, address, {one.name for one in self.fields})
             if address and item.name == "port" and not (address.isascii() and address.isdecimal()
                                                         and 0 < int(address[:9]) < 65536):
                 raise DataError("'port' of the connection is no number from 1 to 65535")
         return found
-
-    def _check_address(self, item: Field, address: str) -> None:
-        """Raises DataError for an address that leads nowhere, or has something in it that is secret: addresses are
-        shown."""
-        name, names = item.name, {one.name for one in self.fields}
-        bare = item.bare and "://" not in address
-        try:
-            parts = urlsplit(f"https://{address}" if bare else address)
-            _ = parts.port
-        except ValueError as problem:
-            raise DataError(f"'{name}' of the connection is no address: {problem}") from None
-        if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
-            either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
-            raise DataError(f"'{name}' of the connection is no address of a server: write {either}")
-        if parts.username is not None or parts.password is not None:
-            apart = "give them as 'username' and 'password'" if {"username", "password"} <= names else "leave them out"
-            raise DataError(f"'{name}' of the connection has a user or password in it, and is shown to people; {apart}")
-        if parts.query:
-            apart = "give it as 'query'" if "query" in names else "leave it out"
-            raise DataError(f"'{name}' of the connection has something behind a '?', and is shown to people; {apart}")
 
 
 def _is_there(module: str) -> bool:

@@ -61,16 +61,10 @@ class Snowflake(Sql):
     def _server(self, account: str) -> tuple[str, str, int]:
         """Protocol, host and port."""
         address = self.values.get("url") or f"https://{account}.snowflakecomputing.com"
-        try:
-            parts = urlsplit(address if "://" in address else f"https://{address}")
-            number = parts.port or (80 if parts.scheme == "http" else 443)
-        except ValueError as problem:
-            raise DataError(f"{self.kind.title}: 'url' is no address: {problem}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DataError(f"{self.kind.title}: 'url' is not the address of a server: https://HOST")
+        parts = urlsplit(address if "://" in address else f"https://{address}")
         if parts.scheme == "http" and not self.loopback:
             raise DataError(f"{self.kind.title}: 'url' must be https, else the password crosses the network in clear")
-        return parts.scheme, parts.hostname, number
+        return parts.scheme, str(parts.hostname), parts.port or (80 if parts.scheme == "http" else 443)
 
 
 class Oracle(Sql):
@@ -110,11 +104,12 @@ KINDS = (
     Kind("teradata", "Teradata", Sql, _SERVER, extra="teradata", modules=("teradatasqlalchemy", "pyarrow"),
          options={"dialect": "teradatasql", "port": 1025, "pinned": True}),
     Kind("snowflake", "Snowflake", Snowflake,
-         (Field("account", "name of the account", required=True, aliases=("account_name", "host")), USERNAME,
+         (Field("account", "name of the account", required=True, aliases=("account_name", "host"), host=True), USERNAME,
           Field("password", "the password, or a programmatic access token", required=True, secret=True),
           Field("database", "name of the database", required=True), Field("schema", "where tables are looked for"),
           Field("warehouse", "what computes"), Field("role", "as whom"),
-          Field("url", "address of the server, unless it is https://ACCOUNT.snowflakecomputing.com")),
+          Field("url", "address of the server, unless it is https://ACCOUNT.snowflakecomputing.com",
+                schemes=("https", "http"), bare=True)),
          extra="snowflake", modules=("snowflake.sqlalchemy", "pyarrow"), options={"dialect": "snowflake"},
          tested="fakesnow 0.12 (a server of its protocol; with drivers before version 5 alone), by hand"),
 )

@@ -276,7 +276,8 @@ KINDS = (
     Kind(
         "postgresql", "PostgreSQL", Postgresql,
         fields=(
-            Field("host", "name or address of the server", required=True, aliases=("hostname", "server")),
+            Field("host", "name or address of the server, or the folder of its socket", required=True,
+                  aliases=("hostname", "server"), host=True, socket=True),
             Field("port", "its port (5432)"),
             Field("database", "name of the database", required=True, aliases=("dbname", "database_name")),
             Field("username", "who reads", required=True, aliases=("user", "user_name")),

@@ -71,7 +71,7 @@ class Sftp(Folders):
 
 KINDS = (
     Kind("sftp", "SFTP", Sftp, extra="sftp", modules=("sshfs",), tested="asyncssh's server",
-         fields=(Field("host", "name of the machine", required=True, aliases=("hostname", "url")),
+         fields=(Field("host", "name of the machine", required=True, aliases=("hostname", "url"), host=True),
                  Field("port", "port of its SSH server; 22 unless given"),
                  Field("username", "user there", required=True, aliases=("user",)),
                  Field("password", "password of the user", secret=True),

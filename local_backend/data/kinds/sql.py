@@ -31,7 +31,7 @@ _NOT_LET_IN = re.compile(r"password|authenti|authori[sz]|login failed|access den
 #: Rows that say what the columns of a query are.
 _SAMPLE = 1000
 
-HOST = Field("host", "name or address of the server", required=True, aliases=("hostname", "server"))
+HOST = Field("host", "name or address of the server", required=True, aliases=("hostname", "server"), host=True)
 DATABASE = Field("database", "name of the database", required=True, aliases=("dbname", "database_name"))
 USERNAME = Field("username", "who reads", required=True, aliases=("user", "user_name"))
 PASSWORD = Field("password", "the password", secret=True)

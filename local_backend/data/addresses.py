@@ -1,0 +1,69 @@
+"""Where a connection leads to, looked at before it is kept: addresses are shown to people, and handed to libraries that
+read more from some of them than the name of a host. No refusal quotes one: there may be a password in it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from local_backend.data.errors import DataError
+
+if TYPE_CHECKING:
+    from local_backend.data.kinds.base import Field
+
+_LONGEST = 253
+#: Letters of any script, for names that are written in it.
+_LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
+
+
+def check(item: Field, address: str, names: Collection[str]) -> None:
+    """Raises DataError for an address that leads nowhere, or has something in it that is secret. `names` are the fields
+    of its kind."""
+    if item.host:
+        _check_host(item, address, "port" in names)
+    elif item.schemes or "://" in address:
+        _check_url(item, address, names)
+
+
+def _is_host(text: str) -> bool:
+    """Whether a text is the name of a host, or an address of one."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        labels = text.removesuffix(".").split(".")
+        return len(text) <= _LONGEST and all(_LABEL.fullmatch(label) for label in labels)
+    return True
+
+
+def _check_host(item: Field, host: str, has_port: bool) -> None:
+    if item.socket and host.startswith("/") and host.isprintable() and "," not in host:
+        return
+    if not _is_host(host):
+        apart = "its port is 'port', and user, password" if has_port else "a port, user, password"
+        raise DataError(f"'{item.name}' of the connection is neither the name of a host nor its IPv4 or IPv6 address; "
+                        f"{apart} and paths have no place in it")
+
+
+def _check_url(item: Field, address: str, names: Collection[str]) -> None:
+    name, bare = item.name, item.bare and "://" not in address
+    try:
+        parts = urlsplit(f"https://{address}" if bare else address)
+        _ = parts.port
+        if any(ord(character) < 32 for character in address):  # which the library drops
+            raise ValueError
+    except ValueError:
+        raise DataError(f"'{name}' of the connection is no address: what it has for a host or a port is none") from None
+    if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
+        either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
+        raise DataError(f"'{name}' of the connection is no address of a server: write {either}")
+    if parts.username is not None or parts.password is not None:
+        apart = "give them as 'username' and 'password'" if {"username", "password"} <= {*names} else "leave them out"
+        raise DataError(f"'{name}' of the connection has a user or password in it, and is shown to people; {apart}")
+    if parts.query:
+        apart = "give it as 'query'" if "query" in names else "leave it out"
+        raise DataError(f"'{name}' of the connection has something behind a '?', and is shown to people; {apart}")
+    if item.schemes and not _is_host(parts.hostname or ""):
+        raise DataError(f"'{name}' of the connection is no address of a server: what it has for a host is none")
