@@ -79,11 +79,21 @@ class Place:
         return list(found.values())
 
     def data(self) -> Any:
-        """The value as Python objects. Raises UsageProblem when it has a type that YAML alone does not know."""
+        """The value as Python objects. Raises UsageProblem when it has a type that YAML alone does not know, and when a
+        key stands twice."""
+        self._check_keys()
         try:
             return yaml.constructor.SafeConstructor().construct_document(self._node)
         except (yaml.YAMLError, ValueError, RecursionError):
             self.refuse("there is something that is neither text, number, list nor mapping")
+
+    def _check_keys(self) -> None:
+        if self.is_mapping:
+            for _, _, value in self.entries("it"):
+                value._check_keys()
+        elif self.is_list:
+            for item in self.items():
+                item._check_keys()
 
     def json(self, what: str) -> Any:
         """The same, of a value that goes on as JSON. Raises UsageProblem when `what` holds what JSON has not."""

@@ -176,13 +176,17 @@ def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -
         if fields[name].secret:
             fail(f"--set {name}: everybody can read a command line; say --secret {name}, and you are asked for it",
                  Exit.USAGE)
+        if fields[name].name in values:
+            fail(f"--set {name}: it is given twice, and a connection has one '{fields[name].name}'", Exit.USAGE)
         values[fields[name].name] = value
-    asked = []
+    asked: list[str] = []
     for word in secrets:
         name, equals, place = word.partition("=")
         if name not in fields or not fields[name].secret:
             fail(f"--secret takes a field of {kind.name} that is one: "
                  f"{', '.join(field.name for field in kind.fields if field.secret) or 'it has none'}", Exit.USAGE)
+        if fields[name].name in {*values, *asked}:
+            fail(f"--secret {name}: it is given twice, and a connection has one '{fields[name].name}'", Exit.USAGE)
         if equals and place_of(place) is None:
             fail(f"--secret {name}: everybody can read a command line; write {name} alone, and you are asked for it, "
                  f"or {name}=env:NAME or {name}=keyring:SERVICE/USER", Exit.USAGE)

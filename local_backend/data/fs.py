@@ -41,7 +41,8 @@ def from_meta(meta: str, roots: DataRoots) -> str:
         key, equals, value = item.partition("=")
         if not equals:
             raise DataError(f"--cs-datastore-meta: '{item}' is not KEY=VALUE; write type=fs,data_path=PATH")
-        values[key.strip()] = value.strip()
+        if values.setdefault(key.strip(), value.strip()) != value.strip():
+            raise DataError(f"--cs-datastore-meta: '{key.strip()[:80]}' is given twice; one of them would be lost")
     kind = values.pop("type", wire.FS)
     if kind != wire.FS:
         raise DataError(f"--cs-datastore-meta: the type is fs alone, not '{kind[:80]}'; other data is named with "

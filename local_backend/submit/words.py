@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from local_backend.submit.errors import BadSubmission
 
 _MAX_WORDS = 10_000
 _OPTION = "--data-source"
+_KEYS = frozenset({wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC})
+_NEAR = 0.85
 
 
 @dataclass
@@ -31,6 +34,7 @@ def read(args: str | None, data: str | None) -> Asked:
     Raises BadSubmission.
     """
     extra = _json_object(data) if data and data.strip() else {}
+    _check_keys(extra)
     text = args if args and args.strip() else extra.get(wire.ARGS, args)
     if text is not None and not isinstance(text, str):
         raise BadSubmission(f"'{wire.ARGS}' in the data part is not a text")
@@ -44,6 +48,19 @@ def read(args: str | None, data: str | None) -> Asked:
         raise BadSubmission(f"'{wire.HARDWARE_SPEC}' is not a JSON object")
     shown = masked_text(join_args(words) if text is None else text, words)
     return Asked(line, shown, _all_sources(extra.get(wire.DATA_SOURCE), line.many(_OPTION)), hardware)
+
+
+def _check_keys(extra: dict[str, Any]) -> None:
+    """Raises BadSubmission for a key that looks like a slip of ours. Others are of other products, and mean nothing."""
+    known = {_plain(key): key for key in _KEYS}
+    for key in extra:
+        near = difflib.get_close_matches(_plain(key[:40]), known, 1, _NEAR)
+        if near and key not in _KEYS:
+            raise BadSubmission(f"there is no '{key[:80]}' in the data part; did you mean '{known[near[0]]}'?")
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("_", "").replace("-", "")
 
 
 def _words(argv: Any, text: str | None) -> list[str]:

@@ -139,6 +139,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nnumWorker: *b\n"
         ("password: x\n", "line 1: 'password' does not belong into a file"),
         ("exec-stop: x\n", "there is no option 'exec-stop'"),
         ("data-source: mnist\n", "data-source needs a list"),
+        ("data-source: [{type: fs, location: {paths: a, paths: b}}]\n", "'paths' stands there twice"),
         ("data-source: [{type: fs, when: 2020-01-01}]\n", "JSON has not"),
         ("data-source: [{type: !!python/name:os.system x}]\n", "neither text, number"),
         ("args: --epochs 10\n", "args needs a list of words"),

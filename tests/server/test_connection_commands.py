@@ -53,6 +53,17 @@ def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.Monke
     assert "NO_SUCH_PLACE" not in os.environ
 
 
+@pytest.mark.parametrize("words", [
+    ["--set", "folder=/x", "--set", "folder=/y"], ["--set", "folder=/x", "--set", "user=a", "--set", "username=b"],
+    ["--set", "folder=/x", "--secret", "password", "--secret", "password=env:X"],
+    ["--set", "folder=/x", "--secret", "password=env:X", "--secret", "password=env:Y"],
+])
+def test_what_is_given_twice_is_not_lost(command: Command, words: list[str]) -> None:
+    refused = command("connection", "add", "box", "--type", "lockbox", *words, input=SECRET)
+    assert refused.exit_code == 2 and "it is given twice" in refused.stderr and "env:" not in refused.stderr
+    assert json.loads(command("connection", "list", "-o", "json").stdout) == []
+
+
 def test_only_secrets_that_are_there_are_listed(command: Command) -> None:
     assert command("connection", "add", "box", "--type", "lockbox", "--set", "folder=/x", "--secret", "password",
                    input=f"{SECRET}\n").exit_code == 0

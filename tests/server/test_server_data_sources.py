@@ -114,6 +114,32 @@ def test_what_is_none_is_refused_wherever_it_stands(live: Live, line: str, data:
     assert answer.status == 400 and said in answer.text, answer.text
 
 
+@pytest.mark.parametrize(("key", "meant"), [
+    ("datasource", "dataSource"), ("data_source", "dataSource"), ("dataSources", "dataSource"), ("Args", "args"),
+    ("data-source", "dataSource"), ("hardware_spec", "hardwareSpec"), ("hardwareSpecs", "hardwareSpec"),
+])
+def test_a_slip_in_a_key_of_the_body_is_told(live: Live, lake: Path, key: str, meant: str) -> None:
+    answer = live.submit(START, {"main.py": b""}, json.dumps({key: [FS]}))
+    assert answer.status == 400 and f"no '{key}' in the data part; did you mean '{meant}'?" in answer.text
+    assert live.nothing_left()
+
+
+def test_other_keys_of_the_body_mean_nothing(live: Live, lake: Path) -> None:
+    others = ("name", "tags", "project_id", "space_id", "description", "data", "source", "hardware", "model_definition")
+    assert live.submit(START, {"main.py": b""}, json.dumps(dict.fromkeys(others, "x"))).status == 200
+
+
+def test_what_is_given_twice_is_not_lost(live: Live, lake: Path) -> None:
+    answer = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=mnist,data_path=other", {"main.py": b""})
+    assert answer.status == 400 and "--cs-datastore-meta: 'data_path' is given twice" in answer.text
+    assert live.submit(f"{START} --cs-datastore-meta type=fs,type=fs,data_path=mnist", {"main.py": b""}).status == 200
+    for other, status in (("https://b", 400), ("https://a", 200)):
+        connection = {"type": "s3", "url": "https://a", "endpoint_url": other}
+        answer = submit(live, {"type": "connection", "connection": connection, "location": {"bucket": "b"}})
+        assert answer.status == status, answer.text
+        assert status == 200 or "has 'url' and 'endpoint_url', which are two names of one value" in answer.text
+
+
 # --- how many
 
 def test_thousands_of_paths_are_taken_and_the_program_can_be_started(live: Live, lake: Path) -> None:

@@ -100,6 +100,12 @@ class Kind:
         if unknown:
             raise DataError(f"a connection of type '{self.name}' has no '{unknown[0]}'; it has "
                             + ", ".join(item.name for item in self.fields))
+        given: dict[str, str] = {}
+        for name, value in values.items():
+            first = given.setdefault(known[name], name)
+            if values[first] != value:
+                raise DataError(f"the connection has '{first}' and '{name}', which are two names of one value, and "
+                                "differ; give one of them")
         found = {known[name]: value for name, value in values.items()}
         missing = [item.name for item in self.fields if item.required and not found.get(item.name)]
         if missing:
