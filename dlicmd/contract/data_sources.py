@@ -76,17 +76,17 @@ FOREIGN = (ID, "schema", HREF, "description", "format", "metadata")
 MOST = 100
 MOST_PATHS = 10_000
 #: Longest text in one, in characters: a query may be long.
-_LONGEST = 20_000
+LONGEST = 20_000
 _NEAR = 0.8
 
 
 def _text(description: str) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": _LONGEST, "description": description}
+    return {"type": "string", "minLength": 1, "maxLength": LONGEST, "description": description}
 
 
 def _paths(description: str) -> dict[str, Any]:
-    text = {"type": "string", "maxLength": _LONGEST, "description": "a path"}
-    return {"type": ["string", "array"], "maxLength": _LONGEST, "maxItems": MOST_PATHS, "items": text,
+    text = {"type": "string", "maxLength": LONGEST, "description": "a path"}
+    return {"type": ["string", "array"], "maxLength": LONGEST, "maxItems": MOST_PATHS, "items": text,
             "description": description}
 
 
@@ -259,6 +259,8 @@ def explained(fault: Fault) -> str:
     if "$comment" in fault.schema:
         return f"{where} {fault.schema['$comment']}"
     expected = fault.schema.get("description", "something else")
+    if fault.validator == "maxLength":
+        return f"{where}: {key!r} must be {expected}, in at most {LONGEST:,} characters, not in {len(fault.instance):,}"
     near = difflib.get_close_matches(str(fault.instance), fault.validator_value, 1, 0.6) \
         if fault.validator == "enum" else []
     hint = f"; did you mean '{near[0]}'?" if near else ""

@@ -15,7 +15,6 @@ _LONGEST_NAME = 255
 #: What no database has in its name, and what some drivers would take for more than a name: they write it into the text
 #: that says where to connect to, and with whose password.
 _MORE_THAN_A_NAME = frozenset(";=/\\?'\"`{}")
-_LONGEST_QUERY = 100_000
 
 #: What no query that reads has outside of quotes: a second statement, a comment that the server may read as none.
 _SIGNS = {";": "a second statement", "--": "a comment", "/*": "a comment", "\0": "a control character"}
@@ -94,8 +93,11 @@ def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset
     `more` are words, and `signs` characters, that this kind of server must not be given either. This looks at words
     alone: a server that can is told as well that nothing may be written.
     """
-    if not isinstance(query, str) or len(query) > _LONGEST_QUERY:
-        raise DataError(f"'query' is not a text of at most {_LONGEST_QUERY:,} characters")
+    if not isinstance(query, str):
+        raise DataError("'query' is no text, and this kind of server takes nothing else: SELECT …; JSON objects are "
+                        "for those that have documents")
+    if len(query) > wire.LONGEST:
+        raise DataError(f"'query' has {len(query):,} characters, and may have {wire.LONGEST:,}")
     query = query.strip().removesuffix(";").rstrip()
     if not query:
         raise DataError("'query' has nothing in it; write SELECT …")

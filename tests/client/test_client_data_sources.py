@@ -63,6 +63,11 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     assert complaint(source) is None
 
 
+def test_how_long_a_query_may_be_is_said() -> None:
+    source = {"type": "connection", "connection": {"name": "x"}, "location": {"query": "SELECT 1" + " " * 20_000}}
+    assert "in at most 20,000 characters, not in 20,008" in str(complaint(source))
+
+
 @pytest.mark.parametrize(("text", "said"), [
     (r'[{"type": "fs", "x": "\ud800"}]', "surrogate pair (such as \\ud800) in it, which is no text: the value of 'x'"),
     (r'[{"type": "fs", "\udfff": 1}]', "the key '?'"), ('[{"type": "fs", "x": 1e999}]', "too large: the value of 'x'"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from injections import QUERIES
 
+from dlicmd.contract.data_sources import LONGEST
 from local_backend.data.errors import DataError
 from local_backend.data.wanted import check_query, wanted
 
@@ -46,6 +47,15 @@ def test_what_reads_is_taken(query: str) -> None:
     "query", [*QUERIES, "", "SELECT 'open", 7, ["SELECT 1"], "SELECT 1\0", "SELECT 1" * 10**5])
 def test_what_does_more_is_refused(query: Any) -> None:
     with pytest.raises(DataError):
+        check_query(query)
+
+
+@pytest.mark.parametrize(("query", "said"), [
+    ({"a": 1}, "'query' is no text, and this kind of server takes nothing else"),
+    ("SELECT 1" + " " * LONGEST, "has 20,008 characters, and may have 20,000"),
+])
+def test_it_is_said_what_is_wrong_with_it(query: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
         check_query(query)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from dlicmd.contract import strict_json
 from dlicmd.contract.data_sources import DATABASE_NAME, QUERY
 from local_backend.data import iam
 from local_backend.data.columns import batches
@@ -27,6 +28,8 @@ _PATIENCE = (10, 60)
 _PAGE = 200
 #: What finds the documents that are programs of the database, by their ids.
 _DESIGNS = {"start_key": '"_design/"', "end_key": '"_design0"'}
+
+_NO_SELECTOR = "'query' is not a selector, such as {\"age\": {\"$gt\": 20}}"
 
 
 class Cloudant(TableFamily):
@@ -167,13 +170,13 @@ def _selector(query: Any) -> dict[str, Any] | None:
     """The selector, which may be the text of a JSON object; None for all documents. Raises DataError."""
     if isinstance(query, str) and query.strip():
         try:
-            query = json.loads(query)
-        except (ValueError, RecursionError):
-            query = 0
+            query = strict_json.read(query)
+        except ValueError as problem:
+            raise DataError(f"{_NO_SELECTOR}: it {problem}") from None
     if query is None or query in ("", {}):
         return None
     if not isinstance(query, dict):
-        raise DataError("'query' is not a selector, such as {\"age\": {\"$gt\": 20}}")
+        raise DataError(_NO_SELECTOR)
     return query
 
 

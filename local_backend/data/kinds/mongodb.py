@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlicmd.contract import strict_json
 from dlicmd.contract.data_sources import COLLECTION, DATABASE_NAME, QUERY, SCHEMA_NAME, TABLE_NAME
 from local_backend.data.columns import batches
 from local_backend.data.documents import SAMPLE, Documents
@@ -158,9 +158,9 @@ def _filter(query: Any) -> dict[str, Any]:
     """The filter, which may be the text of a JSON object. Raises DataError."""
     if isinstance(query, str) and query.strip():
         try:
-            query = json.loads(query)
-        except (ValueError, RecursionError):
-            raise DataError(_NO_FILTER) from None
+            query = strict_json.read(query)
+        except ValueError as problem:
+            raise DataError(f"{_NO_FILTER}: it {problem}") from None
     if not query:
         return {}
     if not isinstance(query, dict):
