@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from dlicmd.contract.secret import looks_secret
+from dlicmd.contract import slips
+from dlicmd.contract.secret import looks_secret, secret_names
 
 # Keys of a data source
 TYPE = "type"
@@ -77,7 +78,6 @@ MOST = 100
 MOST_PATHS = 10_000
 #: Longest text in one, in characters: a query may be long.
 LONGEST = 20_000
-_NEAR = 0.8
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -93,6 +93,21 @@ def _paths(description: str) -> dict[str, Any]:
 def _for(types: Sequence[str], then: dict[str, Any]) -> dict[str, Any]:
     """A rule for sources of these types alone."""
     return {"if": {"properties": {TYPE: {"enum": list(types)}}, "required": [TYPE]}, "then": then}
+
+
+def _keys(known: Iterable[str]) -> dict[str, Any]:
+    """What keys may be called beside these: nothing that looks like a secret, or is one of them written otherwise. Of
+    further slips, `_mistyped` knows more than a pattern can say."""
+    slips = "|".join(
+        "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else "[_-]?" for letter in key[:-1])
+        + f"([{key[-1].upper()}{key[-1]}][Ss]?)?"
+        for key in known if len(key) > 3 and key not in FOREIGN
+    )
+    return {
+        "anyOf": [{"enum": [*dict.fromkeys([*known, *FOREIGN])]},
+                  {"not": {"anyOf": [{"pattern": secret_names()}, {"pattern": f"^({slips})$"}]}}],
+        "description": "without keys that look like a secret, or like a slip of one that means something",
+    }
 
 
 _VALUE = {"type": ["string", "number", "boolean"], "description": "a text, a number, true or false"}
@@ -122,6 +137,7 @@ _LOCATION: dict[str, Any] = {
         ID: _text("the id of an asset"),
     },
 }
+_LOCATION["propertyNames"] = _keys([*_LOCATION["properties"]])
 
 #: Of data that lies on the server: what of a location means something, and nothing else does.
 _HERE: dict[str, Any] = {
@@ -180,6 +196,8 @@ _SOURCE: dict[str, Any] = {
     ],
 }
 
+_SOURCE["propertyNames"] = _keys([*_SOURCE["properties"]])
+
 #: JSON Schema of the list that --data-source takes and that the submission carries as `dataSource`.
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -236,10 +254,9 @@ def _mistyped(sources: Any) -> str | None:
         for before, part, schema in parts:
             known = [*schema["properties"], *FOREIGN]
             for key in part if isinstance(part, dict) else ():
-                near = difflib.get_close_matches(key, schema["properties"], 1, _NEAR) if key not in known else []
+                near = slips.meant(key, schema["properties"]) if key not in known else None
                 if near:
-                    return (f"data source {number}: there is no '{before}{_short(key)}'; "
-                            f"did you mean '{before}{near[0]}'?")
+                    return f"data source {number}: there is no '{before}{_short(key)}'; did you mean '{before}{near}'?"
                 if key not in known and looks_secret(key):
                     return (f"data source {number}: '{before}{_short(key)}' stands outside of '{CONNECTION}', where it "
                             "is neither used nor kept secret; credentials are values of the connection")

@@ -42,6 +42,12 @@ def looks_secret(name: str) -> bool:
     return _NAME.search(name) is not None or name.lower() in _NAMES
 
 
+def secret_names() -> str:
+    """The names that look secret, as a regular expression that any JSON Schema validator knows."""
+    exact = "|".join(sorted(_NAMES)).upper()
+    return re.sub("[A-Z]", lambda letter: f"[{letter[0]}{letter[0].lower()}]", f"{_NAME.pattern}|^({exact})$")
+
+
 def masked_words(words: Sequence[str]) -> list[str]:
     """The words with the values of secret-looking variables and options masked. After `--` all is the program's."""
     own = words.index("--") if "--" in words else len(words)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlicmd.contract import strict_json, wire
+from dlicmd.contract import slips, strict_json, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.data_sources import MOST
 from dlicmd.contract.secret import masked_text
@@ -14,8 +13,7 @@ from local_backend.submit.errors import BadSubmission
 
 _MAX_WORDS = 10_000
 _OPTION = "--data-source"
-_KEYS = frozenset({wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC})
-_NEAR = 0.85
+_KEYS = (wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC)
 
 
 @dataclass
@@ -52,15 +50,10 @@ def read(args: str | None, data: str | None) -> Asked:
 
 def _check_keys(extra: dict[str, Any]) -> None:
     """Raises BadSubmission for a key that looks like a slip of ours. Others are of other products, and mean nothing."""
-    known = {_plain(key): key for key in _KEYS}
     for key in extra:
-        near = difflib.get_close_matches(_plain(key[:40]), known, 1, _NEAR)
-        if near and key not in _KEYS:
-            raise BadSubmission(f"there is no '{key[:80]}' in the data part; did you mean '{known[near[0]]}'?")
-
-
-def _plain(key: str) -> str:
-    return key.lower().replace("_", "").replace("-", "")
+        near = slips.meant(key, _KEYS)
+        if near is not None:
+            raise BadSubmission(f"there is no '{key[:80]}' in the data part; did you mean '{near}'?")
 
 
 def _words(argv: Any, text: str | None) -> list[str]:

@@ -63,6 +63,26 @@ def test_recorded_and_documented_forms_are_taken(source: dict[str, Any]) -> None
     assert complaint(source) is None
 
 
+@pytest.mark.parametrize("source", [
+    {"type": "fs", "Location": {}}, {"type": "fs", "LOCATION": {}}, {"type": "fs", "password": "x"},
+    {"type": "fs", "api-Key": "x"}, {"type": "fs", "sas": "x"}, {**CONNECTED, "acces": "stream"},
+    {**CONNECTED, "targets": "local"}, {**CONNECTED, "location": {"bucket": "b", "apikey": "x"}},
+    {**CONNECTED, "location": {"Paths": "x"}}, {**CONNECTED, "location": {"tableName": "x"}},
+    {"type": "fs", "location": {"paths": ["x"] * 10_001}},
+])
+def test_whoever_validates_with_the_schema_gets_the_same_answer(source: dict[str, Any]) -> None:
+    assert complaint(source) and list(Draft202012Validator(SCHEMA).iter_errors([source]))
+
+
+@pytest.mark.parametrize("key", [
+    "id", "schema", "href", "description", "format", "metadata", "keyspaces", "author", "tags", "project_id", "x", "ID",
+    "asset_type", "attachments", "origin_country",
+])
+def test_keys_of_other_products_are_taken_by_both(key: str) -> None:
+    source = {"type": "fs", "location": {"paths": "x"}, key: {"a": 1}}
+    assert complaint(source) is None and not list(Draft202012Validator(SCHEMA).iter_errors([source]))
+
+
 def test_how_long_a_query_may_be_is_said() -> None:
     source = {"type": "connection", "connection": {"name": "x"}, "location": {"query": "SELECT 1" + " " * 20_000}}
     assert "in at most 20,000 characters, not in 20,008" in str(complaint(source))

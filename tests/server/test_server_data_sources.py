@@ -125,7 +125,7 @@ def test_a_slip_in_a_key_of_the_body_is_told(live: Live, lake: Path, key: str, m
 
 
 def test_other_keys_of_the_body_mean_nothing(live: Live, lake: Path) -> None:
-    others = ("name", "tags", "project_id", "space_id", "description", "data", "source", "hardware", "model_definition")
+    others = ("name", "tags", "project_id", "space_id", "description", "data", "source", "model_definition")
     assert live.submit(START, {"main.py": b""}, json.dumps(dict.fromkeys(others, "x"))).status == 200
 
 
