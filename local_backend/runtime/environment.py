@@ -21,7 +21,7 @@ from local_backend.scheduler.model import Slot
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS", MARK, WORKER_MARK,
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK, WORKER_MARK,
 })
 #: Variables with these beginnings act only when an interpreter or a library starts.
 _AT_START = (

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from local_backend.jobspec import JobSpec
+from local_backend.jobspec import JobSpec, Source
 from local_backend.runtime.environment import TaskId, acts_at_start, inherited, needs_own_interpreter, of_task
 from local_backend.runtime.launch import Launch
 from local_backend.runtime.paths import DRIVER, ExecPaths, HomePaths, pod_name, worker_number, worker_task
 from local_backend.runtime.tasks import resolve
 from local_backend.scheduler.model import CPU, GPU, Slot
 
+NAMES = ["DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE"]
 HOME = HomePaths(Path("/h"), Path("/h/data"), Path("/h/results"))
 ROOT = "/h/results/ada/batchworkdir/local-7"
 
@@ -62,6 +63,18 @@ def test_data_path_leads_from_the_data_directory_to_the_data(data_dir: str, data
     env = env_of(launch(data_dir=data_dir))
     assert env["DATA_PATH"] == data_path
     assert not data_dir or os.path.normpath(os.path.join(env["DLI_DATA_FS"], data_path)) == env["DATA_DIR"]
+
+
+def test_a_list_of_data_that_no_process_could_take_is_left_out() -> None:
+    def told(count: int) -> dict[str, str]:
+        sources = [Source(str(number), "fs", "mount", f"/h/data/{number:04d}{'x' * 90}") for number in range(count)]
+        return env_of(launch(sources=tuple(sources), environment=inherited(dict.fromkeys(NAMES, "of another job"))))
+
+    assert told(2)["DLI_DATA_DIRS"].count(":") == 1
+    many = told(2000)
+    assert "DLI_DATA_DIRS" not in many and many["DLI_DATA_SOURCES_FILE"] == "/h/jobs/local-7/data/sources.json"
+    assert max(len(f"{name}={value}") for name, value in many.items()) < 128 << 10
+    assert not set(NAMES[1:]) & set(env_of(launch(environment=inherited(dict.fromkeys(NAMES, "of another job")))))
 
 
 def test_distributed_workers_are_told_their_rank() -> None:
