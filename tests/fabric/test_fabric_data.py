@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from fabric_data import DataProblem
+from fabric_files import plain, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -39,30 +40,6 @@ _ROW = st.fixed_dictionaries({
     "raw": st.binary(max_size=5), "list": st.lists(st.integers(-9, 9), max_size=4),
     "reals": st.lists(_REALS, max_size=3), "pair": st.lists(_REALS, min_size=2, max_size=2),
 })
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    for name in ("DATA_DIR", "DLI_DATA_SOURCES_FILE", "FABRIC_DATA_CACHE_BYTES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("FABRIC_DATA_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def data(tmp_path) -> Path:
-    (tmp_path / "data").mkdir()
-    return tmp_path / "data"
-
-
-def write(path: Path, **columns: object) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
-    return path
-
-
-def plain(value: object) -> object:
-    return value.tolist() if isinstance(value, (torch.Tensor, np.generic)) else value
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -155,76 +132,6 @@ def test_who_changes_a_sample_does_not_change_the_data(data):
         sample.mul_(7)
         again = dataset[0]["x"] if isinstance(dataset[0], dict) else dataset[0]
         assert torch.equal(again, before)
-
-
-def test_missing_values(data):
-    write(data / "a.parquet", n=[1, None], x=[0.5, None], t=["a", None])
-    with pytest.raises(DataProblem, match=r"column n: it has missing values.*fill=\{'n'"):
-        fabric_data.open(data)
-    dataset = fabric_data.open(data, fill={"n": -1, "t": "?"})
-    assert dataset[1]["n"] == -1 and np.isnan(dataset[1]["x"]) and dataset[1]["t"] == "?"
-    assert fabric_data.open(data, fill={"n": -2, "t": "?"})[1]["n"] == -2
-    with pytest.raises(DataProblem, match="'many' is no int64"):
-        fabric_data.open(data, ["n"], fill={"n": "many"})
-    with pytest.raises(DataProblem, match="'fill' is a value for each column"):
-        fabric_data.open(data, fill=-1)
-
-
-def refused(file: Path, value: object) -> str:
-    """What is said of a value that the column n of a file cannot hold."""
-    return re.escape(f"column n: fill: {value!r} is no {pq.read_schema(file).field('n').type}")
-
-
-@pytest.mark.parametrize(("kind", "value", "whole"), [
-    (pa.int64(), 1.5, 2.0), (pa.int8(), np.float32(-0.5), np.int64(3)), (pa.int64(), decimal.Decimal("1.5"), 7),
-    (pa.timestamp("us"), 0.5, 5), (pa.list_(pa.int64()), [1, 2.5], [1, 2]), (pa.uint8(), -1, 1), (pa.int8(), 300, 3),
-    (pa.list_(pa.float32(), 2), [0.5], [0.5, 1.5]), (pa.bool_(), 1, True), (pa.float64(), "a", 0.25),
-    (pa.float32(), 1e300, 3e38), (pa.float32(), 1e-300, 0.0), (pa.list_(pa.float32()), [0.5, -1e300], [0.5]),
-    (pa.int64(), float("nan"), 1), (pa.int64(), np.float64(1e300), 2), (pa.int8(), float("-inf"), 3),
-    (pa.binary(2), "abc", "ab"), (pa.float32(), 2**24 + 1, 2**24),
-])
-def test_nothing_of_what_is_filled_in_is_cut_off(data, kind, value, whole):
-    """Also in a column that has no missing value today."""
-    for present in ([], [None]):
-        pq.write_table(pa.table({"n": pa.array(present, kind)}), data / "a.parquet")
-        with pytest.raises(DataProblem, match=refused(data / "a.parquet", value)):
-            fabric_data.open(data, fill={"n": value})
-    found = plain(fabric_data.open(data, fill={"n": whole})[0]["n"])
-    assert found == (whole.encode() if isinstance(whole, str) else np.float32(whole) if kind == pa.float32() else whole)
-    assert fabric_data.open(write(data / "x.parquet", x=[0.5]), fill={"x": float("nan")})[0]["x"] == 0.5
-
-
-MOMENT = datetime.datetime(2020, 2, 29, 12, 30, 1, 500_000)
-DAY = datetime.datetime(2020, 2, 29)
-
-
-@pytest.mark.parametrize(("kind", "value", "whole", "held"), [
-    (pa.timestamp("ms"), MOMENT.replace(microsecond=1), MOMENT, 1582979401500),
-    (pa.timestamp("ns"), 0.5, MOMENT, 1582979401500000000), (pa.timestamp("ns"), 1.5, 3, 3),
-    (pa.timestamp("us", "Europe/Berlin"), 0.5, MOMENT.replace(tzinfo=datetime.timezone.utc), 1582979401500000),
-    (pa.date32(), MOMENT, DAY, 18321), (pa.date32(), 1.5, DAY.date(), 18321),
-    (pa.list_(pa.date32(), 1), [MOMENT], [DAY], [18321]),
-    (pa.time32("ms"), datetime.time(1, 0, 0, 1), datetime.time(1), 3600000),
-    (pa.time32("ms"), datetime.time(1, tzinfo=datetime.timezone.utc), datetime.time(1), 3600000),
-    (pa.duration("s"), datetime.timedelta(milliseconds=1500), datetime.timedelta(minutes=1), 60),
-    (pa.timestamp("ms"), np.datetime64(MOMENT), np.datetime64("2020-02-29", "ms"), 1582934400000),
-    (pa.duration("ms"), np.timedelta64(1, "us"), np.timedelta64(2, "ms"), 2),
-])
-def test_nor_is_anything_of_a_time(data, kind, value, whole, held):
-    pq.write_table(pa.table({"n": pa.array([None], kind)}), data / "a.parquet")
-    with pytest.raises(DataProblem, match=refused(data / "a.parquet", value)):
-        fabric_data.open(data, fill={"n": value})
-    assert plain(fabric_data.open(data, fill={"n": whole})[0]["n"]) == held
-
-
-@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64()), pa.decimal128(38, 0)])
-def test_what_is_filled_in_fits_the_dtype_too(data, kind):
-    value = decimal.Decimal(10**37) if pa.types.is_decimal(kind) else [1e37] if pa.types.is_list(kind) else 1e37
-    rounded = [np.float32(1e37)] if pa.types.is_list(kind) else np.float32(1e37)
-    pq.write_table(pa.table({"n": pa.array([None], kind)}), data / "a.parquet")
-    assert plain(fabric_data.open(data, fill={"n": value}, dtype="float32")[0]["n"]) == rounded
-    with pytest.raises(DataProblem, match=r"column n: fill: .* is no float16, which dtype says"):
-        fabric_data.open(data, fill={"n": value}, dtype="float16")
 
 
 @pytest.mark.parametrize(("columns", "told"), [

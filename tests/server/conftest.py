@@ -36,3 +36,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def live(start: Callable[..., Live]) -> Live:
     """A server with default settings."""
     return start()
+
+
+@pytest.fixture
+def lake(live: Live) -> Path:
+    """DLI_DATA_FS with two folders, and a volume with one."""
+    for folder in ("mnist", "other", "my dir"):
+        (live.settings.data_fs / folder).mkdir(parents=True)
+    (live.settings.paths.volumes / "deep_lake" / "train").mkdir(parents=True)
+    return live.settings.data_fs
