@@ -15,11 +15,8 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 #: Without emetrics: scripts put the zip first on sys.path, and a copy of emetrics.py beside the script must win.
-_FABRIC_MODULES = (
-    "fabric_model.py", "callbacks.py", "pyedt/__init__.py", "pyedt/fabric_model.py",
-    *(f"fabric_data/{name}.py" for name in ("__init__", "arrays", "columns", "errors", "groups", "images", "places",
-                                            "stand_ins", "table", "unpacked")),
-)
+_FABRIC_MODULES = ("fabric_model.py", "callbacks.py")
+_FABRIC_PACKAGES = ("pyedt", "fabric_data")
 #: The oldest time that a zip can hold: the same sources give the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -40,10 +37,13 @@ def _members() -> Iterator[tuple[str, Path]]:
         yield f"local_backend/elastic/{path.name}", path
     for name in _FABRIC_MODULES:
         yield name, _fabric_source(name)
+    for package in _FABRIC_PACKAGES:
+        for path in sorted(_fabric_source(package).glob("*.py")):
+            yield f"{package}/{path.name}", path
 
 
 def _fabric_source(name: str) -> Path:
-    """A module that is top-level once installed, and lies in local_backend/fabric in a source tree."""
+    """A module or package that is top-level once installed, and lies in local_backend/fabric in a source tree."""
     in_tree = _PACKAGE.parent / "fabric" / name
     return in_tree if in_tree.exists() else _PACKAGE.parent.parent / name
 

@@ -47,6 +47,26 @@ assert callbacks.LoggerCallback and callbacks.Callback
     assert done.returncode == 0, done.stderr
 
 
+def test_the_whole_of_fabric_data_comes_from_the_zip(fabric_home):
+    """Also where nothing else has it: an installation for developers finds modules that a package lacks."""
+    path = str(fabric_home / "libs" / "fabric.zip")
+    code = f"""
+import sys
+sys.path.insert(0, {path!r})
+sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
+import fabric_data, importlib, pkgutil
+names = [module.name for module in pkgutil.iter_modules(fabric_data.__path__)]
+for name in names:
+    module = importlib.import_module("fabric_data." + name)
+    assert module.__file__.startswith({path!r}), module.__file__
+print(*names)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    sources = REPOSITORY / "local_backend" / "fabric" / "fabric_data"
+    assert done.stdout.split() == sorted(path.stem for path in sources.glob("*.py") if path.stem != "__init__")
+
+
 def test_a_copy_of_emetrics_beside_the_script_wins_over_ours(fabric_home, tmp_path):
     (tmp_path / "emetrics.py").write_text("class EMetrics:\n    OWN = True\n")
     code = """
