@@ -16,7 +16,7 @@ from fetching_desk import Count, Desk, content
 from range_server import Site
 
 from local_backend.data import fetch, kinds, parts
-from local_backend.data.errors import DataChanged
+from local_backend.data.errors import DataChanged, DataError
 from local_backend.data.kinds.azure_files import Share
 from local_backend.data.kinds.base import Entry
 
@@ -132,6 +132,25 @@ def test_a_server_that_is_down_when_it_is_asked_at_the_end_is_asked_again(desk: 
     site.question = lambda path: once(path) if site.sent[path] else None
     get(desk, site, "a")
     assert desk.read() == {"a": b"few"} and site.sent["/a"] == 3 and len(asked) == 2
+
+
+@pytest.mark.parametrize(("query", "whole"), [("sig=S", True), ("", False)])
+def test_a_signature_that_runs_out_before_the_end_is_no_reason_to_lose_what_came(
+    desk: Desk, site: Site, query: str, whole: bool
+) -> None:
+    path = "/a?sig=S" if query else "/a"
+    site.files = {path: b"few"}
+
+    def refuse(asked: str) -> None:
+        site.status = 403 if site.sent[asked] else 0
+
+    site.question = refuse
+    if whole:
+        desk.get("http", {"url": site.url, "query": query}, {"paths": "a"})
+    else:
+        with pytest.raises(DataError, match="403"):
+            get(desk, site, "a")
+    assert desk.read() == ({"a": b"few"} if whole else {})
 
 
 @pytest.mark.parametrize("replaced", [True, False])

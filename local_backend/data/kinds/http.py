@@ -67,7 +67,15 @@ class Web(FileFamily):
 
     def confirm(self, entry: Entry) -> None:
         if entry.version or entry.size is not None:
-            found = self._entry(entry.key, entry.path)
+            try:
+                found = self._entry(entry.key, entry.path)
+            except DataUnavailable:
+                raise
+            except DataError:
+                # A signature that has run out since then, or is good for so many calls, says nothing of the file.
+                if self.values.get("query"):
+                    return
+                raise
             if (found.version, found.size) != (entry.version, entry.size):
                 raise DataChanged(f"{_shown(entry.key)} changed while it was read")
 
