@@ -356,7 +356,8 @@ def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None
     """How many of `size` samples a step function's `acc` says are right; None when it says nothing.
 
     A count, as `eva` returns it; or, if not of a whole-number type, a fraction up to 1, or percent where it is no whole
-    number or larger than a count can be. `counted`, what `eva` gave in this step, tells which it is where it fits one.
+    number, larger than a count can be, or 100. `counted`, what `eva` gave in this step, tells which it is where it fits
+    one.
     """
     value = acc.item() if hasattr(acc, "item") else acc
     if value is None or not math.isfinite(value):
@@ -368,7 +369,8 @@ def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None
         return counted
     if 0 <= value <= 1 + _INEXACT:
         return min(size, round(value * size))
-    if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer()):
+    # Of more than a hundred samples exactly a hundred are seldom right; all of them are each time when it is learned.
+    if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer() or value == 100):
         return min(size, round(value * size / 100))
     return round(value) if value.is_integer() else None
 

@@ -69,6 +69,8 @@ def test_step_and_test_functions():
         (np.float32(100.0), 24, 24),
         (100 * (1 + 1e-7), 24, 24),
         (8.0, 8, 8),
+        (100.0, 200, 200),
+        (torch.tensor(100), 200, 100),
         (25.0, 64, 25),
         # neither
         (120.5, 8, None),
