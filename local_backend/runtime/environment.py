@@ -30,7 +30,7 @@ _AT_START = (
 )
 #: What torch.load reads when it is not told: before 2.6 whatever was saved, models and `args` included, which scripts
 #: of that time depend on.
-_WHOLE_OBJECTS = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+_WHOLE_OBJECTS, _TENSORS_ALONE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 #: WMLA's name for the platform's own Python environment.
@@ -83,13 +83,14 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     """The whole environment of one process; --msd-env comes last and wins."""
     env = dict(launch.environment)
     env |= _job(launch) | _task(launch, task)
-    env.setdefault(_WHOLE_OBJECTS, "1")
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
     if not launch.spec.elastic:
         env |= _peers(launch, task, master_port)
         env.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
     env |= launch.spec.env
+    if _TENSORS_ALONE not in env:  # torch refuses to read anything where both are set
+        env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
     return env | {MARK: mark_of(launch.paths.state), WORKER_MARK: worker_mark(task.number)}
 

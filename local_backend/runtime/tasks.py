@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import signal
 import stat
@@ -22,6 +23,8 @@ from local_backend.runtime.program import Become, Function, Interpreter, Script,
 from local_backend.scheduler.model import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker"
+#: Lists, pipes, redirections, patterns and variables.
+_FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\n]|^\s*\w+=")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
 
     A file of the code is run itself, made executable when it begins with `#!`, else by Python; any other word is left
     to PATH. A whole command line in one word, as scripts have it that were written when quotes were lost on the way,
-    is taken apart as a shell would.
+    is taken apart as a shell would, or given to one where it says more than words.
     """
     if not words:
         return (python,)
@@ -137,6 +140,8 @@ def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
 
 
 def _apart(line: str) -> list[str]:
+    if any(map(str.isspace, line)) and _FOR_A_SHELL.search(line):
+        return ["/bin/sh", "-c", line]
     try:
         return shlex.split(line) or [line]
     except ValueError:  # a quote without its end

@@ -154,6 +154,9 @@ def test_torch_load_reads_what_old_scripts_saved_unless_server_or_job_say_otherw
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     assert env_of(launch())[name] == "1"
     assert env_of(launch(environment={name: "0"}))[name] == env_of(launch(env={name: "0"}))[name] == "0"
+    other = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    for one in (launch(env={other: "1"}), launch(environment={other: "1"})):
+        assert name not in env_of(one)
 
 
 def test_a_thread_count_of_the_server_is_kept() -> None:
@@ -176,6 +179,9 @@ def test_a_command_that_is_a_file_of_the_code_runs_as_the_platform_runs_it(tmp_p
     ("train.py --epochs 3", ("PY", "{code}/train.py", "--epochs", "3")),
     ("a b.py", ("PY", "{code}/a b.py")),
     ("it's", ("it's",)),
+    ("cd sub && ls", ("/bin/sh", "-c", "cd sub && ls")),
+    ("LR=0.1 python train.py", ("/bin/sh", "-c", "LR=0.1 python train.py")),
+    ("ls $DATA_DIR/x", ("/bin/sh", "-c", "ls $DATA_DIR/x")),
     ("", ("",)),
 ])
 def test_a_command_line_in_one_word_is_taken_apart(tmp_path: Path, line: str, expected: tuple[str, ...]) -> None:
