@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,9 +15,9 @@ from local_backend.data.errors import DataError
 if TYPE_CHECKING:
     from local_backend.data.kinds.base import Field
 
-_LONGEST = 253
-#: Letters of any script, for names that are written in it.
-_LABEL = re.compile(r"\w([\w-]{0,61}\w)?")
+_LONGEST, _LONGEST_LABEL = 253, 63
+#: What is no letter, digit, sign of a script's vowels, hyphen or underscore.
+_OTHER = re.compile(r"[^\w-]")
 
 
 def check(item: Field, address: str, names: Collection[str]) -> None:
@@ -34,8 +35,14 @@ def _is_host(text: str) -> bool:
         ipaddress.ip_address(text)
     except ValueError:
         labels = text.removesuffix(".").split(".")
-        return len(text) <= _LONGEST and all(_LABEL.fullmatch(label) for label in labels)
+        return len(text) <= _LONGEST and all(map(_is_label, labels))
     return True
+
+
+def _is_label(text: str) -> bool:
+    """Whether it is a part of a name of a host, in whatever script."""
+    plain = "".join(character for character in text if not unicodedata.category(character).startswith("M"))
+    return 0 < len(text) <= _LONGEST_LABEL and plain == plain.strip("-") != "" and _OTHER.search(plain) is None
 
 
 def _check_host(item: Field, host: str, has_port: bool) -> None:

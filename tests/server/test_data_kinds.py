@@ -110,8 +110,8 @@ def test_every_field_that_is_called_a_host_is_looked_at() -> None:
     ("hdfs", {"url": "webhdfs://namenode:9870"}), ("sftp", {"host": "h", "username": "u", "port": "65535"}),
     ("cloudant", {"url": "http://h", "database": "d"}),
     *(("sftp", {"host": host, "username": "u"})
-      for host in ("db-1.example.com", "db.example.com.", "my_service", "LOCALHOST", "127.0.0.1", "::1", "fe80::1%eth0",
-                   "2001:db8::7", "bücher.example", "x" * 63)),
+      for host in ("हिन्दी.भारत", "h\u0301ost", "db-1.example.com", "db.example.com.", "my_service", "LOCALHOST",
+                   "127.0.0.1", "::1", "fe80::1%eth0", "2001:db8::7", "bücher.example", "x" * 63)),
     ("postgresql", {"host": "/var/run/postgresql", "database": "d", "username": "u"}),
     ("snowflake", {"account": "org-acct.eu-west-1", "username": "u", "password": "p", "database": "d"}),
     ("azure-blob", {"account_name": "a", "account_host": "127.0.0.1:10000/a"}),

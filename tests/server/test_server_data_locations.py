@@ -148,7 +148,7 @@ def test_a_database_is_a_name_and_nothing_that_a_driver_would_obey(kept: Live, d
     ("my", {"query": "delete from orders"}, "the query does not read: it begins with 'delete'"),
     ("my", {"query": "select 1; drop table t"}, "second statement"),
     ("my", {"query": "  "}, "'query' has nothing in it"),
-    ("my", {"query": {"a": 1}}, "'query' is not a text"), ("my", {"query": "select 1 # x"}, "'#'"),
+    ("my", {"query": {"a": 1}}, "'query' is no text"), ("my", {"query": "select 1 # x"}, "'#'"),
     ("my", {"query": ""}, "'location.query' must be a query that reads"),
     ("docs", {}, "needs 'collection'"), ("docs", {"collection": "c", "query": "SELECT 1"}, "not a filter of MongoDB"),
     ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "runs a program at the server"),

@@ -87,6 +87,13 @@ def test_a_slip_in_a_key_of_the_body_is_told(live: Live, lake: Path, key: str, m
     assert live.nothing_left()
 
 
+@pytest.mark.parametrize("key", ["hardware", "data_source_type", "dataSourceId", "database", "collection_name",
+                                 "container_name", "volume_id", "accessed"])
+def test_names_with_another_word_are_of_other_products(live: Live, lake: Path, key: str) -> None:
+    data = {key: "x", "dataSource": [{**FS, key: "x"}]}
+    assert live.submit(START, {"main.py": b""}, json.dumps(data)).status == 200
+
+
 def test_other_keys_of_the_body_mean_nothing(live: Live, lake: Path) -> None:
     others = ("name", "tags", "project_id", "space_id", "description", "data", "source", "model_definition")
     assert live.submit(START, {"main.py": b""}, json.dumps(dict.fromkeys(others, "x"))).status == 200
