@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from local_backend.elastic import artifacts, driver, notebook, options
+from local_backend.elastic.carried import Carried
 from local_backend.elastic.hooks import wants_instance
 from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
+from local_backend.elastic.recipe import Recipe
 
 #: Variables whose values are shown when a script imports FabricModel.
 SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
@@ -34,8 +35,8 @@ class FabricModel:
         self,
         model: nn.Module,
         datasets_function: Callable[[], Any],
-        loss_function: Callable[[Any, Any], Any],
-        optimizer: torch.optim.Optimizer,
+        loss_function: Callable[[Any, Any], Any] | dict[str, Callable[..., Any]] | None,
+        optimizer: torch.optim.Optimizer | dict[str, torch.optim.Optimizer],
         metrics: list[Callable[[Any, Any], Any]] | None = None,
         worker_logger_callback: Any = None,
         driver_logger_callback: Any = None,
@@ -51,16 +52,19 @@ class FabricModel:
         fn_test: Callable[..., Any] | None = None,
         scaleup_function: Callable[[int, int], int] | None = None,
         fn_args: Any = None,
-        **unknown: Any,
+        **options: Any,
     ) -> None:
         """`datasets_function()` returns (training set, test set) and runs once in every worker, not here.
 
         `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
         `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, run in the
         workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch, counted from 0; `train` calls
-        it, here, for all epochs before the first. `keras_custom_objects` has no effect. Raises TypeError, ValueError.
+        it, here, for all epochs before the first. `keras_custom_objects` has no effect. `options`: those of
+        `recipe.Recipe` (docs/fabric-model.md). Raises TypeError, ValueError.
         """
-        _warn_unknown("FabricModel", unknown)
+        recipe = Recipe().with_options("FabricModel", options)
+        model = _unwrapped(model)
+        phases = optimizer if isinstance(optimizer, dict) else {}
         _check_core(model, datasets_function, loss_function, optimizer)
         for name, function in (
             ("fn_batch_collate", fn_batch_collate),
@@ -69,6 +73,7 @@ class FabricModel:
         ):
             if function is not None:
                 _check_callable(name, function)
+        self._recipe = recipe
         self._scaleup = scaleup_function
         self._driver_logger = _hooked(
             "driver_logger", _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
@@ -77,7 +82,9 @@ class FabricModel:
             model=model,
             datasets_function=datasets_function,
             loss_function=loss_function,
-            optimizer=optimizer,
+            optimizer=next(iter(phases.values())) if phases else optimizer,
+            phases=phases,
+            recipe=recipe,
             epochs=1,
             batch=1,
             metrics=_list_of_callables("metrics", metrics),
@@ -106,9 +113,9 @@ class FabricModel:
         effective_batch_size: int | None = None,
         *,
         mode: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Train, and return when the model holds the result.
+        **options: Any,
+    ) -> dict[str, list[float]]:
+        """Train, and return the history when the model holds the result: name of a value → that value of each epoch.
 
         `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the most workers
         and the number of batches per optimizer step (default: as many workers as the job was submitted with);
@@ -122,20 +129,23 @@ class FabricModel:
         within rounding) or "async" (local steps, no promise about the trajectory); it goes before --msd-attr mode=.
 
         Order of samples and all random numbers follow from `torch.manual_seed` of the script, or its default.
+        `options`: those of `recipe.Recipe` (docs/fabric-model.md); they go before those given to FabricModel.
         Raises TypeError and ValueError before anything starts; later what the user's code raised in a worker.
         """
-        _warn_unknown("train()", {name: value for name, value in kwargs.items() if name not in notebook.ARGUMENTS})
+        resources = {name: options.pop(name) for name in notebook.ARGUMENTS & options.keys()}
+        recipe = self._recipe.with_options("train()", options)
         if engines_number is not None and effective_batch_size is not None:
             raise ValueError(
                 "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "
                 "an optimizer step covers"
             )
         job = self._job
+        job.recipe, job.carried = recipe, Carried()
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
         request = options.Request(
-            engines=notebook.workers(engines_number, kwargs, _whole),
+            engines=notebook.workers(engines_number, resources, _whole),
             effective_batch=(
                 None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
             ),
@@ -146,6 +156,7 @@ class FabricModel:
             scaleup=self._scaleup,
         )
         driver.train(job, request, self._driver_logger, driver.choose_launcher(job))
+        return job.carried.history
 
     def download(self, out_dir: str | os.PathLike[str] = "/tmp") -> None:
         """Write `<out_dir>/<job id>.zip` with what training left under RESULT_DIR/model. Raises OSError."""
@@ -186,19 +197,48 @@ def _torch_was_first() -> bool:
     return names.index("torch") < names.index("tensorflow")
 
 
-def _warn_unknown(where: str, unknown: dict[str, Any]) -> None:
-    for name in unknown:
-        warnings.warn(f"{where} does not know the argument {name!r} and ignores it", stacklevel=3)
+def _unwrapped(model: Any) -> Any:
+    """The model inside DistributedDataParallel or DataParallel: the engine does the part of both."""
+    parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return model.module if isinstance(model, parallel) else model
 
 
 def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimizer: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {_given(model)}; {_hint(model)}")
     _check_callable("datasets_function", datasets_function)
-    _check_callable("loss_function", loss_function)
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError(
+            "the model has lazy parameters without a shape yet: call it once with an example batch, and build the "
+            "optimizer after that"
+        )
+    if isinstance(optimizer, dict):
+        _check_phases(model, loss_function, optimizer)
+        return
+    if loss_function is not None:
+        _check_callable("loss_function", loss_function)
+    modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
+    _check_optimizer("optimizer", optimizer, modules)
+
+
+def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> None:
+    """Several optimizers: one function (model, batch) → loss for each, by the same names."""
+    if not optimizers or not all(isinstance(name, str) and name for name in optimizers):
+        raise TypeError("the names of several optimizers must be texts: {'generator': ..., 'discriminator': ...}")
+    if not isinstance(losses, dict) or list(losses) != list(optimizers):
+        raise TypeError(
+            f"with the optimizers {', '.join(optimizers)}, loss_function must be a dict with the same names in the same"
+            " order, each a function (model, batch) that returns the loss of its phase"
+        )
+    for name, optimizer in optimizers.items():
+        _check_callable(f"loss_function[{name!r}]", losses[name])
+        _check_optimizer(f"optimizer[{name!r}]", optimizer, [model])
+
+
+def _check_optimizer(name: str, optimizer: Any, modules: list[nn.Module]) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(
-            f"optimizer must be a torch.optim.Optimizer built from the model's parameters, not {_given(optimizer)}; "
+            f"{name} must be a torch.optim.Optimizer built from the model's parameters, not {_given(optimizer)}; "
             f"{_hint(optimizer)}"
         )
     if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
@@ -206,15 +246,9 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
             f"the optimizer {_kind(optimizer)} is not supported: the engine calls step() once per sum of dense "
             "gradients; use SGD, Adam or another optimizer whose step() needs no closure and no sparse gradients"
         )
-    if any(is_lazy(parameter) for parameter in model.parameters()):
-        raise ValueError(
-            "the model has lazy parameters without a shape yet: call it once with an example batch, and build the "
-            "optimizer after that"
-        )
-    modules = [model, *([loss_function] if isinstance(loss_function, nn.Module) else [])]
     own = {id(parameter) for module in modules for parameter in module.parameters()}
     if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise ValueError("the optimizer holds no parameter of the model: build it from model.parameters()")
+        raise ValueError(f"the {name} holds no parameter of the model: build it from model.parameters()")
 
 
 def _check_callable(name: str, value: Any) -> None:

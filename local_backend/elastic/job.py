@@ -15,7 +15,9 @@ import torch
 from torch import nn
 
 from local_backend.elastic import pickles
+from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError, RemoteTraceback
+from local_backend.elastic.recipe import Recipe
 
 
 @dataclass
@@ -24,7 +26,8 @@ class Job:
 
     model: nn.Module
     datasets_function: Callable[[], Any]
-    loss_function: Callable[[Any, Any], Any]
+    #: None for a model whose outputs hold the loss; by phase where there are several optimizers.
+    loss_function: Any
     optimizer: torch.optim.Optimizer
     epochs: int
     batch: int
@@ -37,6 +40,10 @@ class Job:
     fn_test: Callable[..., Any] | None = None
     fn_args: Any = None
     loader_threads: int = 0
+    #: Name → optimizer of each phase of a step, in their order; empty for one optimizer.
+    phases: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    carried: Carried = field(default_factory=Carried)
     #: In asynchronous mode, in a worker: what applies the mean of all members.
     outer: torch.optim.Optimizer | None = None
 
@@ -44,6 +51,18 @@ class Job:
     def modules(self) -> list[nn.Module]:
         """All that has parameters and buffers: the model, and the loss where it is a module."""
         return [self.model, *([self.loss_function] if isinstance(self.loss_function, nn.Module) else [])]
+
+    @property
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """All optimizers by the names of their phases, "" for the only one."""
+        return self.phases or {"": self.optimizer}
+
+    @property
+    def parts(self) -> list[Any]:
+        """Objects besides model and optimizers whose attributes are part of the state: callbacks, what the script has
+        registered, schedulers, and what the options keep."""
+        registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
+        return [*self.callbacks, *registered, *self.recipe.lr_scheduler.values(), self.carried]
 
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""

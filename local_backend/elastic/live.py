@@ -25,18 +25,19 @@ class Live:
 
     def __init__(self, job: Job) -> None:
         self.modules: list[nn.Module] = _unique(part for module in job.modules for part in module.modules())
-        self.optimizers = _with_inner(job.optimizer) + ([job.outer] if job.outer is not None else [])
+        own = [*job.optimizers.values(), *([job.outer] if job.outer is not None else [])]
+        self.optimizers: list[Optimizer] = _unique(part for optimizer in own for part in _with_inner(optimizer))
         held = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         registered = [p for module in self.modules for p in module._parameters.values() if p is not None]
         self.parameters: list[Tensor] = _unique([*registered, *held])
-        self.callbacks = job.callbacks
+        self.parts = job.parts
         #: A loss function that is an object, not a module: a callback may set its attributes.
         self.losses = [job.loss_function] if _is_object(job.loss_function) else []
         self._named: dict[str, list[Any]] = {
             "module": self.modules,
             "optimizer": self.optimizers,
             "parameter": self.parameters,
-            "callback": self.callbacks,
+            "part": self.parts,
             "loss": self.losses,
             "buffers": [module._buffers for module in self.modules],
             "groups": [optimizer.param_groups for optimizer in self.optimizers],

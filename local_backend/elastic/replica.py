@@ -1,8 +1,9 @@
 """Everything of a training that every member holds alike: what a worker that joins copies, and what snapshots keep.
 
-That is all parameters and buffers, the optimizer with its hyper-parameters, which parameters are frozen, the mode of
+That is all parameters and buffers, the optimizers with their hyper-parameters, which parameters are frozen, the mode of
 each module and the plain values among its attributes (the rate of a Dropout, for example), and the attributes of the
-user's callbacks. Random numbers are not part of it: they are seeded anew for each shard.
+other parts (`Job.parts`): the user's callbacks, registered objects, schedulers, and what the options keep. Random
+numbers are not part of it: they are seeded anew for each shard.
 
 A state is read by unpickling, which runs code: it goes between processes of one training and to files of the same user,
 whose code runs there anyway. Never read one of anybody else.
@@ -68,7 +69,7 @@ class Replica:
             "buffers": _buffers(live, committed, tensors),
             "plain": [_plain_attributes(owner, _OF_MODULES, TABLE) for owner in [*live.modules, *live.losses]],
             "optimizers": dumps([parts_of(optimizer) for optimizer in live.optimizers], live, tensors),
-            "callbacks": [self._callback(number, live, tensors) for number in range(len(live.callbacks))],
+            "parts": [self._part(number, live, tensors) for number in range(len(live.parts))],
         }
         return State(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
 
@@ -80,11 +81,12 @@ class Replica:
         that the callback has missed. A Layout must be made anew. Raises EngineError for a state of another model.
         """
         meta = pickle.loads(state.meta)
-        incomplete = [number for number, (_, missing) in enumerate(meta["callbacks"]) if missing]
+        incomplete = [number for number, (_, missing) in enumerate(meta["parts"]) if missing]
+        live = Live(self._job)
         if replay is not None:
             for number in incomplete:
-                replay(self._job.callbacks[number])
-        live = Live(self._job)
+                replay(live.parts[number])
+            live = Live(self._job)
         _check(live, meta)
         with torch.no_grad():
             for parameter, wants, tensor in zip(live.parameters, meta["parameters"], state.tensors, strict=False):
@@ -98,9 +100,9 @@ class Replica:
         for optimizer, parts in zip(live.optimizers, loads(meta["optimizers"], live, state.tensors), strict=True):
             restore_optimizer(optimizer, parts)
         live = Live(self._job)  # groups may have come or gone
-        for callback, (data, missing) in zip(live.callbacks, meta["callbacks"], strict=True):
-            _restore_callback(callback, loads(data, live, state.tensors), missing)
-        return [type(self._job.callbacks[number]).__name__ for number in incomplete]
+        for part, (data, missing) in zip(live.parts, meta["parts"], strict=True):
+            _restore_part(part, loads(data, live, state.tensors), missing)
+        return [type(live.parts[number]).__name__ for number in incomplete]
 
     @staticmethod
     def copy(state: State) -> State:
@@ -117,10 +119,10 @@ class Replica:
             _feed(digest, value, live)
         return digest.hexdigest()
 
-    def _callback(self, number: int, live: Live, tensors: list[Tensor]) -> tuple[bytes, list[str]]:
-        """(pickled attributes, names of those that cannot be pickled) of a callback."""
-        callback = live.callbacks[number]
-        attributes = getattr(callback, "__dict__", {})
+    def _part(self, number: int, live: Live, tensors: list[Tensor]) -> tuple[bytes, list[str]]:
+        """(pickled attributes, names of those that cannot be pickled) of a callback or another part."""
+        part = live.parts[number]
+        attributes = _attributes_of(part)
         before = len(tensors)
         try:
             return dumps(attributes, live, tensors), []
@@ -131,7 +133,7 @@ class Replica:
         if number not in self._warned:
             self._warned.add(number)
             warnings.warn(
-                f"{', '.join(missing)} of the callback {type(callback).__name__} cannot be copied to workers that join "
+                f"{', '.join(missing)} of the callback {type(part).__name__} cannot be copied to workers that join "
                 f"({reason}); there the callback's on_train_begin and on_epoch_begin run instead",
                 stacklevel=3,
             )
@@ -194,7 +196,7 @@ def _check(live: Live, meta: dict[str, Any]) -> None:
     for what, here, there in (
         ("parameters", len(live.parameters), len(meta["parameters"])),
         ("modules", len(live.modules), len(meta["buffers"])),
-        ("callbacks", len(live.callbacks), len(meta["callbacks"])),
+        ("callbacks and other parts", len(live.parts), len(meta["parts"])),
     ):
         if here != there:
             raise EngineError(
@@ -238,8 +240,18 @@ def restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
     vars(optimizer).update(parts["attributes"])
 
 
-def _restore_callback(callback: Any, attributes: dict[str, Any], missing: list[str]) -> None:
-    here = getattr(callback, "__dict__", {})
+def _attributes_of(part: Any) -> dict[Any, Any]:
+    """What of a part is state: its attributes; the items of a dict; those of a list, by their places."""
+    if isinstance(part, dict):
+        return part
+    return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
+
+
+def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> None:
+    if isinstance(part, list):
+        part[:] = attributes.values()
+        return
+    here = _attributes_of(part)
     kept = {name: here[name] for name in missing if name in here}
     here.clear()
     here.update({**kept, **attributes})

@@ -40,11 +40,12 @@ def test_every_spelling_of_the_constructor():
     )
 
 
-def test_unknown_keywords_are_named_and_ignored():
-    with pytest.warns(UserWarning, match="'frobnicate'"):
-        model, _ = fabric(frobnicate=1, driver_logger=object())
-    with pytest.warns(UserWarning, match="'speed'"):
-        model.train(1, 8, speed="high")
+def test_unknown_arguments_are_refused_and_the_right_name_is_told():
+    with pytest.raises(TypeError, match="'frobnicate'"):
+        fabric(frobnicate=1)
+    model, _ = fabric(driver_logger=object())
+    with pytest.raises(TypeError, match="'gradient_clip_val'; use clip_grad_norm="):
+        model.train(1, 8, gradient_clip_val=1.0)
 
 
 SPECIFIED = {"nodes": {"num_nodes": 1, "num_drivers": 1, "mem": {"size": "16g"}, "gpu": {"num_gpu": 2}}}

@@ -1,0 +1,29 @@
+"""What the options of a training keep between steps: part of the state that members copy and snapshots keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(eq=False)
+class Carried:
+    """The same on every member. `Live` names it, so that it travels as the attributes of a callback do."""
+
+    #: Values of an epoch by name, one item per epoch; the history that train() returns.
+    history: dict[str, list[float]] = field(default_factory=dict)
+    #: The best value so far of what is monitored, and how many epochs ago it was: by the option that watches it.
+    best: dict[str, tuple[float, int]] = field(default_factory=dict)
+    #: Training ends with this epoch.
+    stopping: bool = False
+    #: Moving averages of the parameters, in their order; empty for none.
+    average: list[Tensor] = field(default_factory=list)
+    #: Loss scale of fp16, and steps since it last changed.
+    scale: float = 65536.0
+    steady: int = 0
+    #: Steps that were skipped because their gradients were not finite.
+    skipped: int = 0
+    #: Anything else that an option keeps, by name.
+    more: dict[str, Any] = field(default_factory=dict)
