@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from local_backend.elastic import artifacts, driver, notebook, options
+from local_backend.elastic import artifacts, driver, notebook
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.hooks import wants_instance
 from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
+from local_backend.elastic.options import MODES, Request
 from local_backend.elastic.recipe import Recipe
 
 #: Variables whose values are shown when a script imports FabricModel.
@@ -144,7 +145,7 @@ class FabricModel:
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
-        request = options.Request(
+        request = Request(
             engines=notebook.workers(engines_number, resources, _whole),
             effective_batch=(
                 None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
@@ -271,8 +272,8 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def _mode(value: Any) -> str | None:
-    if value is not None and value not in options.MODES:
-        raise ValueError(f"mode must be one of {', '.join(options.MODES)}, not {value!r}")
+    if value is not None and value not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {value!r}")
     return value
 
 

@@ -103,7 +103,8 @@ _ELSEWHERE = {
     "mixed_precision": "precision", "use_amp": "precision", "dtype": "precision", "ema_decay": "ema",
     "patience": "early_stopping", "train_sampler": "sampler", "ckpt_path": "resume_from", "checkpoint": "resume_from",
     "resume": "resume_from", "callbacks": "user_callback", "callback": "user_callback",
-    "collate_fn": "fn_batch_collate", "num_workers": "num_dataloader_threads", "epochs": "epoch_number", "loss": "loss_function",
+    "collate_fn": "fn_batch_collate", "num_workers": "num_dataloader_threads", "epochs": "epoch_number",
+    "loss": "loss_function",
     "criterion": "loss_function", "logger": "driver_logger", "steps_per_epoch": "samples_per_epoch",
 }
 
