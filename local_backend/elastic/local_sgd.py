@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from local_backend.elastic import faults
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.exact import add_gradients
 from local_backend.elastic.fast import Buckets
 from local_backend.elastic.group import Group
@@ -111,7 +112,9 @@ class LocalReducer:
         self._local = local
         self._buckets = None if group is None else Buckets(layout, group)
         self._nothing: Gradients = [None] * len(layout.parameters)
-        self._floats = sum(buffer.numel() for buffer, _ in layout.committed if buffer.is_floating_point())
+        if not layout.buffers.only_means_and_first:
+            raise EngineError("in mode async, the rule of a buffer must be 'mean' or 'first'; use mode exact")
+        self._floats = layout.buffers.averaged
         local.cover(layout.parameters)
 
     def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:

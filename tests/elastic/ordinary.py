@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from callbacks import Callback
@@ -358,6 +358,8 @@ def inputs_in_a_tuple() -> Case:
 
 
 class ScaledLoss(nn.Module):
+    fabric_buffers: ClassVar[dict[str, str]] = {"average": "mean"}
+
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))

@@ -113,6 +113,7 @@ def test_large_counters_keep_every_bit():
     number = -(2**63) + 12345678901234567
     model.register_buffer("count", torch.tensor([number, 2**40 + 1, -1]))
     model.register_buffer("flag", torch.tensor(True))
+    model.fabric_buffers = {"count": "sum", "flag": "first"}
     _, reducer = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.count += 1

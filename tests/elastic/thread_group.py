@@ -107,6 +107,7 @@ class Branches(nn.Module):
 
     def __init__(self):
         super().__init__()
+        self.fabric_buffers = {"hidden": "mean"}
         self.norm = nn.BatchNorm1d(5)
         self.used = nn.Linear(5, 3)
         self.sometimes = nn.Linear(5, 3)

@@ -1,0 +1,296 @@
+"""The buffers of a model during a step: every shard starts from the committed ones, and a rule for each says how the
+values that the shards leave become one (`combine.py`).
+
+Rules come from the options of the training, from the attribute `fabric_buffers` of a module, or are known: running
+statistics of torch's normalization layers are averaged, their counters and the vectors of spectral normalization are
+those of shard 0. Any other buffer must stay as it is while shards run.
+
+What a shard leaves is a flat vector, `statistics`, which the reducers add up over all shards:
+
+- "mean": the values, and a 1 per buffer that the shard changed;
+- "first": the values of shard 0;
+- "sum": the differences to the committed values;
+- "gather": the values, in the shard's own place among those of all shards.
+
+Whole numbers are cut into 16-bit pieces, whose sums a float holds exactly.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+
+from local_backend.elastic.combine import STILL, Rule, rule_of
+from local_backend.elastic.errors import EngineError
+
+#: Pieces of 16 bits in a 64-bit number.
+PIECES = 4
+#: Shards in which changes of buffers without a rule are looked for by value.
+THOROUGH = 2
+#: What an absent value is summed as: `x + -0.0` is x for every x, `-0.0 + 0.0` is not -0.0.
+NOTHING = -0.0
+
+
+class Buffer:
+    """A buffer by its place: programs may replace the tensor."""
+
+    def __init__(self, module: nn.Module, name: str, path: str, rule: Rule) -> None:
+        self._module = module
+        self._name = name
+        self.path = path
+        self.rule = rule
+
+    @property
+    def tensor(self) -> Tensor:
+        """The live tensor. Raises EngineError when the program has removed it."""
+        tensor = self._module._buffers.get(self._name)
+        if tensor is None:
+            raise EngineError(f"the buffer {self.path} was removed during training")
+        return tensor.detach() if tensor.requires_grad else tensor
+
+    @property
+    def whole(self) -> bool:
+        """Whether its elements are whole numbers."""
+        return not self.tensor.is_floating_point()
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """Changes with every change of the tensor in place and with its replacement."""
+        tensor = self.tensor
+        return tensor.data_ptr(), tensor._version
+
+
+class Buffers:
+    """All buffers of some modules. Live buffers are those that shards change; the committed ones are the state."""
+
+    def __init__(
+        self, modules: Sequence[nn.Module], declared: Mapping[str, Any], shards: int, dtype: torch.dtype,
+        free: Sequence[str] = (),
+    ) -> None:
+        """`declared`: path or pattern → rule; `shards`: of a full step; `dtype`: of the numbers that are summed;
+        `free`: paths that each worker may change by itself. Raises EngineError for a rule that fits no buffer."""
+        self._dtype = dtype
+        self._shards = shards
+        found = find(modules, declared, free)
+        self._still = [buffer for buffer in found if buffer.rule.kind == "still"]
+        self._means = [b for b in found if b.rule.kind == "mean" and not b.whole]
+        self._others = [b for b in found if b.rule.kind != "still" and b not in self._means]
+        self._all = [*self._means, *self._others, *self._still]
+        self._sizes = [buffer.tensor.numel() for buffer in self._means]
+        self._ends = torch.tensor([0, *accumulate(self._sizes)])
+        self._parts = [self._width(buffer) for buffer in self._others]
+        #: Numbers in the statistics of a shard, and how many of them are values to be averaged.
+        self.averaged = sum(self._sizes)
+        self.statistics = self.averaged + len(self._means) + sum(self._parts)
+        self._marks: list[tuple[int, int]] = [(0, -1)] * len(self._all)
+        self._committed: list[Tensor] = [torch.empty(0)] * len(self._all)
+        #: Shards after which every buffer without a rule is compared by value: changes through `.data` leave no mark.
+        self._thorough = THOROUGH
+        self.commit()
+
+    @property
+    def committed(self) -> list[tuple[Tensor, Tensor]]:
+        """(live buffer, its committed value) of all buffers."""
+        return [(buffer.tensor, before) for buffer, before in zip(self._all, self._committed, strict=True)]
+
+    @property
+    def only_means_and_first(self) -> bool:
+        """Whether no rule needs the values of single shards, which asynchronous mode does not have."""
+        return all(buffer.rule.kind == "first" for buffer in self._others)
+
+    def commit(self) -> None:
+        """The buffers as they are now are what every shard of the next step starts from."""
+        new = False
+        for i, buffer in enumerate(self._all):
+            mark = buffer.mark
+            if mark != self._marks[i] or self._thorough:
+                self._committed[i], self._marks[i], new = buffer.tensor.clone(), mark, True
+        if new:
+            self._before = self._values(self._means)
+
+    def restore(self) -> None:
+        """Give the live buffers that shards may change their committed values."""
+        changing = self._all[: len(self._means) + len(self._others)]
+        if changing:
+            torch._foreach_copy_([buffer.tensor for buffer in changing], self._committed[: len(changing)])
+            self._marks[: len(changing)] = [buffer.mark for buffer in changing]
+
+    def take(self, shard: int) -> Tensor | None:
+        """The statistics of the shard that has just run; None without any. Raises EngineError for a buffer without a
+        rule that the shard has changed."""
+        self._check_still()
+        if not self.statistics:
+            return None
+        values = self._values(self._means)
+        ends = self._ends.to(values.device)
+        different = nn.functional.pad((values != self._before).cumsum(0), (1, 0))[ends]
+        parts = [values, (different[1:] != different[:-1]).to(self._dtype)]
+        first = len(self._means)
+        for i, buffer in enumerate(self._others):
+            parts.append(self._leave(buffer, self._committed[first + i], shard))
+        return torch.cat(parts)
+
+    def load(self, statistics: Tensor, shards: int) -> None:
+        """Combine what `shards` shards have left, and commit it. Raises EngineError for what cannot be combined."""
+        self.restore()
+        values, changed, rest = statistics.split([self.averaged, len(self._means), sum(self._parts)])
+        means = (values / shards).split(self._sizes)
+        new = [(b.tensor, m) for b, m, c in zip(self._means, means, changed.tolist(), strict=True) if c > 0]
+        if new:
+            torch._foreach_copy_([live for live, _ in new], [mean.view(live.shape) for live, mean in new])
+        first = len(self._means)
+        for i, (buffer, part) in enumerate(zip(self._others, rest.split(self._parts), strict=True)):
+            before = self._committed[first + i]
+            buffer.tensor.copy_(self._combine(buffer, before, part, shards).view(before.shape))
+        self.commit()
+
+    # --- one buffer
+
+    def _width(self, buffer: Buffer) -> int:
+        places = self._shards if buffer.rule.kind in ("gather", "mean") else 1
+        return places * buffer.tensor.numel() * (PIECES if buffer.whole else 1)
+
+    def _leave(self, buffer: Buffer, before: Tensor, shard: int) -> Tensor:
+        """What a shard leaves of a buffer that is not averaged in passing."""
+        kind, tensor = buffer.rule.kind, buffer.tensor
+        if tensor.shape != before.shape:
+            raise EngineError(
+                f"the buffer {buffer.path} changes its shape from {tuple(before.shape)} to {tuple(tensor.shape)} "
+                "during training; give it its largest shape from the beginning"
+            )
+        if kind == "sum":
+            return self._flat(tensor.to(torch.int64) - before.to(torch.int64) if buffer.whole else tensor - before)
+        values = self._flat(tensor)
+        if kind == "first":
+            return values if shard == 0 else torch.full_like(values, 0.0 if buffer.whole else NOTHING)
+        places = torch.full((self._shards, len(values)), 0.0 if buffer.whole else NOTHING, dtype=self._dtype)
+        places = places.to(values.device)
+        places[shard] = values
+        return places.view(-1)
+
+    def _combine(self, buffer: Buffer, before: Tensor, part: Tensor, shards: int) -> Tensor:
+        """The new value of such a buffer."""
+        rule, whole = buffer.rule, buffer.whole
+        if rule.kind == "first":
+            return self._unflat(part, whole)
+        if rule.kind == "sum":
+            change = self._unflat(part, whole).view(before.shape)
+            total = before.to(torch.int64) + change if whole else before + change.to(before.dtype)
+            return total if rule.modulo is None else total % rule.modulo
+        rows = part.view(self._shards, -1)[:shards]
+        values = [self._unflat(row, whole).view(before.shape).to(before.dtype) for row in rows]
+        if rule.kind == "mean":
+            return torch.stack([value.to(torch.float64) for value in values]).mean(0).round()
+        assert rule.function is not None
+        try:
+            made = rule.function(before.clone(), values)
+        except EngineError as error:
+            raise EngineError(f"the buffer {buffer.path} cannot be concatenated: {error}") from None
+        if not isinstance(made, Tensor) or made.shape != before.shape:
+            shape = tuple(made.shape) if isinstance(made, Tensor) else f"a {type(made).__name__}"
+            wanted = tuple(before.shape)
+            raise EngineError(f"the rule of the buffer {buffer.path} must return shape {wanted}, not {shape}")
+        return made
+
+    def _flat(self, tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            return tensor.reshape(-1).to(self._dtype)
+        return _pieces(tensor.reshape(-1).to(torch.int64), self._dtype)
+
+    @staticmethod
+    def _unflat(part: Tensor, whole: bool) -> Tensor:
+        return _whole(part) if whole else part
+
+    def _values(self, buffers: list[Buffer]) -> Tensor:
+        parts = [buffer.tensor.reshape(-1).to(self._dtype) for buffer in buffers]
+        if parts:
+            return torch.cat(parts)
+        device = self._all[0].tensor.device if self._all else None
+        return torch.empty(0, dtype=self._dtype, device=device)
+
+    def _check_still(self) -> None:
+        first = len(self._means) + len(self._others)
+        thorough, self._thorough = self._thorough > 0, max(0, self._thorough - 1)
+        for i, buffer in enumerate(self._still, first):
+            mark = buffer.mark
+            if mark == self._marks[i] and not thorough:
+                continue
+            if _same(buffer.tensor, self._committed[i]):
+                self._marks[i] = mark
+                continue
+            raise EngineError(
+                f"the buffer {buffer.path} changes during training, each worker would have a value of its own; say how "
+                f"the values of several batches become one with buffers={{{buffer.path!r}: 'mean'}} ('sum', 'first', "
+                "'concatenate' or a function), or keep the state outside the training step"
+            )
+
+
+def find(modules: Sequence[nn.Module], declared: Mapping[str, Any], free: Sequence[str] = ()) -> list[Buffer]:
+    """Buffers of the modules, each tensor once, with their rules; without empty ones and those that are `free`.
+
+    Raises EngineError for a declared path that is no buffer, and for complex buffers that have a rule.
+    """
+    found: list[Buffer] = []
+    seen = set()
+    matched: set[str] = set()
+    for root in modules:
+        for path, module in root.named_modules():
+            own = getattr(module, "fabric_buffers", {})
+            for name, tensor in module._buffers.items():
+                if tensor is None or id(tensor) in seen or tensor.numel() == 0:
+                    continue
+                seen.add(id(tensor))
+                where = f"{path}.{name}".lstrip(".")
+                patterns = [pattern for pattern in declared if fnmatch.fnmatchcase(where, pattern)]
+                matched.update(patterns)
+                if where in free:
+                    continue
+                rule = rule_of(declared[patterns[0]]) if patterns else None
+                if rule is None and name in own:
+                    rule = rule_of(own[name])
+                rule = rule or _known(module, name) or STILL
+                if tensor.is_complex() and rule is not STILL:
+                    raise EngineError(f"the buffer {where} is complex; the engine combines real numbers only")
+                found.append(Buffer(module, name, where, rule))
+    for pattern in declared:
+        if pattern not in matched:
+            raise EngineError(f"buffers={{{pattern!r}: ...}} fits no buffer of the model")
+    return found
+
+
+_OF_NORMALIZATION = {"running_mean": Rule("mean"), "running_var": Rule("mean"), "num_batches_tracked": Rule("first")}
+
+
+def _known(module: nn.Module, name: str) -> Rule | None:
+    """The rule for a buffer that one of torch's own layers keeps."""
+    if isinstance(module, _NormBase):
+        return _OF_NORMALIZATION.get(name)
+    if isinstance(module, _SpectralNorm) and name in ("_u", "_v"):
+        return Rule("first")
+    hooks = [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, SpectralNorm)]
+    if any(name in (f"{hook.name}_u", f"{hook.name}_v") for hook in hooks):
+        return Rule("first")
+    return None
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+
+
+def _pieces(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Whole numbers as floats of 16 bits each, least significant first."""
+    return torch.stack([(numbers >> (16 * i)) & 0xFFFF for i in range(PIECES)], 1).reshape(-1).to(dtype)
+
+
+def _whole(pieces: Tensor) -> Tensor:
+    """Inverse of `_pieces`, and of sums of them, in the arithmetic of 64 bits."""
+    numbers = pieces.to(torch.int64).view(-1, PIECES)
+    return sum((numbers[:, i] << (16 * i) for i in range(1, PIECES)), numbers[:, 0])
