@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ _AT_START = (
 #: of that time depend on.
 _WHOLE_OBJECTS, _TENSORS_ALONE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+#: One value for all processes of a job: the order of a set of texts depends on it.
+HASH_SEED, FIXED_HASH_SEED = "PYTHONHASHSEED", "0"
 
 #: WMLA's name for the platform's own Python environment.
 DEFAULT_ENVIRONMENT = "dlipy3"
@@ -88,7 +92,9 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
         env |= _peers(launch, task, master_port)
         env.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     env["PATH"] = os.pathsep.join(filter(None, [os.path.dirname(interpreter(launch.spec)), env.get("PATH")]))
-    env |= launch.spec.env
+    env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.env
+    if env[HASH_SEED] in ("", "random"):
+        env[HASH_SEED] = str(zlib.crc32(launch.spec.exec_id.encode()))
     if _TENSORS_ALONE not in env:  # torch refuses to read anything where both are set
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from local_backend.elastic import initial_environment
+
 #: What to do next in this process; returns when that is done.
 Step = Callable[[], None]
 
@@ -58,6 +60,7 @@ class Interpreter:
         """Make this process look as if just started with `argv`, `first` leading sys.path; the new `__main__`."""
         os.environ.clear()
         os.environ.update(self.environment)
+        initial_environment.note(self.environment)
         given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
         sys.path[:] = list(dict.fromkeys([first, *given, *self.base_path]))
         sys.argv[:] = argv
@@ -159,7 +162,8 @@ def _forget_the_nursery() -> None:
     importlib.invalidate_caches()
     _user_site()
     if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+        # Not seed(): a generator that the program has not seeded must not look seeded.
+        sys.modules["numpy.random"].set_bit_generator(sys.modules["numpy.random"].MT19937())
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     if "torch" in sys.modules:

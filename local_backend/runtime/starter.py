@@ -78,6 +78,8 @@ class Starter:
         env = environment.inherited(os.environ)
         # One thread: a second one would not survive a fork. Placeholders are overwritten by every runner and worker.
         env |= {"OPENBLAS_NUM_THREADS": "1", **PLACEHOLDERS, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # Forked processes keep the hash seed of this interpreter, whatever their environment says.
+        env[environment.HASH_SEED] = environment.FIXED_HASH_SEED
         with theirs:
             try:
                 self._nursery = self._python("local_backend.runtime.nursery", theirs.fileno(), env=env)

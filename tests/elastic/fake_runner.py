@@ -24,6 +24,8 @@ from local_backend.elastic import PRELOAD
 #: Forks workers with torch imported, as the backend's nursery does.
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload([*PRELOAD])
+# As the nursery has it. The fork server begins with the first worker and takes this process' environment.
+os.environ["PYTHONHASHSEED"] = "0"
 #: Whoever asks how a process has ended, or starts one, which asks all: two at a time would both read the exit code,
 #: which is there once, and one would get 255.
 POLLING = threading.Lock()
@@ -85,6 +87,7 @@ class FakeRunner:
             "FABRIC_BACKEND": "pytorch",
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONHASHSEED": "0",
             **extra,
         }
 

@@ -71,7 +71,9 @@ class Host:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(HOST), str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL, env={
+                    **os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
+                },
             )
         self._link, self._lock = ours, threading.Lock()
 

@@ -128,6 +128,18 @@ def test_when_a_forked_process_will_not_do(change: dict[str, Any], cold: bool) -
     assert acts_at_start(["MALLOC_ARENA_MAX"])
 
 
+@pytest.mark.parametrize("inherited_value", [None, "7"])
+def test_all_processes_of_a_job_have_one_hash_seed(inherited_value: str | None) -> None:
+    one = launch(environment={} if inherited_value is None else {"PYTHONHASHSEED": inherited_value})
+    tasks = [TaskId(DRIVER, 0), TaskId("task12n-1", 1, one.slots), TaskId("task12n-2", 2, one.slots)]
+    assert {env_of(one, task)["PYTHONHASHSEED"] for task in tasks} == {"0"}
+    assert env_of(launch(user_cmd=("python", "x.py")))["PYTHONHASHSEED"] == "0"
+    assert env_of(launch(env={"PYTHONHASHSEED": "3"}))["PYTHONHASHSEED"] == "3"
+    random = launch(env={"PYTHONHASHSEED": "random"})
+    seeds = {env_of(random, task)["PYTHONHASHSEED"] for task in tasks}
+    assert len(seeds) == 1 and seeds.pop().isdecimal()
+
+
 def test_worker_logs_never_share_a_folder() -> None:
     paths = HOME.job("local-7", "ada")
     names = {pod_name("local-7", task) for task in ("task0", *map(worker_task, range(1, 5001)))}
