@@ -67,9 +67,9 @@ def _write(result: Tensor, before: Tensor, rows: Tensor, place: int | None) -> i
     if not changed:
         return place
     block = _block(changed, size)
-    # A queue of equal rows shows no shift. New rows at its very end are then taken for pushed, not for written in place.
+    # In a queue of equal rows nothing shows a shift: new rows at its very end are then taken for pushed.
     in_place = block is not None and len(changed) < size and sum(block) != size
-    shift = None if in_place else _shift(before, rows)
+    shift = None if in_place else _shift(before, rows, len(changed))
     if shift is not None and shift > 0:
         result.copy_(torch.cat([rows[:shift], result[: size - shift]]))
     elif shift is not None:
@@ -92,10 +92,10 @@ def _block(changed: list[int], size: int) -> tuple[int, int] | None:
     return (starts[0] if starts else 0, len(changed)) if len(starts) <= 1 else None
 
 
-def _shift(before: Tensor, rows: Tensor) -> int | None:
-    """By how many rows the old ones have moved to the back (above 0) or to the front (below 0); None for neither."""
+def _shift(before: Tensor, rows: Tensor, most: int) -> int | None:
+    """By how many rows, up to `most`, the old ones have moved to the back (above 0) or to the front (below 0)."""
     size = len(before)
-    for count in range(1, size):
+    for count in range(1, min(size, most + 1)):
         if torch.equal(rows[count:], before[: size - count]):
             return count
         if torch.equal(rows[: size - count], before[count:]):
