@@ -34,20 +34,24 @@ class LoaderLost(EngineError):
 
 
 def load_datasets(datasets_function: Callable[[], Any]) -> tuple[Any, Any]:
-    """Call the script's function once and check what it returns: (training set, test set).
+    """Call the script's function once and check what it returns: (training set, test set or None).
 
-    Raises EngineError with a sentence when these are not two map-style data sets with samples.
+    Raises EngineError with a sentence when these are not map-style data sets, or there is nothing to train on.
     """
     result = datasets_function()
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
+    alone = not isinstance(result, (tuple, list, dict))
+    if not alone and (len(result) != 2 or isinstance(result, dict)):
         raise EngineError(
-            f"datasets_function must return two data sets (training, test); it returned {_describe(result)}"
+            "datasets_function must return the data sets (training, test), or (training, None) without validation; it "
+            f"returned {_describe(result)}"
         )
-    for name, dataset in zip(("training", "test"), result, strict=True):
-        _check_dataset(name, dataset)
-    if len(result[0]) == 0:
+    train_set, test_set = (result, None) if alone else result
+    _check_dataset("training", train_set)
+    if test_set is not None:
+        _check_dataset("test", test_set)
+    if len(train_set) == 0:
         raise EngineError("the training set that datasets_function returned has no samples")
-    return result[0], result[1]
+    return train_set, test_set
 
 
 def _describe(value: Any) -> str:

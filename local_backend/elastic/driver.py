@@ -65,6 +65,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         validation_freq=request.validation_freq,
         checkpoint_freq=request.checkpoint_freq,
         test_chunk=max(1, 2 * job.loader_threads),
+        multiple=step_samples if job.recipe.drop_last else 1,
         limits=limits(request.scaleup, job.epochs, most),
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
@@ -109,7 +110,7 @@ class _Driver:
         path = [entry for entry in sys.path if isinstance(entry, str)]
         dtype = str(torch.get_default_dtype()).removeprefix("torch.")
         terms = Terms(
-            course.epochs, course.batch, course.step_samples, course.seed, options.mode,
+            course.epochs, course.batch, course.step_samples, course.multiple, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
             options.window, options.outer_lr, options.outer_momentum,
         )

@@ -106,7 +106,9 @@ def _gather(state: State) -> Outcome:
 def _start(state: State) -> Outcome:
     course = state.course
     assert state.crew.data is not None
-    plan = Plan(state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed)
+    plan = Plan(
+        state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed, multiple=course.multiple
+    )
     return replace(state, phase=Phase.TRAINING, plan=plan), (Begin(plan),)
 
 

@@ -35,6 +35,8 @@ class Course:
     checkpoint_freq: int
     #: Validation batches handed out at a time.
     test_chunk: int = 1
+    #: An epoch covers a whole multiple of this number of samples.
+    multiple: int = 1
     #: Most workers in each epoch, () for the same in all.
     limits: tuple[int, ...] = ()
 

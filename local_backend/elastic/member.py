@@ -16,7 +16,8 @@ from typing import Any
 
 from local_backend.elastic import faults
 from local_backend.elastic.control import Control, Order
-from local_backend.elastic.data import Key, Stream, keys_of, load_datasets
+from local_backend.elastic.data import Key, Stream, keys_of
+from local_backend.elastic.data_sets import DataSets
 from local_backend.elastic.entry import enter
 from local_backend.elastic.epoch_end import EpochEnd
 from local_backend.elastic.errors import GroupBroken, HubGone
@@ -29,7 +30,7 @@ from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
 from local_backend.elastic.link import Link
 from local_backend.elastic.local_sgd import Window
-from local_backend.elastic.plan import Plan, batches, derive_seed
+from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.replica import Replica
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
@@ -48,6 +49,8 @@ class Terms:
     epochs: int
     batch: int
     step_samples: int
+    #: An epoch covers a whole multiple of this number of samples.
+    multiple: int
     seed: int
     mode: str
     #: Folder for snapshots, None for none.
@@ -107,18 +110,16 @@ class Member:
         self._control.phase = "loading"
         faults.at("loading")
         journal.say("create dataset")
-        train_set, test_set = load_datasets(job.datasets_function)
-        self.plan = Plan(len(train_set), terms.batch, terms.step_samples, terms.epochs, terms.seed)
-        test_batches = len(list(batches(len(test_set), job.batch)))
-        if job.fn_test is not None:
-            test_batches = min(1, test_batches)
+        data = DataSets(job, terms.seed)
+        self.plan = data.plan(terms.batch, terms.step_samples, terms.epochs, terms.seed, terms.multiple)
+        self._order_of = data.order_of(self.plan)
         journal.say("create dataloader")
-        journal.say(f"! dataset size {len(train_set)}, batch size {job.batch}")
+        journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
         private, pinned = (self._link.descriptor,), self._device.type == "cuda"
         # Loader processes begin here, before there are any sockets to other workers that they would keep open.
         self._stream, self._test_stream = (
-            Stream(data, terms.seed, job.fn_batch_collate, job.loader_threads, private, pin_memory=pinned)
-            for data in (train_set, test_set)
+            Stream(samples, terms.seed, job.fn_batch_collate, job.loader_threads, private, pin_memory=pinned)
+            for samples in (data.train, data.test)
         )
         job.move(self._device)
         if self._device.type == "cuda":
@@ -134,7 +135,7 @@ class Member:
             callback.model = job.model
         if order["warm"]:
             self._warm_up()
-        self._link.send({"op": "ready", "samples": len(train_set), "test_batches": test_batches})
+        self._link.send({"op": "ready", "samples": data.samples, "test_batches": data.test_batches})
         faults.at("ready")
         return True
 
@@ -322,7 +323,7 @@ class Member:
         plan, trainer = self.plan, self._trainer
         first = self._version >> 2
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
-            order = plan.order(epoch)
+            order = self._order_of(epoch)
             for step in range(max(0, first - epoch * plan.steps_per_epoch), plan.steps_per_epoch):
                 done = epoch * plan.steps_per_epoch + step
                 for shard in trainer.shards_of(step, done == first):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Generic, TypeVar
@@ -115,7 +115,7 @@ class Fold(Generic[T]):
 class Plan:
     """One training: which samples every shard of every step takes. Steps are counted from 0, within an epoch too."""
 
-    #: Samples of the training set.
+    #: Samples of an epoch, before the last step is left out: those of the training set or of its sampler.
     samples: int
     #: Samples of a shard: the batch size of the script.
     batch: int
@@ -123,6 +123,15 @@ class Plan:
     step_samples: int
     epochs: int
     seed: int
+    #: False: samples keep the order of the training set.
+    shuffle: bool = True
+    #: An epoch covers a whole multiple of this number of samples; the rest is left out. 1 leaves nothing out.
+    multiple: int = 1
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples that an epoch trains on."""
+        return self.samples - self.samples % self.multiple
 
     @property
     def shards(self) -> int:
@@ -131,7 +140,7 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.samples // self.step_samples)
+        return -(-self.epoch_samples // self.step_samples)
 
     @property
     def steps(self) -> int:
@@ -140,12 +149,12 @@ class Plan:
     @cached_property
     def batches_per_epoch(self) -> int:
         """Shards with at least one sample, over all steps of an epoch."""
-        whole, rest = divmod(self.samples, self.step_samples)
+        whole, rest = divmod(self.epoch_samples, self.step_samples)
         return whole * self.shards + shard_count(rest, self.batch)
 
     def size_of_step(self, step: int) -> int:
         """Samples of step `step` of an epoch: fewer in the last one, none twice."""
-        return min(self.step_samples, self.samples - step * self.step_samples)
+        return min(self.step_samples, self.epoch_samples - step * self.step_samples)
 
     def active_shards(self, step: int) -> int:
         """Shards 0 to this number have samples in step `step` of an epoch; the others are absent."""
@@ -159,11 +168,18 @@ class Plan:
         """Weight of a shard's mean in the mean over the step, so that every sample counts the same."""
         return self.size_of_shard(step, shard) / self.size_of_step(step)
 
-    def order(self, epoch: int) -> np.ndarray:
-        """The permutation of sample indices of an epoch, not to be written to."""
+    def batch_sizes(self) -> set[int]:
+        """Return the numbers of samples that a batch can have."""
+        steps = {0, self.steps_per_epoch - 1} if self.steps_per_epoch else set()
+        return {self.size_of_shard(step, shard) for step in steps for shard in range(self.active_shards(step))}
+
+    def order(self, epoch: int) -> np.ndarray | range:
+        """The sample indices of an epoch in their order, not to be written to; a sampler replaces it."""
+        if not self.shuffle:
+            return range(self.samples)
         return _permutation(derive_seed(self.seed, epoch), self.samples)
 
-    def indices(self, epoch: int, step: int, shard: int, order: np.ndarray | None = None) -> list[int]:
+    def indices(self, epoch: int, step: int, shard: int, order: Sequence[int] | np.ndarray | None = None) -> list[int]:
         """The samples of one shard; `order` is `self.order(epoch)` when the caller has it at hand."""
         order = self.order(epoch) if order is None else order
         start = step * self.step_samples + shard * self.batch
@@ -185,6 +201,11 @@ def _permutation(word: int, samples: int) -> np.ndarray:
 def sample_seed(seed: int, epoch: int, sample: int) -> int:
     """Seed of the random numbers that loading (and augmenting) one sample draws; epoch -1 is validation."""
     return derive_seed(seed, 2, epoch, sample)
+
+
+def order_seed(seed: int, epoch: int) -> int:
+    """Seed of the random numbers that a sampler draws for an epoch."""
+    return derive_seed(seed, 5, epoch)
 
 
 def shard_count(step_samples: int, batch: int) -> int:

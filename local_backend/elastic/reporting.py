@@ -108,7 +108,7 @@ class Reporter:
         self._plan = plan
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
-        self._samples = epochs * plan.samples + min(steps * plan.step_samples, plan.samples)
+        self._samples = epochs * plan.epoch_samples + min(steps * plan.step_samples, plan.epoch_samples)
         # The present epoch may be all there, for its boundary is not behind us.
         self._iterations = (committed - len(rows)) // plan.steps_per_epoch * plan.batches_per_epoch
         for results in rows:
@@ -180,7 +180,7 @@ class Reporter:
     def _report(self, epoch: int) -> None:
         self._reported = time.monotonic()
         speed = self._speed.add(self._reported, self._samples)
-        left = self._plan.samples * self._plan.epochs - self._samples
+        left = self._plan.epoch_samples * self._plan.epochs - self._samples
         self._progress(
             epoch=epoch + 1,
             epochs=self._plan.epochs,

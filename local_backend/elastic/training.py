@@ -227,7 +227,7 @@ class Trainer:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
         reducer = make_reducer("exact", self.layout, None)
         # The first samples: in which order they will come takes long to find out for millions.
-        first = keys_of(0, range(min(self.plan.batch, self.plan.samples)))
+        first = keys_of(0, range(min(self.plan.batch, len(self.dataset))))
         self._stream.plan(iter([(("warm", i), first) for i in range(2)]))
         self.training_mode()
         for i in range(2):

@@ -1,6 +1,7 @@
 """Pure parts: shards, tree, sampler, seeds."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ plans = st.builds(
     step_samples=st.integers(1, 200),
     epochs=st.just(2),
     seed=st.integers(0, 2**64 - 1),
+    shuffle=st.booleans(),
 )
 
 
@@ -109,7 +111,31 @@ def test_every_sample_exactly_once_per_epoch(plan):
             weights = sum(plan.weight(step, shard) for shard in range(plan.shards))
             assert weights == pytest.approx(1.0)
         assert seen == Counter(range(plan.samples))
+        assert plan.shuffle or list(order) == list(range(plan.samples))
         assert shards == plan.batches_per_epoch
+
+
+@given(plans, st.integers(1, 5))
+def test_drop_last_leaves_out_the_last_samples_of_the_order_and_no_others(plan, window):
+    unit, plan = plan.step_samples, replace(plan, step_samples=plan.step_samples * window, multiple=plan.step_samples)
+    for epoch in range(plan.epochs):
+        order = plan.order(epoch)
+        taken = [
+            sample
+            for step in range(plan.steps_per_epoch)
+            for shard in range(plan.shards)
+            for sample in plan.indices(epoch, step, shard, order)
+        ]
+        assert taken == list(order[: plan.samples // unit * unit])
+        assert len(taken) == plan.epoch_samples
+        assert plan.samples - len(taken) < unit
+
+
+@given(plans, st.booleans())
+def test_batch_sizes_are_those_of_all_shards(plan, drop):
+    plan = replace(plan, multiple=plan.step_samples if drop else 1)
+    sizes = {plan.size_of_shard(step, shard) for step in range(plan.steps_per_epoch) for shard in range(plan.shards)}
+    assert plan.batch_sizes() == sizes - {0}
 
 
 def test_steps_as_recorded():

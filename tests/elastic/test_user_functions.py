@@ -163,7 +163,8 @@ class Broken(Dataset):
 @pytest.mark.parametrize(
     ("function", "error", "words"),
     [
-        (lambda: datasets()[0], RuntimeError, "must return two data sets"),
+        (lambda: (*datasets(), None), RuntimeError, "must return the data sets .* a tuple of 3 items"),
+        (lambda: dict(zip(("train", "test"), datasets(), strict=True)), RuntimeError, "it returned a dict"),
         (lambda: (Endless(), Endless()), RuntimeError, "training set is an IterableDataset"),
         (lambda: (3, 4), RuntimeError, "training set is a int, not a torch.utils.data.Dataset"),
         (lambda: ([], []), RuntimeError, "has no samples"),

@@ -1,0 +1,225 @@
+"""The order of the samples of each epoch, as the script's sampler gives it.
+
+Every member works out the whole order by itself. So an order must follow from (seed, epoch) alone: all generators are
+seeded before the sampler is iterated, and a sampler whose state is carried from epoch to epoch is iterated for all
+epochs from the first.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, Dataset, DistributedSampler, Sampler
+
+from local_backend.elastic import generator_states
+from local_backend.elastic.digests import digest
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.plan import derive_seed, order_seed
+from local_backend.elastic.seeding import seed_everything
+
+#: Orders that are kept for the next question.
+KEPT = 2
+
+
+class SampledOrder:
+    """Orders of epochs that a sampler gives. For one thread."""
+
+    def __init__(self, sampler: Any, dataset: Any, seed: int) -> None:
+        """`sampler`: a sampler, an iterable of indices, or a function of the training set that returns one.
+
+        Raises EngineError when it is none, or its items are no indices of `dataset`.
+        """
+        self._given = sampler
+        self._dataset = dataset
+        self._seed = seed
+        self._orders: OrderedDict[int, np.ndarray] = OrderedDict()
+        with generator_states.kept():
+            self._sampler = self._fresh()
+            self._shared = _shared(self._sampler, dataset)
+            self._before = self._digest(sampler)
+            #: Whether iterating changes the sampler: then the order of an epoch depends on those before.
+            first, self._stateful = self._list(0)
+        self._next = 1
+        #: Samples of an epoch.
+        self.samples = len(first)
+        if not self.samples:
+            raise EngineError(f"{self._name} gives no samples")
+        self._keep(0, first)
+
+    @property
+    def _name(self) -> str:
+        return f"the sampler ({type(self._sampler).__name__})"
+
+    def of(self, epoch: int) -> np.ndarray:
+        """Return the indices of the samples of an epoch in their order, int64.
+
+        Raises EngineError when the number of samples differs from that of the first epoch, or training has changed
+        the sampler.
+        """
+        if epoch not in self._orders:
+            with generator_states.kept():
+                self._keep(epoch, self._make(epoch))
+        return self._orders[epoch]
+
+    def _make(self, epoch: int) -> np.ndarray:
+        if self._digest(self._given) != self._before:
+            raise EngineError(
+                f"{self._name} was changed during training, for example by a callback; a worker that joins would get "
+                "another order: let its method set_epoch(epoch), which the engine calls, decide what an epoch is like"
+            )
+        if self._stateful:
+            if epoch < self._next:
+                self._sampler, self._next = self._fresh(), 0
+            for earlier in range(self._next, epoch):
+                self._list(earlier)
+        order, changed = self._list(epoch)
+        self._next = epoch + 1
+        if changed and not self._stateful:
+            raise EngineError(
+                f"{self._name} changes its attributes while it is iterated in epoch {epoch}, but not in epoch 0; a "
+                "worker that joins would get another order: let its method set_epoch(epoch) decide what an epoch is "
+                "like"
+            )
+        if len(order) != self.samples:
+            raise EngineError(
+                f"{self._name} gives {len(order)} samples in epoch {epoch} and {self.samples} in epoch 0; the number "
+                "must be the same in all epochs"
+            )
+        return order
+
+    def _keep(self, epoch: int, order: np.ndarray) -> None:
+        order.flags.writeable = False
+        self._orders[epoch] = order
+        while len(self._orders) > KEPT:
+            self._orders.popitem(last=False)
+
+    def _fresh(self) -> Any:
+        """Return the sampler as the script gave it: a copy, or what the script's function returns."""
+        given = self._given
+        if hasattr(given, "__iter__"):
+            _check_kind(given)
+            shared = {id(item): item for item in _shared(given, self._dataset)}
+            try:
+                return copy.deepcopy(given, shared)
+            except Exception as error:
+                raise EngineError(
+                    f"the sampler ({type(given).__name__}) cannot be copied ({error}); give a function of the training "
+                    "set that makes the sampler: sampler=lambda dataset: ..."
+                ) from None
+        seed_everything(derive_seed(self._seed, 5))
+        made = given(self._dataset)
+        if not hasattr(made, "__iter__"):
+            raise EngineError(
+                f"the function given as sampler must return a sampler or a list of indices; it returned a "
+                f"{type(made).__name__}"
+            )
+        _check_kind(made)
+        return made
+
+    def _list(self, epoch: int) -> tuple[np.ndarray, bool]:
+        """(the indices of an epoch, whether iterating has changed the sampler)."""
+        seed = order_seed(self._seed, epoch)
+        for number, part in enumerate(_parts(self._sampler)):
+            _seed_own(part, derive_seed(seed, number))
+            if callable(getattr(part, "set_epoch", None)):
+                part.set_epoch(epoch)
+        before = self._digest(self._sampler)
+        seed_everything(seed)
+        order = _indices(self._name, self._sampler, len(self._dataset))
+        return order, self._digest(self._sampler) != before
+
+    def _digest(self, sampler: Any) -> str:
+        """Digest of all attributes but generators, which are seeded for each epoch."""
+        parts = list(_parts(sampler)) if hasattr(sampler, "__iter__") else []
+        ignored = [value for part in parts for value in _attributes(part).values() if _is_generator(value)]
+        return digest([_attributes(part) for part in parts], [*self._shared, *ignored, *parts])
+
+
+def _attributes(sampler: Any) -> dict[str, Any]:
+    return getattr(sampler, "__dict__", {})
+
+
+def _parts(sampler: Any) -> Iterator[Any]:
+    """The sampler and those that it holds, outermost first."""
+    seen: list[Any] = []
+    waiting = [sampler]
+    while waiting:
+        part = waiting.pop(0)
+        if not any(part is other for other in seen):
+            seen.append(part)
+            yield part
+            waiting += [value for value in _attributes(part).values() if isinstance(value, Sampler)]
+
+
+def _shared(sampler: Any, dataset: Any) -> list[Any]:
+    """Return the data sets that a sampler holds, and the training set: they are never copied."""
+    held = [value for part in _parts(sampler) for value in _attributes(part).values() if isinstance(value, Dataset)]
+    return [dataset, *held]
+
+
+def _check_kind(sampler: Any) -> None:
+    """Raises EngineError for samplers that the engine cannot follow."""
+    for part in _parts(sampler):
+        if isinstance(part, DistributedSampler):
+            raise EngineError(
+                "sampler must not be a DistributedSampler: the engine itself divides the samples among the workers; "
+                "leave sampler out, or give shuffle=False for the order of the training set"
+            )
+        if any(isinstance(value, (nn.Module, torch.optim.Optimizer)) for value in _attributes(part).values()):
+            raise EngineError(
+                f"the sampler ({type(part).__name__}) holds a model or an optimizer: the order of an epoch must not "
+                "depend on the state of the training; work out weights or an order before training begins"
+            )
+    if isinstance(sampler, BatchSampler):
+        raise EngineError(
+            "sampler must not be a BatchSampler: give the sampler that it holds, and its batch size to train()"
+        )
+    if isinstance(sampler, Iterator):
+        raise EngineError(
+            f"sampler must be iterable anew in each epoch; a {type(sampler).__name__} gives its items only once: give "
+            "a list, a sampler, or a function of the training set that makes one"
+        )
+
+
+def _is_generator(value: Any) -> bool:
+    return isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random))
+
+
+def _seed_own(sampler: Any, seed: int) -> None:
+    """Seed the generators that a sampler holds."""
+    for number, value in enumerate(value for value in _attributes(sampler).values() if _is_generator(value)):
+        word = derive_seed(seed, number)
+        if isinstance(value, torch.Generator):
+            value.manual_seed(word)
+        elif isinstance(value, np.random.Generator):
+            value.bit_generator.state = type(value.bit_generator)(word).state
+        else:
+            value.seed(word & 0xFFFFFFFF)
+
+
+def _indices(name: str, items: Iterable[Any], samples: int) -> np.ndarray:
+    """The items as indices, int64. Raises EngineError for an item that is no index of a data set of that size."""
+    found = []
+    for item in items:
+        try:
+            index = operator.index(item)
+        except (TypeError, ValueError, RuntimeError):
+            more = ": give the sampler of single indices, and batch_size to train()" if isinstance(item, list) else ""
+            raise EngineError(
+                f"{name} must give indices of single samples, which are whole numbers; it gave {item!r}{more}"
+            ) from None
+        if isinstance(item, bool) or not 0 <= index < samples:
+            raise EngineError(
+                f"{name} must give indices from 0 to {samples - 1}, for the training set has {samples} samples; it "
+                f"gave {item!r}"
+            )
+        found.append(index)
+    return np.array(found, np.int64)
