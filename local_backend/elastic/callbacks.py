@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _does_nothing(function: F) -> F:
+    """Mark a hook of a base class that need not be called."""
+    function.does_nothing = True  # type: ignore[attr-defined]
+    return function
 
 
 class Callback:
     """Runs in every worker. Overwrite what you need.
 
     `params` holds the live `optimizer` and the number of `epochs`, `model` the live model; both are set before
-    training begins. To change the learning rate, write to `params["optimizer"].param_groups`.
+    training begins. To change the learning rate, write to `params["optimizer"].param_groups`. To end training after
+    the present epoch, set `self.model.stop_training = True`.
     """
 
     params: dict[str, Any]
@@ -27,8 +37,20 @@ class Callback:
     def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
         """After each epoch, with the model in evaluation mode.
 
-        `save_model` is true on exactly one worker, after the last epoch.
+        `save_model` is true on exactly one worker, after the last epoch. A hook with the further argument `logs` is
+        called after validation, with the values of the epoch by name.
         """
+
+    def on_validation_end(self, epoch: int, logs: dict[str, float]) -> None:
+        """After each epoch, once the values of the epoch are known; `logs` has them by name."""
+
+    @_does_nothing
+    def on_step_begin(self, step: int) -> None:
+        """Before each optimizer step, counted from 0 over the whole training."""
+
+    @_does_nothing
+    def on_step_end(self, step: int, logs: dict[str, float]) -> None:
+        """After each optimizer step; `logs` has the values of the step by name."""
 
 
 class LoggerCallback:

@@ -14,10 +14,10 @@ class Carried:
 
     #: Values of an epoch by name, one item per epoch; the history that train() returns.
     history: dict[str, list[float]] = field(default_factory=dict)
-    #: The best value so far of what is monitored, and how many epochs ago it was: by the option that watches it.
-    best: dict[str, tuple[float, int]] = field(default_factory=dict)
-    #: Training ends with this epoch.
-    stopping: bool = False
+    #: The values of each epoch as the hub has told them: only those that were computed in that epoch.
+    told: list[dict[str, float]] = field(default_factory=list)
+    #: Learning rate of the last optimizer step, by name of the optimizer.
+    rates: dict[str, float] = field(default_factory=dict)
     #: Moving averages of the parameters, in their order; empty for none.
     average: list[Tensor] = field(default_factory=list)
     #: Loss scale of fp16, and steps since it last changed.

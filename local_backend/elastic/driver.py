@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from local_backend.elastic import artifacts, events, hub
+from local_backend.elastic import artifacts, events, hub, schedules
 from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
@@ -54,6 +54,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     """
     allocation = launcher.allocation()
     options = Options.of(allocation.attributes, request)
+    schedules.check(job, options.mode)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
     most = min(allocation.max_workers, request.engines or allocation.max_workers)
     course = hub.Course(

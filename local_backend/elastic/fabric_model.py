@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from local_backend.elastic import artifacts, driver, notebook
 from local_backend.elastic.carried import Carried
-from local_backend.elastic.hooks import wants_instance
+from local_backend.elastic.hooks import check_callback, wants_instance
 from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.options import MODES, Request
@@ -93,9 +93,7 @@ class FabricModel:
                 "worker_logger",
                 _either("worker_logger_callback", worker_logger_callback, "worker_logger", worker_logger),
             ),
-            callbacks=[
-                _hooked("every item of user_callback", item) for item in _list("user_callback", user_callback)
-            ],
+            callbacks=[_callback(item) for item in _list("user_callback", user_callback)],
             save_to_onnx=bool(save_to_onnx or enable_onnx),
             fn_batch_collate=fn_batch_collate,
             fn_step_train=fn_step_train,
@@ -287,6 +285,13 @@ def _hooked(name: str, value: Any) -> Any:
     """A logger or callback. Raises TypeError for a class in place of an object of it."""
     if wants_instance(value):
         raise TypeError(f"{name} must be an object, not {_given(value)}; {_hint(value)}")
+    return value
+
+
+def _callback(value: Any) -> Any:
+    """An item of user_callback. Raises TypeError for a class, and for hooks that do not exist."""
+    _hooked("every item of user_callback", value)
+    check_callback(value)
     return value
 
 

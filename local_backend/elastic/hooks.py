@@ -8,14 +8,23 @@ are. Hooks that an object does not have are skipped.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-#: All hooks, of loggers and of callbacks.
-NAMES = (
-    "on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "log_train_metrics", "log_test_metrics",
+#: Names of the two hooks of a step; the first is the name that the engine's pages use.
+STEP_HOOKS = {
+    "begin": ("on_step_begin", "on_batch_begin", "on_train_batch_begin"),
+    "end": ("on_step_end", "on_batch_end", "on_train_batch_end"),
+}
+#: All hooks of callbacks.
+CALLBACK_HOOKS = (
+    "on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_validation_end", *STEP_HOOKS["begin"],
+    *STEP_HOOKS["end"],
 )
+#: All hooks, of loggers and of callbacks.
+NAMES = (*CALLBACK_HOOKS, "log_train_metrics", "log_test_metrics")
 
 
 @dataclass(frozen=True)
@@ -128,3 +137,67 @@ def call(owner: Any, name: str, *arguments: Any, **optional: Any) -> None:
     parameters = inspect.signature(function).parameters
     every = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     function(*arguments, **{key: value for key, value in optional.items() if every or key in parameters})
+
+
+def takes(owner: Any, name: str, keyword: str) -> bool:
+    """Return whether the object has the hook `name` and the hook takes the argument `keyword`."""
+    function = getattr(owner, name, None)
+    if function is None:
+        return False
+    parameters = inspect.signature(function).parameters
+    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def check_callback(callback: Any) -> None:
+    """Raise TypeError for a method of a callback whose name begins with on_ and which the engine does not call."""
+    for kind in type(callback).__mro__:
+        for name, value in vars(kind).items():
+            is_method = callable(value) or isinstance(value, (staticmethod, classmethod))
+            if name.startswith("on_") and name not in CALLBACK_HOOKS and is_method:
+                raise TypeError(
+                    f"{type(callback).__name__}.{name} is not a hook: user_callback objects may have "
+                    f"{', '.join(CALLBACK_HOOKS)}"
+                )
+
+
+def has_step_hooks(callbacks: Iterable[Any]) -> bool:
+    """Return whether a callback overrides a hook of a step."""
+    return any(_hooks_of(callback, moment) for callback in callbacks for moment in STEP_HOOKS)
+
+
+def call_step_hooks(
+    callbacks: Iterable[Any], moment: str, step: int, logs: Mapping[str, float] | None = None
+) -> None:
+    """Call the hooks of a step: `on_step_begin(step)` and `on_step_end(step, logs)`, and their other names.
+
+    `moment` is "begin" or "end"; `step` counts from 0 over the whole training. A hook gets a dict of its own, and
+    only if it takes a second argument.
+    """
+    for callback in callbacks:
+        for name, takes_logs in _hooks_of(callback, moment):
+            hook = getattr(callback, name)
+            if takes_logs:
+                hook(step, dict(logs or {}))
+            else:
+                hook(step)
+
+
+def _hooks_of(callback: Any, moment: str) -> tuple[tuple[str, bool], ...]:
+    kind: Hashable = type(callback)
+    return _step_hooks(kind, moment)
+
+
+@lru_cache(maxsize=256)
+def _step_hooks(kind: Any, moment: str) -> tuple[tuple[str, bool], ...]:
+    """(name, whether it takes logs) of each hook of a step that the class itself or one of its bases defines."""
+    found = []
+    for name in STEP_HOOKS[moment]:
+        function = getattr(kind, name, None)
+        if function is None or getattr(function, "does_nothing", False):
+            continue
+        parameters = list(inspect.signature(function).parameters.values())
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        bound = 0 if isinstance(inspect.getattr_static(kind, name), (staticmethod, classmethod)) else 1
+        takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        found.append((name, takes_any or len(positional) - bound >= 2))
+    return tuple(found)

@@ -18,6 +18,7 @@ from local_backend.elastic import pickles
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError, RemoteTraceback
 from local_backend.elastic.recipe import Recipe
+from local_backend.elastic.schedules import flat
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Job:
         """Objects besides model and optimizers whose attributes are part of the state: callbacks, what the script has
         registered, schedulers, and what the options keep."""
         registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
-        return [*self.callbacks, *registered, *self.recipe.lr_scheduler.values(), self.carried]
+        return [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values()), self.carried]
 
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""

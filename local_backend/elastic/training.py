@@ -34,6 +34,7 @@ from local_backend.elastic.live import Live
 from local_backend.elastic.local_sgd import LocalSteps, Window
 from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.transfer import Sending
 
@@ -116,6 +117,8 @@ class Trainer:
         self._seconds = 0.0
         #: Live buffers are not those of the state, for shards have begun to change them.
         self._in_step = False
+        self._schedules = Schedules(job)
+        self._schedules.check_length(plan.steps)
         self.layout = Layout(job.modules, job.optimizer)
 
     @property
@@ -214,6 +217,7 @@ class Trainer:
         control.phase = "applying"
         faults.at("mid-apply")
         (self.job.outer or self.job.optimizer).step()
+        self._schedules.after_step()
         self._first_ranges = None
         return results, words
 

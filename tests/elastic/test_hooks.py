@@ -7,7 +7,7 @@ from fabric_model import FabricModel
 from small import MiddleLogger, NewLogger, OldLogger, datasets, fabric
 from torch import nn
 
-from local_backend.elastic.hooks import LoggerHooks, Values
+from local_backend.elastic.hooks import LoggerHooks, Values, call_step_hooks, has_step_hooks
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 
@@ -246,3 +246,69 @@ def test_when_an_epoch_is_over_the_model_infers():
     assert callback.begun == [[True] * 5] * 3
     assert callback.exported == [True] * 3
     assert network.training
+
+
+# --- hooks of callbacks
+
+
+class Steps(Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_step_begin(self, step):
+        self.seen.append(("begin", step))
+
+    def on_step_end(self, step, logs):
+        self.seen.append(("end", step, logs))
+
+
+class Other:
+    """Names of another library, and no base class."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen.append(("begin", batch, logs))
+
+    def on_batch_end(self, batch):
+        self.seen.append(("end", batch))
+
+
+def test_step_hooks_by_all_their_names():
+    steps, other = Steps(), Other()
+    logs = {"loss": 0.5}
+    call_step_hooks([steps, other, Callback()], "begin", 7)
+    call_step_hooks([steps, other, Callback()], "end", 7, logs)
+    assert steps.seen == [("begin", 7), ("end", 7, {"loss": 0.5})]
+    assert other.seen == [("begin", 7, {}), ("end", 7)]
+    steps.seen[1][2]["loss"] = 0.0
+    assert logs == {"loss": 0.5}, "each hook has a dict of its own"
+    assert has_step_hooks([Other()])
+    assert not has_step_hooks([Callback(), object()])
+
+
+def test_a_hook_that_does_not_exist_is_refused():
+    class Typo(Callback):
+        def on_epoch_ends(self, epoch):
+            """Never called."""
+
+    class Static:
+        @staticmethod
+        def on_exception(error):
+            """Never called."""
+
+    with pytest.raises(TypeError, match=r"Typo\.on_epoch_ends is not a hook: .*on_epoch_end, .*on_train_batch_end"):
+        fabric(user_callback=[Typo()])
+    with pytest.raises(TypeError, match=r"Static\.on_exception is not a hook"):
+        fabric(user_callback=[Static()])
+
+
+def test_other_attributes_of_callbacks_are_their_own_affair():
+    class Fine(Callback):
+        on_time = True
+
+        def log(self):
+            """No hook."""
+
+    fabric(user_callback=[Fine()])

@@ -1,0 +1,244 @@
+"""Schedulers of learning rates: when the engine steps them, and which schedulers of a script would have no effect."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.recipe import Recipe
+
+if TYPE_CHECKING:
+    from local_backend.elastic.job import Job
+
+#: Schedulers that are made for one step() per optimizer step.
+PER_STEP = (OneCycleLR, CyclicLR)
+#: Objects that the search for a scheduler in callbacks and functions looks at.
+MOST_OBJECTS = 20_000
+#: Packages whose functions and classes refer to no scheduler of a script.
+_LIBRARIES = ("torch", "numpy", "builtins", "local_backend", "callbacks")
+
+
+def interval(scheduler: Any, recipe: Recipe) -> str:
+    """Return "step" or "epoch": after what the engine calls `step()` of the scheduler."""
+    return recipe.lr_scheduler_interval or ("step" if isinstance(scheduler, PER_STEP) else "epoch")
+
+
+def check(job: Job, mode: str) -> None:
+    """Check the schedulers of a script before anything starts.
+
+    Raises ValueError for a scheduler of another optimizer, one that cannot be stepped as the options say, and one
+    that is built from the optimizer and that the training would never step.
+    """
+    for name, scheduler in job.recipe.lr_scheduler.items():
+        which = f"lr_scheduler[{name!r}]" if name else "lr_scheduler"
+        if name not in job.optimizers:
+            names = ", ".join(repr(one) for one in job.optimizers if one)
+            raise ValueError(
+                f"lr_scheduler must be a dict with names of the optimizers: {names}" if names
+                else f"{which} has no optimizer of that name: write lr_scheduler=scheduler for a single optimizer"
+            )
+        own = {id(optimizer) for optimizer in _with_wrapped(job.optimizers[name])}
+        if id(getattr(scheduler, "optimizer", None)) not in own:
+            raise ValueError(
+                f"{which} was built from another optimizer: build {type(scheduler).__name__} from the optimizer that "
+                "FabricModel gets"
+            )
+        if interval(scheduler, job.recipe) == "step":
+            _check_per_step(which, scheduler, mode)
+    if job.epochs > 1:
+        _check_all_stepped(job)
+
+
+def _check_per_step(which: str, scheduler: Any, mode: str) -> None:
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(
+            f"{which} is a ReduceLROnPlateau, which goes by a value of an epoch: use lr_scheduler_interval='epoch'"
+        )
+    if mode == "async":
+        raise ValueError(
+            f"{which} is stepped with every optimizer step, which mode='async' cannot do: use "
+            "lr_scheduler_interval='epoch' or mode='exact'"
+        )
+
+
+def _check_all_stepped(job: Job) -> None:
+    """Raise ValueError for a scheduler of an optimizer of the job that neither the engine nor user code steps."""
+    optimizers = {id(one): name for name, top in job.optimizers.items() for one in _with_wrapped(top)}
+    built = [
+        item for item in gc.get_objects()
+        if issubclass(type(item), LRScheduler) and id(getattr(item, "optimizer", None)) in optimizers
+    ]
+    if not built:
+        return
+    given = {id(one) for one in flat(job.recipe.lr_scheduler.values())}
+    left = [one for one in built if id(one) not in given]
+    if not left:
+        return
+    used = {id(item) for item in _reachable(_user_code(job))}
+    for scheduler in flat_tops(left):
+        if id(scheduler) not in used:
+            name = optimizers[id(scheduler.optimizer)]
+            option = f"lr_scheduler={{{name!r}: scheduler}}" if name else "lr_scheduler=scheduler"
+            raise ValueError(
+                f"the script has built {type(scheduler).__name__} from the optimizer, and the training would never "
+                f"step it: pass it as {option} to FabricModel or train()"
+            )
+
+
+def inner(scheduler: Any) -> list[Any]:
+    """Return the schedulers that a SequentialLR or ChainedScheduler is made of."""
+    found = getattr(scheduler, "_schedulers", None)
+    return [one for one in found if isinstance(one, LRScheduler)] if isinstance(found, (list, tuple)) else []
+
+
+def flat(schedulers: Iterable[Any]) -> list[Any]:
+    """Return the schedulers and all that they are made of, each once."""
+    found: dict[int, Any] = {}
+    for scheduler in schedulers:
+        if id(scheduler) not in found:
+            found[id(scheduler)] = scheduler
+            found.update((id(one), one) for one in flat(inner(scheduler)))
+    return list(found.values())
+
+
+def flat_tops(schedulers: list[Any]) -> list[Any]:
+    """Return those of the schedulers that are no part of another one, in order of their class names."""
+    parts = {id(one) for scheduler in schedulers for one in inner(scheduler)}
+    return sorted((one for one in schedulers if id(one) not in parts), key=lambda one: type(one).__name__)
+
+
+def _with_wrapped(optimizer: Optimizer) -> list[Optimizer]:
+    """Return the optimizer and those in its attributes."""
+    held = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
+    return [optimizer, *(one for value in held for one in _with_wrapped(value))]
+
+
+class Schedules:
+    """Steps the schedulers of a training, on every member alike."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        schedulers = job.recipe.lr_scheduler.values()
+        self._per_step = [one for one in schedulers if interval(one, job.recipe) == "step"]
+        self._per_epoch = [one for one in schedulers if interval(one, job.recipe) == "epoch"]
+        self._quiet = False
+
+    def check_length(self, steps: int) -> None:
+        """Raise EngineError when a OneCycleLR ends before the training, which has so many optimizer steps."""
+        for scheduler in self._per_step:
+            if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
+                raise EngineError(
+                    f"OneCycleLR ends after {scheduler.total_steps} steps, and the training has {steps} optimizer "
+                    f"steps: build it with total_steps={steps}"
+                )
+
+    def after_step(self) -> None:
+        """Note the learning rates of the optimizer step that was just made, and step the schedulers per step."""
+        self._job.carried.rates = {name: _rate(one) for name, one in self._job.optimizers.items()}
+        for scheduler in self._per_step:
+            self._step(scheduler)
+
+    def after_epoch(self, values: Mapping[str, float], monitor: str) -> None:
+        """Step the schedulers per epoch. `values` are those of the epoch, without those that were not computed;
+        ReduceLROnPlateau keeps the rate when the value that it monitors was not."""
+        for scheduler in self._per_epoch:
+            if not isinstance(scheduler, ReduceLROnPlateau):
+                self._step(scheduler)
+            elif monitor in values:
+                scheduler.step(values[monitor])
+
+    def _step(self, scheduler: Any) -> None:
+        """Call step(), without torch's warning that optimizer.step() is not the function that it has wrapped."""
+        if self._quiet:
+            scheduler.step()
+            return
+        self._quiet = True
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*optimizer.step.*", category=UserWarning)
+            scheduler.step()
+
+
+def _rate(optimizer: Optimizer) -> float:
+    """Return the learning rate of the first group; NaN for an optimizer without one."""
+    rate = optimizer.param_groups[0].get("lr", float("nan"))
+    return float(rate.detach() if isinstance(rate, Tensor) else rate)
+
+
+# --- what the functions and callbacks of a script refer to
+
+
+def _user_code(job: Job) -> list[Any]:
+    """Return what user code runs during the training: a scheduler in there is the script's own affair."""
+    hooks = [
+        value for part in [*job.optimizers.values(), *(m for root in job.modules for m in root.modules())]
+        for name, value in vars(part).items() if "_hooks" in name and value
+    ]
+    functions = [job.fn_step_train, job.fn_test, job.loss_function, job.fn_batch_collate, job.worker_logger]
+    return [*job.callbacks, *functions, *job.metrics, job.recipe.state, *hooks]
+
+
+def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
+    """Yield the objects that attributes, containers, closures and globals lead to, each once."""
+    seen: dict[int, Any] = {}
+    left = list(roots)
+    while left and len(seen) < MOST_OBJECTS:
+        item = left.pop()
+        if id(item) in seen or isinstance(item, (str, bytes, int, float, Tensor, types.ModuleType, type(None))):
+            continue
+        seen[id(item)] = item
+        yield item
+        left.extend(_parts_of(item))
+
+
+def _parts_of(item: Any) -> Iterable[Any]:
+    found: Iterable[Any] = ()
+    if isinstance(item, dict):
+        found = item.values()
+    elif isinstance(item, (list, tuple, set, frozenset)):
+        found = item
+    elif isinstance(item, types.MethodType):
+        found = [item.__self__, item.__func__]
+    elif isinstance(item, functools.partial):
+        found = [item.func, item.args, item.keywords]
+    elif isinstance(item, types.FunctionType):
+        found = [] if _is_of_library(item) else _parts_of_function(item)
+    elif isinstance(item, type):
+        methods = [value for value in vars(item).values() if isinstance(value, types.FunctionType)]
+        found = [] if _is_of_library(item) else methods
+    elif not isinstance(item, Optimizer):
+        found = [getattr(item, "__dict__", {}), *type(item).__mro__]
+    return found
+
+
+def _parts_of_function(function: types.FunctionType) -> list[Any]:
+    """Return what is in the closure and the defaults of a function, and the globals that it names."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    codes = [function.__code__]
+    names: set[str] = set()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
+    return [*cells, *defaults, *(function.__globals__[name] for name in sorted(names & function.__globals__.keys()))]
+
+
+def _is_of_library(item: Any) -> bool:
+    return (item.__module__ or "").partition(".")[0] in _LIBRARIES
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - raises where nothing is in it
+    except ValueError:
+        return False
+    return True
