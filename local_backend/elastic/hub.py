@@ -88,7 +88,8 @@ def _staff(state: State) -> Outcome:
     if state.phase is Phase.FINISHING and state.members:
         return state, ()
     crew = replace(state.crew, most=state.course.most(state.epoch))
-    return with_crew(state, membership.staff(crew, asdict(state.plan) if state.plan else None))
+    epoch = min(state.epoch, state.course.epochs - 1)
+    return with_crew(state, membership.staff(crew, asdict(state.plan) if state.plan else None, epoch))
 
 
 def _gather(state: State) -> Outcome:

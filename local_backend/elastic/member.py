@@ -133,6 +133,8 @@ class Member:
         for callback in job.callbacks:
             callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
             callback.model = job.model
+        # The other members would wait for this in the first step: shuffling millions of samples takes several steps.
+        self._order_of(order["epoch"])
         if order["warm"]:
             self._warm_up()
         self._link.send({"op": "ready", "samples": data.samples, "test_batches": data.test_batches})

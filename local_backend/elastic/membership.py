@@ -123,10 +123,10 @@ def even(shards: int, workers: int) -> tuple[int, ...]:
     return tuple(least + (i < longer) for i in range(workers))
 
 
-def staff(crew: Crew, plan: Mapping[str, Any] | None) -> Outcome:
+def staff(crew: Crew, plan: Mapping[str, Any] | None, epoch: int = 0) -> Outcome:
     """Start workers on empty slots, let those go that take no part and have lost their slot, let arrived ones load.
 
-    `plan` is sent along once there is one; newcomers get a state from others then.
+    `plan` is sent along once there is one; newcomers get a state from others then. `epoch` is the epoch in progress.
     """
     actions: list[Action] = []
     usable, taken = crew.usable, {peer.slot for peer in crew.peers.values()}
@@ -145,7 +145,7 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None) -> Outcome:
         waiting = () if crew.at(Stage.LOADING) else waiting[:1]
     for worker in waiting:
         crew = crew.put([worker], stage=Stage.LOADING)
-        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": plan is not None}))
+        actions.append(Send(worker, {"op": "load", "plan": plan, "warm": plan is not None, "epoch": epoch}))
     return crew, tuple(actions)
 
 

@@ -170,6 +170,15 @@ def test_who_is_not_ready_joins_later():
     world.run()
 
 
+def test_a_newcomer_is_told_which_epoch_is_trained():
+    world = World(course(3, epochs=3), 0, slots=2, samples=300)
+    world.until(lambda: world.state.epoch == 1 and world.state.phase is Phase.TRAINING)
+    world.allocate(("a", "b", "c"))
+    world.until(lambda: len(sent(world, "load")) == 3)
+    assert [action.message["epoch"] for action in sent(world, "load")] == [0, 0, 1]
+    world.run()
+
+
 def test_data_sets_that_differ_are_refused():
     world = World(course(), 0)
     for worker in (1, 2):
