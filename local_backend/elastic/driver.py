@@ -13,9 +13,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
-
-from local_backend.elastic import artifacts, events, hub, schedules
+from local_backend.elastic import artifacts, captured, events, hub, schedules
 from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
@@ -30,7 +28,7 @@ from local_backend.elastic.plan import shard_count
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.scaleup import limits
-from local_backend.elastic.surroundings import choose_device, thread_count
+from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.worker import serve
 
 #: Seconds that workers have to end by themselves when the job is done, before they are killed; and when it has failed.
@@ -109,15 +107,14 @@ class _Driver:
         #: Training stands still, or has until the last report; and it does for lack of slots alone.
         self._paused = self._parked = False
         path = [entry for entry in sys.path if isinstance(entry, str)]
-        dtype = str(torch.get_default_dtype()).removeprefix("torch.")
         terms = Terms(
             course.epochs, course.batch, course.step_samples, course.multiple, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
-            options.window, options.outer_lr, options.outer_momentum,
+            options.window, options.outer_lr, options.outer_momentum, record.generators,
         )
         welcome = {
-            "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(), "dtype": dtype,
-            "terms": asdict(terms),
+            "op": "welcome", "path": path, "argv": sys.argv, "threads": captured.threads(),
+            "script": captured.capture(), "terms": asdict(terms),
         }
         self._server = HubServer(welcome, b"" if launcher.in_process else job.dumps())
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from local_backend.elastic import artifacts, driver, notebook
+from local_backend.elastic import artifacts, captured, driver, notebook
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.hooks import check_callback, wants_instance
 from local_backend.elastic.job import Job
@@ -166,6 +166,7 @@ class FabricModel:
 
 def announce() -> None:
     """What importing the module shows: paths of the job, the backend in use, and what schedules."""
+    captured.begin()
     for name in SHOWN:
         if name in os.environ:
             print(f"<> {name} {os.environ[name]}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local_backend.elastic import faults
+from local_backend.elastic import captured, faults
 from local_backend.elastic.control import Control, Order
 from local_backend.elastic.data import Key, Stream, keys_of
 from local_backend.elastic.data_sets import DataSets
@@ -61,6 +61,8 @@ class Terms:
     window: int
     outer_lr: float
     outer_momentum: float
+    #: States of the global generators that datasets_function finds, for `captured.set_generators`.
+    generators: str = ""
 
 
 class Member:
@@ -110,6 +112,7 @@ class Member:
         self._control.phase = "loading"
         faults.at("loading")
         journal.say("create dataset")
+        captured.set_generators(terms.generators)
         data = DataSets(job, terms.seed)
         self.plan = data.plan(terms.batch, terms.step_samples, terms.epochs, terms.seed, terms.multiple)
         self._order_of = data.order_of(self.plan)

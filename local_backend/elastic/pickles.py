@@ -7,10 +7,11 @@ torch drops hooks of parameters and optimizers, all other attributes of an optim
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import sys
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -40,6 +41,9 @@ class Pickler(cloudpickle.Pickler):
             return self._module(obj)
         if isinstance(obj, Optimizer) and type(obj).__getstate__ is Optimizer.__getstate__:
             return _new, (type(obj),), _attributes(obj), None, None, _set_attributes
+        if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
+            # torch.backends.cudnn and others are objects of classes of their own.
+            return importlib.import_module, (obj.__name__,)
         compiler = _compiler(obj)
         if compiler is not None and not _importable(obj):
             return _compile, (compiler, obj._torchdynamo_orig_callable)

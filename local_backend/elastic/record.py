@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from local_backend.elastic import captured
 from local_backend.elastic.artifacts import write_whole
 from local_backend.elastic.events import BatchResult, Commit, Kept, Validated
 from local_backend.elastic.hub import Course
@@ -41,12 +42,14 @@ class Record:
     rows: list[tuple[BatchResult, ...]] = field(default_factory=list)
     #: Epochs whose validation is logged.
     last_validated: int = -1
+    #: States of the global generators that datasets_function finds: those of the first driver.
+    generators: str = ""
     _file: IO[str] | None = None
 
     @classmethod
     def none(cls, course: Course) -> Record:
         """Nothing is kept."""
-        return cls(course)
+        return cls(course, generators=captured.generators(course.seed))
 
     @classmethod
     def open(cls, course: Course, mode: str, job: Job) -> Record:
@@ -60,8 +63,8 @@ class Record:
             return cls.none(course)
         _trainings += 1
         folder = Path(root) / "elastic" / f"train-{_trainings}"
-        record = cls(course, folder)
-        terms = _terms(course, mode, job)
+        record = cls(course, folder, generators=captured.generators(course.seed))
+        terms = {**_terms(course, mode, job), "generators": record.generators}
         try:
             record._start(terms)
         except OSError as error:
@@ -94,9 +97,11 @@ class Record:
         assert self.folder is not None
         path = self.folder / "training.json"
         known = _read(path)
-        if known is not None and {**known, "seed": 0} == {**terms, "seed": 0}:
-            # A seed that the script drew from the clock must stay what it was.
+        drawn = {"seed": 0, "generators": ""}
+        if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
+            # Random numbers that come from the clock must stay what they were.
             self.course = replace(self.course, seed=known["seed"])
+            self.generators = known["generators"]
             self._resume()
         else:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
+from local_backend.elastic import early_seeding
+
 
 def seed_everything(seed: int) -> None:
     """Seed torch (all devices in use), random and numpy."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-    random.seed(seed)
+    early_seeding.seed_unnoted(seed)
     np.random.seed(seed & 0xFFFFFFFF)
 
 

@@ -37,10 +37,13 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark = torch.backends.cudnn.benchmark
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
+    numpy_generator = np.random.mtrand.get_bit_generator()
+    # NumPy's own one stays apart, for it tells whether the script has seeded it.
+    np.random.mtrand.set_bit_generator(np.random.MT19937())
     try:
         torch.set_num_threads(count)
         if exact:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.use_deterministic_algorithms(True, warn_only=warn_only or not deterministic)
             torch.backends.cudnn.benchmark = False
         with warnings.catch_warnings():
             # Every worker would repeat it for the same line of the user's model.
@@ -52,4 +55,5 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
         torch.backends.cudnn.benchmark = benchmark
         torch.set_rng_state(states[0])
         random.setstate(states[1])
+        np.random.mtrand.set_bit_generator(numpy_generator)
         np.random.set_state(states[2])

@@ -13,14 +13,14 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-import torch
-
-from local_backend.elastic import faults, group
+from local_backend.elastic import captured, faults, group
 from local_backend.elastic.data import LoaderLost
 from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.job import Job, describe_exception
 from local_backend.elastic.link import Link
 from local_backend.elastic.member import Member, Terms
+from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.surroundings import reproducible
 
 
@@ -36,11 +36,15 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
         if own is None:
             # Modules beside the script may parse the command line when they are imported.
             sys.argv[:] = welcome["argv"]
-            torch.set_default_dtype(getattr(torch, welcome["dtype"]))
+            captured.apply(welcome["script"])
             faults.arm(number, os.environ)
             faults.at("starting")
         terms = Terms(**welcome["terms"])
-        with reproducible(welcome["threads"], exact=terms.mode == "exact"):
+        exact = terms.mode == "exact"
+        with reproducible(welcome["threads"], exact), captured.around_training(welcome["script"]["autocast"]):
+            if own is None:
+                # Modules of the user may draw random numbers when they are imported.
+                seed_everything(derive_seed(terms.seed, 7))
             job = own or Job.loads(payload)
             job.publish_main()
             Member(number, link, job, terms, quiet=own is not None).run()

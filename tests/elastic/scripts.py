@@ -44,9 +44,9 @@ def plain(tmp: Path, script: Path, *arguments: str) -> subprocess.CompletedProce
     )
 
 
-def alone(tmp: Path, script: Path) -> Outcome:
+def alone(tmp: Path, script: Path, *arguments: str, **extra: str) -> Outcome:
     """The same in a process that has torch imported."""
-    process = WarmScript(script, (), FakeRunner(tmp, 1).environment(PLAIN="1"), tmp)
+    process = WarmScript(script, arguments, FakeRunner(tmp, 1).environment(PLAIN="1", **extra), tmp)
     out, err = process.communicate(PATIENCE)
     assert process.returncode is not None
     return Outcome(process.returncode, out, err)

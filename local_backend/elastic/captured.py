@@ -1,0 +1,230 @@
+"""What a script has changed in its process before it calls `train()`, and how a worker gets it.
+
+That is the environment, torch's global settings, autocast, and the states of the global random generators. All of it
+travels in the welcome of a worker, which applies it before the modules of the user are imported.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from local_backend.elastic import early_seeding
+from local_backend.elastic.initial_environment import initial
+from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.surroundings import thread_count
+
+#: Variables of one process alone, and those that its interpreter has read already.
+_OF_ONE_PROCESS = frozenset({
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ELASTIC_FAULT", "LOG_DIR", "TASK_ID", "IS_TASK0",
+    "TASK12N_DEVICE_TYPE", "PYTHONPATH", "PYTHONHASHSEED", "PWD", "OLDPWD", "SHLVL", "_",
+})
+_PREFIXES_OF_ONE_PROCESS = ("DLI_", "MSD_POD_")
+
+#: Settings that are attributes, in the order in which they are set: specific ones after those that set several.
+_ATTRIBUTES = (
+    "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic", "cudnn.allow_tf32",
+    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction", "mkldnn.enabled", "mkldnn.deterministic",
+    "opt_einsum.enabled", "opt_einsum.strategy", "fp32_precision", "cudnn.fp32_precision",
+    "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision", "cuda.matmul.fp32_precision", "mkldnn.fp32_precision",
+    "mkldnn.matmul.fp32_precision", "mkldnn.conv.fp32_precision", "mkldnn.rnn.fp32_precision",
+)
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
+_DEVICE_TYPES = ("cpu", "cuda")
+
+#: Threads of torch when the script imported FabricModel.
+_threads_at_import: int | None = None
+
+
+def begin() -> None:
+    """Note what a later capture compares with. Called when a script imports FabricModel."""
+    global _threads_at_import
+    if _threads_at_import is None:
+        _threads_at_import = torch.get_num_threads()
+    early_seeding.watch()
+
+
+def threads() -> int:
+    """Return the threads of a worker: what the script has set since it imported FabricModel, else `thread_count`."""
+    now = torch.get_num_threads()
+    return thread_count() if _threads_at_import in (None, now) else now
+
+
+# --- environment
+
+
+def environment() -> dict[str, str | None]:
+    """Return the variables that the script has set, and None for those that it has deleted."""
+    before, now = initial(), dict(os.environ)
+    changed: dict[str, str | None] = {name: value for name, value in now.items() if before.get(name) != value}
+    changed |= dict.fromkeys(before.keys() - now.keys())
+    return {name: changed[name] for name in sorted(changed) if not _is_of_one_process(name)}
+
+
+def apply_environment(changed: Mapping[str, str | None]) -> None:
+    """Set and delete variables as the script did."""
+    for name, value in changed.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if "TZ" in changed:
+        time.tzset()
+
+
+def _is_of_one_process(name: str) -> bool:
+    return name in _OF_ONE_PROCESS or name.startswith(_PREFIXES_OF_ONE_PROCESS)
+
+
+# --- settings
+
+
+def settings() -> dict[str, Any]:
+    """Return the global settings of torch, numpy and Python as values for JSON. A setting that this version of torch
+    lacks, or cannot tell, is left out."""
+    found = {}
+    for name, (read, _) in _settings().items():
+        with suppress(Exception):
+            found[name] = read()
+    return found
+
+
+def apply_settings(wanted: Mapping[str, Any]) -> None:
+    """Set what differs in this process."""
+    for name, (read, write) in _settings().items():
+        if name in wanted:
+            with suppress(AttributeError):
+                if read() != wanted[name]:
+                    write(wanted[name])
+
+
+def _settings() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Name → how it is read and set."""
+    found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "default_dtype": (
+            lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+            lambda value: torch.set_default_dtype(getattr(torch, value)),
+        ),
+        "default_device": (lambda: str(torch.get_default_device()), torch.set_default_device),
+        "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        "deterministic_algorithms": (
+            lambda: [
+                torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+            ],
+            lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+        ),
+        "fill_uninitialized_memory": (
+            lambda: bool(torch.utils.deterministic.fill_uninitialized_memory),  # type: ignore[attr-defined]
+            partial(setattr, torch.utils.deterministic, "fill_uninitialized_memory"),
+        ),
+        "detect_anomaly": (
+            lambda: [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
+            lambda value: torch.autograd.set_detect_anomaly(*value),
+        ),
+        "flush_denormal": (_flushes_denormals, torch.set_flush_denormal),
+        "sharing_strategy": (
+            torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy,
+        ),
+        "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+        "numpy_errors": (lambda: dict(np.geterr()), lambda value: np.seterr(**value)),
+    }
+    for name in _ATTENTION:
+        switch, read = f"enable_{name}_sdp", f"{name}_sdp_enabled"
+        if hasattr(torch.backends.cuda, switch):
+            found[f"{name}_sdp"] = (getattr(torch.backends.cuda, read), getattr(torch.backends.cuda, switch))
+    for path in _ATTRIBUTES:
+        found[path] = (partial(_read, path), partial(_write, path))
+    return found
+
+
+def _read(path: str) -> Any:
+    return reduce(getattr, path.split("."), torch.backends)
+
+
+def _write(path: str, value: Any) -> None:
+    owner, _, name = path.rpartition(".")
+    setattr(reduce(getattr, owner.split("."), torch.backends) if owner else torch.backends, name, value)
+
+
+def _flushes_denormals() -> bool:
+    """Whether this thread treats the smallest numbers as zero."""
+    smallest = sys.float_info.min
+    return smallest / 2 == 0
+
+
+# --- autocast
+
+
+def autocast() -> dict[str, str]:
+    """Return device type → dtype of the autocast that is active here."""
+    return {
+        kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+        for kind in _DEVICE_TYPES
+        if torch.is_autocast_enabled(kind)
+    }
+
+
+@contextmanager
+def around_training(active: Mapping[str, str]) -> Iterator[None]:
+    """Within: gradients are computed, and autocast is active for these device types.
+
+    The cache of autocast is off: it would keep casts of weights from before an optimizer step.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind, dtype in active.items():
+            stack.enter_context(torch.autocast(kind, getattr(torch, dtype), cache_enabled=False))
+        yield
+
+
+# --- global generators
+
+
+def generators(seed: int) -> str:
+    """Return the states of the global generators, as text for `set_generators`.
+
+    `random` and `numpy`, where the script has not seeded them, are in a state that follows from `seed`.
+    """
+    states: dict[str, Any] = {"torch": torch.get_rng_state().numpy().tobytes()}
+    states["random"] = random.getstate() if early_seeding.seeded() else random.Random(derive_seed(seed, 5)).getstate()
+    # NumPy keeps the entropy that it began with until it is seeded.
+    current = np.random.mtrand.get_bit_generator()
+    seeded = isinstance(current, np.random.MT19937) and current.seed_seq is None
+    fresh = np.random.RandomState(derive_seed(seed, 6) & 0xFFFFFFFF)
+    states["numpy"] = np.random.get_state() if seeded else fresh.get_state()
+    return base64.b64encode(pickle.dumps(states)).decode()
+
+
+def set_generators(text: str) -> None:
+    """Put the global generators into the states that `generators` told."""
+    states = pickle.loads(base64.b64decode(text))
+    torch.set_rng_state(torch.frombuffer(bytearray(states["torch"]), dtype=torch.uint8))
+    random.setstate(states["random"])
+    np.random.set_state(states["numpy"])
+
+
+# --- all of it
+
+
+def capture() -> dict[str, Any]:
+    """Return environment, settings and autocast of the script as values for JSON, for `apply`."""
+    return {"environment": environment(), "settings": settings(), "autocast": autocast()}
+
+
+def apply(script: Mapping[str, Any]) -> None:
+    """Make this worker process have the environment and settings of the script."""
+    apply_environment(script["environment"])
+    apply_settings(script["settings"])
