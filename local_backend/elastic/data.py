@@ -15,13 +15,14 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
 from local_backend.elastic.job import describe_exception, revive
 from local_backend.elastic.plan import sample_seed
-from local_backend.elastic.seeding import SeededLoading
+from local_backend.elastic.seeding import SeededLoading, seed_everything
+from local_backend.elastic.streams import StreamedSamples, is_stream
 
 #: The epoch that validation samples are seeded with.
 VALIDATION = -1
@@ -36,7 +37,7 @@ class LoaderLost(EngineError):
 def load_datasets(datasets_function: Callable[[], Any]) -> tuple[Any, Any]:
     """Call the script's function once and check what it returns: (training set, test set or None).
 
-    Raises EngineError with a sentence when these are not map-style data sets, or there is nothing to train on.
+    Raises EngineError with a sentence when these are neither map-style nor iterable data sets.
     """
     result = datasets_function()
     alone = not isinstance(result, (tuple, list, dict))
@@ -49,8 +50,6 @@ def load_datasets(datasets_function: Callable[[], Any]) -> tuple[Any, Any]:
     _check_dataset("training", train_set)
     if test_set is not None:
         _check_dataset("test", test_set)
-    if len(train_set) == 0:
-        raise EngineError("the training set that datasets_function returned has no samples")
     return train_set, test_set
 
 
@@ -60,14 +59,17 @@ def _describe(value: Any) -> str:
 
 
 def _check_dataset(name: str, dataset: Any) -> None:
-    if isinstance(dataset, IterableDataset):
+    if isinstance(dataset, DataLoader):
         raise EngineError(
-            f"the {name} set is an IterableDataset ({type(dataset).__name__}): elastic training must be able to ask "
-            "for every sample by its index; give the class __len__ and __getitem__"
+            f"the {name} set is a DataLoader; return its data set (loader.dataset): the engine itself makes batches of "
+            "batch_size, in loader processes with num_dataloader_threads"
         )
+    if is_stream(dataset):
+        return
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise EngineError(
-            f"the {name} set is {_describe(dataset)}, not a torch.utils.data.Dataset with __len__ and __getitem__"
+            f"the {name} set is {_describe(dataset)}, not a torch.utils.data.Dataset with __len__ and __getitem__, nor "
+            "an IterableDataset"
         )
 
 
@@ -77,10 +79,18 @@ class _Source(ByValue, Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
         self._dataset = dataset
         self._seed = seed
-        self._loading = SeededLoading(self._fetch, collate or default_collate)
+        self._collate = collate or default_collate
+        self._loading = SeededLoading(self._fetch, self._collate)
 
     def load(self, keys: Iterable[Key]) -> Any:
-        return self._loading.load(list(keys), self._seed_of)
+        keys = list(keys)
+        if not isinstance(self._dataset, StreamedSamples):
+            return self._loading.load(keys, self._seed_of)
+        # A stream goes on with its own random numbers; collating finds the same ones as elsewhere.
+        samples = self._dataset.take(keys)
+        if keys:
+            seed_everything(self._seed_of(keys[-1]))
+        return self._collate(samples)
 
     def _fetch(self, key: Key) -> Any:
         return self._dataset[key[1]]
@@ -119,6 +129,9 @@ class Stream:
         self.dataset = dataset
         self._source = _Source(dataset, seed, collate)
         self._feed = Feed()
+        if isinstance(dataset, StreamedSamples):
+            # Each process would have to go through the whole stream.
+            threads = 0
         #: Outcomes that are here before they are taken.
         self._loaded: dict[Label, tuple[bool, Any]] = {}
         self._ahead = AHEAD * threads

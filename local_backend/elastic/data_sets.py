@@ -12,29 +12,40 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan, batches
 from local_backend.elastic.samplers import SampledOrder
+from local_backend.elastic.streams import StreamedSamples, is_stream
 
 
 class DataSets:
     """What `datasets_function` returned, checked against the options of the training."""
 
-    def __init__(self, job: Job, seed: int) -> None:
-        """Run `datasets_function`. Raises what it raises, and EngineError for data that cannot be trained on."""
+    def __init__(self, job: Job, seed: int, counted: int | None, say: Callable[[str], None]) -> None:
+        """Run `datasets_function`. `counted`: samples of the training set where another worker knows them. `say` is
+        told what takes long.
+
+        Raises what it raises, and EngineError for data that cannot be trained on."""
         recipe = job.recipe
-        #: The training set; the test set, empty when there is none.
-        self.train, test = load_datasets(job.datasets_function)
-        self.test: Any = [] if test is None else test
+        train, test = load_datasets(job.datasets_function)
         if test is None and job.fn_test is not None:
             raise EngineError(
                 "fn_test is given, but datasets_function returned no test set: return (training set, test set), or "
                 "leave fn_test out"
             )
-        if recipe.samples_per_epoch is not None:
-            raise EngineError(
-                f"samples_per_epoch is for iterable training sets; this training set has {len(self.train)} samples: "
-                "leave it out, or choose the samples of an epoch by sampler="
+        self._streamed = is_stream(train)
+        _check_options(job, train, self._streamed)
+        #: The training set.
+        self.train: Any = train
+        if self._streamed:
+            self.train = StreamedSamples(
+                "training", train, seed, samples=recipe.samples_per_epoch, counted=counted, say=say
             )
+        if len(self.train) == 0:
+            raise EngineError("the training set that datasets_function returned has no samples")
+        #: The test set, empty when there is none.
+        self.test: Any = [] if test is None else test
+        if is_stream(test):
+            self.test = StreamedSamples("test", test, seed, say=say)
         self._sampled = None if recipe.sampler is None else SampledOrder(recipe.sampler, self.train, seed)
-        self._shuffle = recipe.shuffle
+        self._shuffle = recipe.shuffle and not self._streamed
         #: Validation batches, of as many samples as those of training; one with a test function.
         self.test_batches = len(list(batches(len(self.test), job.batch)))
         if job.fn_test is not None:
@@ -58,3 +69,17 @@ class DataSets:
     def order_of(self, plan: Plan) -> Callable[[int], Sequence[int] | np.ndarray]:
         """Return a function from an epoch to the indices of its samples in their order."""
         return plan.order if self._sampled is None else self._sampled.of
+
+
+def _check_options(job: Job, train: Any, streamed: bool) -> None:
+    """Raises EngineError for an option that does not fit the kind of the training set."""
+    if streamed and job.recipe.sampler is not None:
+        raise EngineError(
+            f"a sampler needs a training set with __getitem__ and __len__; the training set is iterable "
+            f"({type(train).__name__}), and the samples come in the order in which it gives them"
+        )
+    if not streamed and job.recipe.samples_per_epoch is not None:
+        raise EngineError(
+            f"samples_per_epoch is for iterable training sets; this training set has {len(train)} samples: leave it "
+            "out, or choose the samples of an epoch by sampler="
+        )

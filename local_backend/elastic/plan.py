@@ -208,6 +208,11 @@ def order_seed(seed: int, epoch: int) -> int:
     return derive_seed(seed, 5, epoch)
 
 
+def stream_seed(seed: int, epoch: int) -> int:
+    """Seed of the random numbers that an iterable data set draws in an epoch; epoch -1 is validation."""
+    return derive_seed(seed, 6, epoch)
+
+
 def shard_count(step_samples: int, batch: int) -> int:
     """Shards that `step_samples` samples are cut into."""
     return -(-step_samples // batch)

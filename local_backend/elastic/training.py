@@ -36,6 +36,7 @@ from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
+from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 
 #: By how much of itself an accuracy may be off that a script has worked out, in whatever precision.
@@ -67,17 +68,19 @@ class Batches:
     """The train_loader or test_iter of a user's function: iterates over (inputs, labels) on the CPU."""
 
     def __init__(self, loader: Loader, batch: int, epoch: int) -> None:
-        self.dataset = loader.dataset
+        samples = loader.dataset
+        self.dataset = samples.iterable if isinstance(samples, StreamedSamples) else samples
         self.batch_size = batch
+        self._samples = len(samples)
         self._loader = loader
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        parts = batches(len(self.dataset), self.batch_size)
+        parts = batches(self._samples, self.batch_size)
         return self._loader.load(keys_of(self._epoch, part) for part in parts)
 
     def __len__(self) -> int:
-        return math.ceil(len(self.dataset) / self.batch_size)
+        return math.ceil(self._samples / self.batch_size)
 
 
 class Trainer:

@@ -7,7 +7,7 @@ from fabric_model import FabricModel
 from small import SAMPLES, NewLogger, datasets, fabric, parts
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.training import samples_right
@@ -147,7 +147,7 @@ def test_numbers_that_a_metric_may_return(value):
 # --- what user code does wrong
 
 
-class Endless(IterableDataset):
+class Nothing(IterableDataset):
     def __iter__(self):
         return iter([])
 
@@ -165,7 +165,8 @@ class Broken(Dataset):
     [
         (lambda: (*datasets(), None), RuntimeError, "must return the data sets .* a tuple of 3 items"),
         (lambda: dict(zip(("train", "test"), datasets(), strict=True)), RuntimeError, "it returned a dict"),
-        (lambda: (Endless(), Endless()), RuntimeError, "training set is an IterableDataset"),
+        (lambda: (Nothing(), Nothing()), RuntimeError, "training set .* has no samples"),
+        (lambda: (DataLoader([1]), None), RuntimeError, r"training set is a DataLoader; return its data set \(loader"),
         (lambda: (3, 4), RuntimeError, "training set is a int, not a torch.utils.data.Dataset"),
         (lambda: ([], []), RuntimeError, "has no samples"),
         (lambda: (Broken(), Broken()), ValueError, "^boom$"),

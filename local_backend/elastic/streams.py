@@ -1,0 +1,181 @@
+"""Iterable data sets: every sample of a stream exactly once per epoch, whichever worker trains on it.
+
+Sample i of an epoch is the i-th sample that the stream gives in that epoch; the order is never shuffled. Every worker
+iterates over the whole stream and keeps the samples of its own shards. So the stream must give the same samples in
+every worker: at its beginning all generators are seeded from (seed, epoch), and from then on the stream has generator
+states of its own, which other random numbers of the worker do not influence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import GeneratorType
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from local_backend.elastic import generator_states
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.plan import stream_seed
+from local_backend.elastic.seeding import seed_everything
+
+#: (epoch, place of the sample in the stream); epoch -1 is validation.
+Key = tuple[int, int]
+
+
+class StreamedSamples:
+    """The samples of an iterable data set by their places. For one thread and process.
+
+    Going forward draws and drops samples; going back, or to another epoch, begins the stream anew.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        iterable: Any,
+        seed: int,
+        *,
+        samples: int | None = None,
+        counted: int | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`name`: "training" or "test". `samples`: samples of an epoch as the script says it. `counted`: what another
+        worker has counted. `say` is told before a pass over the stream counts the samples.
+
+        Raises EngineError when the stream is an iterator that gives its samples once, and what iterating raises.
+        """
+        self.name = name
+        #: The data set of the script.
+        self.iterable = iterable
+        self._seed = seed
+        self._epoch = 0
+        self._position = 0
+        self._iterator: Iterator[Any] | None = None
+        #: States of the generators within the stream.
+        self._states: generator_states.States | None = None
+        #: Who says how many samples an epoch has.
+        self._source = "samples_per_epoch"
+        if isinstance(iterable, GeneratorType) or (
+            not isinstance(iterable, IterableDataset) and iter(iterable) is iterable
+        ):
+            raise EngineError(
+                f"the {name} set is a {type(iterable).__name__}, which gives its samples only once: return an object "
+                "whose __iter__ begins anew each time, such as a torch.utils.data.IterableDataset"
+            )
+        length = None if samples is not None else _length(iterable)
+        if samples is None and length is not None:
+            self._source = "its __len__"
+        elif samples is None:
+            self._source = "the pass that counted them"
+            if counted is None:
+                option = "; samples_per_epoch= in FabricModel or train() makes that needless" * (name == "training")
+                say(f"count the samples of the {name} stream by one pass over it{option}")
+        known = (samples, length, counted)
+        self._samples = next((number for number in known if number is not None), None)
+        if self._samples is None:
+            self._samples = self._count(0 if name == "training" else -1)
+
+    def __len__(self) -> int:
+        assert self._samples is not None
+        return self._samples
+
+    def __getitem__(self, place: int) -> Any:
+        """Return a sample of the first epoch."""
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return self.take([(0, place)])[0]
+
+    def take(self, keys: Sequence[Key]) -> list[Any]:
+        """Return the samples at these places.
+
+        Raises EngineError when the stream has more or fewer samples than it should, and what the stream raises.
+        """
+        with self._apart():
+            try:
+                return [self._at(epoch, place) for epoch, place in keys]
+            except BaseException:
+                self._iterator = None
+                raise
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """The global generators are those of the stream within, and as they were afterwards."""
+        with generator_states.kept():
+            if self._states is not None:
+                generator_states.restore(self._states)
+            try:
+                yield
+            finally:
+                self._states = generator_states.capture()
+
+    def _at(self, epoch: int, place: int) -> Any:
+        if self._iterator is None or epoch != self._epoch or place < self._position:
+            self._begin(epoch)
+        assert self._iterator is not None
+        while True:
+            try:
+                sample = next(self._iterator)
+            except StopIteration:
+                raise EngineError(
+                    f"the {self.name} stream ended after {self._position} samples{_in(epoch)}; {self._source} says "
+                    f"{len(self)}"
+                ) from None
+            self._position += 1
+            if self._position > place:
+                break
+        if self._position == len(self) and self._source != "samples_per_epoch":
+            self._check_end(epoch)
+        return sample
+
+    def _begin(self, epoch: int) -> None:
+        """Begin the stream for an epoch."""
+        # The old iterator ends before the new one begins: it may hold files.
+        self._iterator = None
+        seed_everything(stream_seed(self._seed, epoch))
+        if callable(getattr(self.iterable, "set_epoch", None)):
+            # Validation is always the same, also with the object that is the training set.
+            self.iterable.set_epoch(max(0, epoch))
+        self._iterator = iter(self.iterable)
+        self._epoch, self._position = epoch, 0
+
+    def _check_end(self, epoch: int) -> None:
+        assert self._iterator is not None
+        nothing = object()
+        if next(self._iterator, nothing) is not nothing:
+            more = f"; samples_per_epoch={len(self)} trains on the first ones" if self.name == "training" else ""
+            raise EngineError(
+                f"the {self.name} stream gives more samples{_in(epoch)} than {self._source} says, which is {len(self)}"
+                f"{more}"
+            )
+        self._iterator = None
+
+    def _count(self, epoch: int) -> int:
+        """Return the number of samples of a pass over the stream."""
+        with self._apart():
+            self._begin(epoch)
+            assert self._iterator is not None
+            count = sum(1 for _ in self._iterator)
+            self._iterator = None
+        return count
+
+
+def _in(epoch: int) -> str:
+    return "" if epoch < 0 else f" in epoch {epoch}"
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether the data set can only be iterated over."""
+    if isinstance(dataset, DataLoader):
+        return False
+    # torch's base class of iterable data sets has a __getitem__ that raises.
+    indexed = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    return hasattr(dataset, "__iter__") and not indexed
+
+
+def _length(iterable: Any) -> int | None:
+    """The length that an iterable tells, None when it tells none."""
+    try:
+        return len(iterable)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None

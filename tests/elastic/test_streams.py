@@ -1,0 +1,232 @@
+"""Iterable data sets: every sample once per epoch, the same whatever is asked for and drawn between."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ordinary import Case, network, train
+from resident import Resident
+from small import fabric
+from torch.utils.data import IterableDataset, get_worker_info
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.streams import StreamedSamples
+
+
+class Noisy(IterableDataset):
+    """Shuffles in a buffer and augments, with the global generators."""
+
+    def __init__(self, count):
+        self.count, self.epoch = count, None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        assert get_worker_info() is None
+        buffer = []
+        for number in range(self.count):
+            buffer.append(number)
+            if len(buffer) == 4:
+                yield self._sample(buffer.pop(random.randrange(4)))
+        while buffer:
+            yield self._sample(buffer.pop())
+
+    def _sample(self, number):
+        return number, self.epoch, torch.rand(1).item() + np.random.rand()
+
+
+class Counted:
+    """An iterable of no class of torch; has a length, which may be wrong."""
+
+    def __init__(self, count, says):
+        self.count, self.says = count, says
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+    def __len__(self):
+        return self.says
+
+
+def keys(epoch, places):
+    return [(epoch, place) for place in places]
+
+
+EXPECTED = {}
+
+
+def expected(epoch):
+    """What the stream gives in an epoch, read from the first to the last sample."""
+    if epoch not in EXPECTED:
+        EXPECTED[epoch] = StreamedSamples("training", Noisy(20), 7).take(keys(epoch, range(20)))
+    return EXPECTED[epoch]
+
+
+requests = st.tuples(st.integers(-1, 3), st.sets(st.integers(0, 19), min_size=1, max_size=6).map(sorted))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(requests, max_size=8))
+def test_a_sample_is_the_same_whatever_was_taken_before_and_drawn_between(asked):
+    stream = StreamedSamples("training", Noisy(20), 7)
+    assert len(stream) == 20
+    for number, (epoch, places) in enumerate(asked):
+        torch.manual_seed(number)
+        random.seed(number)
+        before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
+        assert stream.take(keys(epoch, places)) == [expected(epoch)[place] for place in places]
+        assert before == (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist())
+
+
+def test_an_epoch_has_every_sample_once_and_epochs_differ():
+    assert sorted(sample[0] for sample in expected(0)) == list(range(20))
+    assert expected(0) != expected(1)
+    assert {sample[1] for sample in expected(2)} == {2}
+
+
+def test_how_many_samples_an_epoch_has():
+    said = []
+    assert len(StreamedSamples("training", Noisy(20), 7, samples=5, say=said.append)) == 5
+    assert len(StreamedSamples("training", Counted(6, 6), 7, say=said.append)) == 6
+    assert len(StreamedSamples("training", Noisy(20), 7, counted=20, say=said.append)) == 20
+    assert said == []
+    assert len(StreamedSamples("training", Noisy(9), 7, say=said.append)) == 9
+    assert said == [
+        "count the samples of the training stream by one pass over it; samples_per_epoch= in FabricModel or train() "
+        "makes that needless"
+    ]
+
+
+class Shrinking(Noisy):
+    def __iter__(self):
+        return iter(range(10 - (self.epoch or 0)))
+
+
+class Growing(Noisy):
+    def __iter__(self):
+        return iter(range(10 + (self.epoch or 0)))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "words"),
+    [
+        (Noisy(20), {"samples": 21}, "training stream ended after 20 samples in epoch 0; samples_per_epoch says 21"),
+        (Counted(3, 4), {}, "ended after 3 samples in epoch 0; its __len__ says 4"),
+        (Counted(5, 4), {}, "gives more samples in epoch 0 than its __len__ says, which is 4; samples_per_epoch=4"),
+        (Shrinking(0), {}, "ended after 9 samples in epoch 1; the pass that counted them says 10"),
+        (Growing(0), {}, "gives more samples in epoch 1 than the pass that counted them says, which is 10"),
+        ((i for i in range(3)), {}, "is a generator, which gives its samples only once"),
+        (iter([1]), {}, "is a list_iterator, which gives its samples only once"),
+    ],
+)
+def test_streams_of_another_length_than_they_should_have(dataset, options, words):
+    with pytest.raises(EngineError, match=words):
+        stream = StreamedSamples("training", dataset, 7, **options)
+        for epoch in range(2):
+            stream.take(keys(epoch, range(len(stream))))
+
+
+def test_a_stream_that_is_longer_than_an_epoch_begins_anew():
+    stream = StreamedSamples("training", Counted(9, 9), 7, samples=4)
+    assert [stream.take(keys(epoch, range(4))) for epoch in range(2)] == [[0, 1, 2, 3]] * 2
+
+
+def test_an_exception_of_the_stream_is_raised_and_the_stream_can_begin_anew():
+    class Breaks(Counted):
+        def __iter__(self):
+            yield 0
+            raise KeyError("one")
+
+    stream = StreamedSamples("training", Breaks(2, 2), 7)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="one"):
+            stream.take([(0, 1)])
+        assert stream.take([(0, 0)]) == [0]
+
+
+# --- trainings
+
+
+class Collected:
+    """A collate function that keeps what is trained; the model gets ones."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, samples):
+        self.seen.append(samples)
+        return torch.ones(len(samples), 4), torch.zeros(len(samples), dtype=torch.long)
+
+
+def trained(datasets, *arguments, **options):
+    collect = Collected()
+    model, _ = fabric(fn_batch_collate=collect, driver_logger=object())
+    model._job.datasets_function = datasets
+    model.train(2, *arguments, **options)
+    return collect.seen
+
+
+@pytest.mark.usefixtures("result_dir")
+def test_a_stream_is_trained_on_in_its_order():
+    assert trained(lambda: Counted(7, 7), 4, 1) == [[0, 1, 2, 3], [4, 5, 6]] * 2
+    assert trained(lambda: Counted(7, 7), 2, 2, drop_last=True, num_dataloader_threads=2) == [[0, 1], [2, 3]] * 2
+    assert trained(lambda: (Counted(7, 7), Counted(3, 3)), 4, 1, samples_per_epoch=3) == [[0, 1, 2], [0, 1, 2]] * 2
+
+
+@pytest.mark.usefixtures("result_dir")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampler": [1]}, r"a sampler needs a training set with __getitem__ .* is iterable \(Counted\)"),
+        ({"samples_per_epoch": 9}, "training stream ended after 7 samples in epoch 0; samples_per_epoch says 9"),
+    ],
+)
+def test_options_that_do_not_fit_a_stream(options, words):
+    with pytest.raises(EngineError, match=words):
+        trained(lambda: Counted(7, 7), 4, 1, **options)
+
+
+class Text(IterableDataset):
+    """A stream that augments; of unknown length."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        noise = torch.randn(6)
+        for number in range(self.count):
+            yield noise * random.random() + torch.randn(6) + np.random.rand(), number % 3
+
+
+def stream_of_unknown_length():
+    model = network()
+    return Case(
+        model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), datasets=lambda: (Text(22), Text(9)),
+        extras={"drop_last": True},
+    )
+
+
+def test_the_same_bits_on_workers_that_come_and_go_as_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (tmp_path / "now").touch()
+    expected = train(stream_of_unknown_length, str(tmp_path / "now"))
+    results = []
+    training = Resident(
+        tmp_path, 1, lambda: results.append(train(stream_of_unknown_length, str(tmp_path / "result" / "hurry")))
+    )
+    training.begin()
+    try:
+        training.wait_for_step(2)
+        training.resize(3)
+        training.wait_for_step(training.status["step"] + 6)
+        training.kill(1)
+        training.wait(lambda: training.status.get("deaths") == 1)
+        training.finish()
+    finally:
+        training.abort()
+    assert results == [expected]
