@@ -33,6 +33,7 @@ POINTS = (
     "snapshot-rename",
     "callbacks",
     "boundary",
+    "agreeing",
     "checkpoint-rename",
     "validating",
     "leaving",

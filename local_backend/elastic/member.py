@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from local_backend.elastic import captured, faults
+from local_backend.elastic.agreement import Agreement
 from local_backend.elastic.control import Control, Order
 from local_backend.elastic.data import Key, Stream, keys_of
 from local_backend.elastic.data_sets import DataSets
@@ -79,6 +80,7 @@ class Member:
         self._journal = Journal(number, quiet, job.worker_logger)
         self._device = choose_device()
         self._replica = Replica(job)
+        self._agreement = Agreement(job, self._control, terms.mode)
         self._version = 0
         self._group: Group | None = None
         self._generation = 0
@@ -309,6 +311,7 @@ class Member:
             faults.now(done)
             results, words = self._trainer.step(epoch, step, self._control.word)
             self._version = (done + 1) << 2
+            self._agreement.after_step(self._group, self._members, done + 1)
             for result in results:
                 counter = self._counter(epoch, step * plan.shards + result.number)
                 journal.batch(result, epoch, counter, len(self._members))
@@ -358,6 +361,7 @@ class Member:
         """Do what the hub says after an epoch; the order to go on, to finish, or to be elsewhere."""
         self._control.phase = "waiting"
         faults.at("boundary")
+        self._agreement.at_boundary(self._group, self._members, self._version >> 2, epoch == self.plan.epochs - 1)
         self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved})
         while True:
             order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
