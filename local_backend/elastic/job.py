@@ -17,6 +17,7 @@ from torch import nn
 from local_backend.elastic import pickles
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError, RemoteTraceback
+from local_backend.elastic.module_values import ModuleValues
 from local_backend.elastic.recipe import Recipe
 from local_backend.elastic.schedules import flat
 
@@ -45,6 +46,8 @@ class Job:
     phases: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     carried: Carried = field(default_factory=Carried)
+    #: Values of the modules of the user, as they were in the driver.
+    module_values: ModuleValues = field(default_factory=ModuleValues)
     #: In asynchronous mode, in a worker: what applies the mean of all members.
     outer: torch.optim.Optimizer | None = None
 
@@ -68,7 +71,7 @@ class Job:
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""
         try:
-            return pickles.dumps(self.__dict__)
+            return pickles.dumps({**self.__dict__, "module_values": ModuleValues.gather(self._shared())})
         except Exception as error:
             path, why = pickles.culprit(self.__dict__, error)
             raise EngineError(
@@ -78,10 +81,17 @@ class Job:
 
     @classmethod
     def loads(cls, data: bytes) -> Job:
-        """Inverse of `dumps`, in a worker."""
+        """Inverse of `dumps`, in a worker; modules of the user get the values of the driver. Raises EngineError."""
         job = cls.__new__(cls)
         job.__dict__.update(cloudpickle.loads(data))
+        job.module_values.apply()
         return job
+
+    def _shared(self) -> list[Any]:
+        """Objects of the job that a module of the user may hold, too."""
+        modules = [part for module in self.modules for part in module.modules()]
+        parameters = [parameter for module in self.modules for parameter in module.parameters()]
+        return [*modules, *parameters, *self.optimizers.values(), *self.parts]
 
     @contextmanager
     def put_back(self) -> Iterator[None]:

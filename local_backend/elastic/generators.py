@@ -1,0 +1,255 @@
+"""Random generators of the user's own: found in what a training uses, and seeded like the global ones.
+
+The search follows attributes, containers, closures, defaults, and the globals that functions of the user name. It meets
+the same generators in the same order in every process, so that each has a number.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+import numpy as np
+import torch
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.user_code import is_user_file, is_user_module
+
+#: Items of a container that are looked at, and objects in all.
+_ITEMS, _OBJECTS = 1000, 100_000
+_KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+#: What holds no generator.
+_LEAVES = (
+    str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, torch.dtype, torch.device, range,
+    BuiltinFunctionType,
+)
+
+
+class Generators:
+    """Generators in the order in which they were found."""
+
+    def __init__(self, found: Iterable[Any] = ()) -> None:
+        self._found = list(found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def seed(self, seed: int) -> None:
+        """Seed each of them from `seed` and its number."""
+        for number, generator in enumerate(self._found):
+            _seed(generator, derive_seed(seed, 8, number))
+
+    def draw(self) -> list[int]:
+        """Return what each gives next: different when it was drawn from since it was seeded alike."""
+        return [_draw(generator) for generator in self._found]
+
+    def states(self) -> list[Any]:
+        """Return the state of each, for `restore`."""
+        return [state_of(generator) for generator in self._found]
+
+    def restore(self, states: Iterable[Any]) -> None:
+        """Put each into its state."""
+        for generator, state in zip(self._found, states, strict=True):
+            set_state(generator, state)
+
+
+def find(**roots: Any) -> Generators:
+    """Return the generators that can be reached from these objects; the names are for messages.
+
+    Raises EngineError for a `random.SystemRandom`, which cannot be seeded.
+    """
+    search = _Search()
+    for name, root in roots.items():
+        for found in search.walk(root):
+            if isinstance(found, random.SystemRandom):
+                raise EngineError(
+                    f"{name} uses a random.SystemRandom, whose numbers differ in every worker; use random.Random"
+                )
+            search.found.append(found)
+    return Generators(search.found)
+
+
+def state_of(generator: Any) -> Any:
+    """Return the state of a generator of any kind."""
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return generator.get_state()
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Put a generator into a state that `state_of` returned."""
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.set_state(state)
+
+
+def is_generator(value: Any) -> bool:
+    """Return whether it is a generator of one of the kinds that are seeded here."""
+    return isinstance(value, _KINDS)
+
+
+def _seed(generator: Any, seed: int) -> None:
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        bits.state = type(bits)(seed).state
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed(seed & 0xFFFFFFFF)
+    elif isinstance(generator, random.Random):
+        generator.seed(seed)
+    else:
+        generator.manual_seed(seed)
+
+
+def _draw(generator: Any) -> int:
+    if isinstance(generator, np.random.Generator):
+        return int(generator.bit_generator.random_raw())
+    if isinstance(generator, np.random.RandomState):
+        return int.from_bytes(generator.bytes(8), "little")
+    if isinstance(generator, random.Random):
+        return generator.getrandbits(64)
+    return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
+
+
+class _Search:
+    """A walk in depth through objects, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+        #: Objects that were seen, kept alive so that their ids stay theirs.
+        self._seen: dict[int, Any] = {}
+        for own in _global_generators():
+            self._seen[id(own)] = own
+
+    def walk(self, root: Any) -> Iterator[Any]:
+        """Yield the generators below `root` that were not found before."""
+        waiting = [root]
+        while waiting and len(self._seen) < _OBJECTS:
+            value = waiting.pop()
+            if isinstance(value, (*_LEAVES, torch.Tensor, np.ndarray)) and not hasattr(value, "__dict__"):
+                continue
+            if type(value) in _LEAVES or id(value) in self._seen:
+                continue
+            self._seen[id(value)] = value
+            if is_generator(value):
+                yield value
+            else:
+                waiting.extend(reversed(list(_inside(value))))
+
+
+def _global_generators() -> list[Any]:
+    """The generators that are seeded as global ones."""
+    return [
+        random.random.__self__,  # type: ignore[attr-defined]
+        np.random.mtrand._rand,
+        torch.default_generator, *torch.cuda.default_generators,
+    ]
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """Yield what an object refers to, in an order that is the same in every process."""
+    if isinstance(value, dict):
+        for key, item in _first(value.items()):
+            yield key
+            yield item
+    elif isinstance(value, (list, tuple)):
+        yield from _first(value)
+    elif isinstance(value, (set, frozenset)):
+        yield from sorted(_first(value), key=repr)
+    elif isinstance(value, FunctionType):
+        yield from _inside_function(value)
+    elif isinstance(value, MethodType):
+        yield value.__self__
+        yield value.__func__
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, ModuleType):
+        if is_user_module(value.__name__):
+            yield from (item for name, item in sorted(vars(value).items()) if not name.startswith("__"))
+    elif isinstance(value, type):
+        yield from _inside_class(value)
+    if isinstance(value, (type, ModuleType, FunctionType)):
+        return
+    yield from _attributes(value)
+    yield type(value)
+
+
+def _first(items: Iterable[Any]) -> Iterator[Any]:
+    for _, item in zip(range(_ITEMS), items, strict=False):
+        yield item
+
+
+def _attributes(value: Any) -> Iterator[Any]:
+    """Yield the values of an object's attributes and slots, by name."""
+    own = getattr(value, "__dict__", None)
+    if isinstance(own, dict):
+        yield from (own[name] for name in sorted(own, key=str)[:_ITEMS])
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in sorted((slots,) if isinstance(slots, str) else slots):
+            try:
+                yield getattr(value, name)
+            except AttributeError:
+                continue
+
+
+def _inside_function(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function holds and, of a function of the user, the globals that it names."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue
+    yield getattr(function, "__wrapped__", None)
+    if not is_user_file(function.__code__.co_filename) and function.__module__ != "__main__":
+        return
+    for code in _codes(function.__code__):
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield function.__globals__[name]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _inside_class(kind: type) -> Iterator[Any]:
+    """Yield the functions and values of a class of the user, and its bases."""
+    if not _is_user_class(kind):
+        return
+    for _, item in sorted(vars(kind).items()):
+        if isinstance(item, property):
+            yield from (item.fget, item.fset)
+        elif isinstance(item, functools.cached_property):
+            yield item.func
+        elif not isinstance(item, (GetSetDescriptorType, MemberDescriptorType)):
+            yield getattr(item, "__func__", item)
+    yield from kind.__bases__
+
+
+def _is_user_class(kind: type) -> bool:
+    if kind.__module__ in ("__main__", "__mp_main__"):
+        return True
+    return kind.__module__ in sys.modules and is_user_module(kind.__module__)

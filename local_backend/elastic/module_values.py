@@ -1,0 +1,228 @@
+"""Values in the modules of the user: workers import these modules anew and would lose what the script has changed.
+
+Draws of random numbers at import are lost alike. So the driver sends the values of global names and class attributes,
+and a worker sets those that differ, in modules that are imported already and in others when they are imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.abc
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import EnumMeta
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from local_backend.elastic import pickles
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.generators import is_generator
+from local_backend.elastic.process_names import of_process
+from local_backend.elastic.user_code import user_modules
+
+#: Bytes that all values together may have. Of larger ones a digest is sent.
+MOST_BYTES = 64 << 20
+#: A name of a device: each process has its own.
+_DEVICE = re.compile(r"(cpu|cuda|gpu|mps|xpu)(:\d+)?")
+#: What functions of a module share with the model that is trained, by identity.
+_BY_IDENTITY = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.Tensor)
+
+
+@dataclass
+class Value:
+    """The value of a name in the driver."""
+
+    value: Any
+    digest: str
+    #: The value itself is not here, for it is large.
+    large: bool = False
+
+
+@dataclass
+class ModuleValues:
+    """Module → name, or `Class.name` → value."""
+
+    modules: dict[str, dict[str, Value]] = field(default_factory=dict)
+
+    @classmethod
+    def gather(cls, shared: Iterable[Any]) -> ModuleValues:
+        """Return the values of the modules of the user in this process. `shared` objects are sent anyway, and their
+        size does not count. What cannot be pickled is left out."""
+        known = {id(item) for item in shared}
+        sized: list[tuple[int, Value]] = []
+        values = cls()
+        for module in user_modules():
+            found = values.modules.setdefault(module.__name__, {})
+            for owner, prefix in _owners(module):
+                for name, item in _data(owner):
+                    told = _told(item)
+                    if told is not None:
+                        found[prefix + name] = Value(item, told[1])
+                        sized.append((0 if id(item) in known else told[0], found[prefix + name]))
+        total = 0
+        for size, value in sorted(sized, key=lambda pair: pair[0]):
+            total += size
+            if total > MOST_BYTES and size:
+                value.value, value.large = None, True
+        return values
+
+    def apply(self) -> None:
+        """Set what differs in this process' modules. Raises EngineError for a large value that differs."""
+        late = {}
+        for name, values in self.modules.items():
+            if name in sys.modules:
+                _set(sys.modules[name], values)
+            elif values:
+                late[name] = values
+        if late:
+            sys.meta_path.insert(0, _Late(late))
+
+
+class _Late(importlib.abc.MetaPathFinder):
+    """Sets the values of modules when these have been imported."""
+
+    def __init__(self, values: dict[str, dict[str, Value]]) -> None:
+        self._values = values
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find the module as the other finders do."""
+        if name not in self._values:
+            return None
+        others = (one for one in sys.meta_path if one is not self and hasattr(one, "find_spec"))
+        spec = next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = self._then_set(name, spec.loader.exec_module)  # type: ignore
+        return spec
+
+    def _then_set(self, name: str, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _set(module, self._values.pop(name, {}))
+
+        return exec_module
+
+
+def _owners(module: ModuleType) -> Iterator[tuple[Any, str]]:
+    """Yield (module or class that is defined in it, prefix of the names of its values)."""
+    yield module, ""
+    for name, item in list(vars(module).items()):
+        if isinstance(item, type) and item.__module__ == module.__name__ and not isinstance(item, EnumMeta):
+            yield item, f"{name}."
+
+
+def _data(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names of a module or class that stand for data, or for a function or class of the script."""
+    for name, item in list(vars(owner).items()):
+        if name.startswith("__") or isinstance(item, ModuleType):
+            continue
+        if isinstance(item, (FunctionType, type)):
+            if item.__module__ == "__main__":
+                yield name, item
+        elif not hasattr(type(item), "__get__"):
+            yield name, item
+
+
+def _told(value: Any) -> tuple[int, str] | None:
+    """Return (size of the pickle in bytes, digest) of a value, None when it cannot be pickled."""
+    for fast in (True, False):
+        file = _Digest()
+        pickler = _Digester(file)
+        # Without a memo equal values have equal pickles; what refers to itself needs one.
+        pickler.fast = fast
+        try:
+            pickler.dump(value)
+        except Exception:
+            continue
+        return file.size, file.digest.hexdigest()
+    return None
+
+
+class _Digest:
+    """A file that keeps size and digest of what is written."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.digest = hashlib.blake2b(digest_size=16)
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        part = memoryview(data)
+        self.size += part.nbytes
+        self.digest.update(part)
+        return part.nbytes
+
+
+class _Digester(pickles.Pickler):
+    """Pickles tensors as their elements: their own pickles have addresses in them."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor):
+            flat = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            return tuple, ((str(obj.dtype), tuple(obj.shape), flat),)
+        return super().reducer_override(obj)
+
+
+def _set(module: ModuleType, values: dict[str, Value]) -> None:
+    """Set the values that differ in a module."""
+    own = of_process(module)
+    for path, wanted in values.items():
+        owner, name = _find(module, path)
+        if owner is None:
+            continue
+        here = vars(owner).get(name)
+        if isinstance(wanted.value, _BY_IDENTITY) or is_generator(wanted.value):
+            setattr(owner, name, wanted.value)
+            continue
+        told = _told(here) if name in vars(owner) else None
+        if told is not None and told[1] == wanted.digest:
+            continue
+        if wanted.large:
+            raise EngineError(
+                f"{module.__name__}.{path} differs between the script and its workers, and is too large to be sent "
+                "(64 MiB for all modules together): compute it in datasets_function, or from a seed of its own"
+            )
+        if not _update(here, wanted.value) and name not in own and not _is_device(wanted.value):
+            setattr(owner, name, wanted.value)
+
+
+def _find(module: ModuleType, path: str) -> tuple[Any, str]:
+    """Return (module or class that has the name, name); None where there is no such class."""
+    prefix, _, name = path.rpartition(".")
+    return (getattr(module, prefix, None) if prefix else module), name
+
+
+def _update(here: Any, wanted: Any) -> bool:
+    """Give a container or object of the same type the same contents, for others may hold it; whether that was done.
+    Names of devices stay."""
+    if type(here) is not type(wanted):
+        return False
+    if isinstance(here, list):
+        here[:] = wanted
+    elif isinstance(here, set):
+        here.clear()
+        here.update(wanted)
+    elif isinstance(here, dict):
+        _update_items(here, wanted)
+    elif type(getattr(here, "__dict__", None)) is dict and not isinstance(here, type | FunctionType):
+        if type(here).__dictoffset__ == 0 or any(vars(kind).get("__slots__") for kind in type(here).__mro__):
+            return False
+        _update_items(vars(here), vars(wanted))
+    else:
+        return False
+    return True
+
+
+def _update_items(here: dict[Any, Any], wanted: dict[Any, Any]) -> None:
+    items = {name: here[name] if name in here and _is_device(item) else item for name, item in wanted.items()}
+    here.clear()
+    here.update(items)
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, torch.device) or (isinstance(value, str) and bool(_DEVICE.fullmatch(value)))
