@@ -9,7 +9,7 @@ import secrets
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from local_backend.elastic import faults
+from local_backend.elastic.job import Job
 
 
 def result_dir() -> Path:
@@ -79,12 +80,12 @@ def frozen(value: Any, memo: dict[int, Any] | None = None) -> Any:
     return copy.deepcopy(value, memo)
 
 
-def write_checkpoint(name: str, model_state: Any, optimizer_state: Any) -> None:
-    """Write `model_epoch_<name>.pth` and `model_epoch_<name>_optimizer_state.pth`: state dicts, tensors on the CPU.
+def write_checkpoint(name: str, states: Mapping[str, Any]) -> None:
+    """Write a state dict to `model_epoch_<name><suffix>.pth` for each suffix; their tensors are on the CPU.
 
     Raises OSError with the name of the file.
     """
-    for suffix, state in (("", model_state), ("_optimizer_state", optimizer_state)):
+    for suffix, state in states.items():
         path = train_dir() / f"model_epoch_{name}{suffix}.pth"
         try:
             write_whole(path, partial(_save, state), "checkpoint-rename")
@@ -93,9 +94,37 @@ def write_checkpoint(name: str, model_state: Any, optimizer_state: Any) -> None:
             raise OSError(error.errno, f"the checkpoint {path} could not be written: {reason}") from error
 
 
-def save_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, name: str) -> None:
-    """Write a checkpoint now; see `write_checkpoint`."""
-    write_checkpoint(name, frozen(model.state_dict()), frozen(optimizer.state_dict()))
+def checkpoints() -> list[Path]:
+    """The checkpoints `model_epoch_<k>.pth` that epochs have left, in their order."""
+    found = ((path.stem.removeprefix("model_epoch_"), path) for path in train_dir().glob("model_epoch_*.pth"))
+    return [path for _, path in sorted((int(epoch), path) for epoch, path in found if epoch.isdecimal())]
+
+
+def save_checkpoint(job: Job, name: str) -> None:
+    """Write the state dicts of model and optimizer, and of the moving average if there is one, now.
+
+    Those of several optimizers are a dict by their names.
+    """
+    optimizers = {phase: optimizer.state_dict() for phase, optimizer in job.optimizers.items()}
+    states = {"": job.model.state_dict(), "_optimizer_state": optimizers.get("", optimizers)}
+    if job.carried.average:
+        states["_ema"] = average_state(job.model, job.carried.average)
+    write_checkpoint(name, {suffix: frozen(state) for suffix, state in states.items()})
+
+
+def averaged(model: nn.Module) -> list[torch.Tensor]:
+    """The parameters whose moving average the option `ema` keeps, in their order."""
+    return [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
+
+
+def average_state(model: nn.Module, averages: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """The state dict of the model with the averages in place of its parameters."""
+    instead = dict(zip(map(_place, averaged(model)), averages, strict=True))
+    return {name: instead.get(_place(value), value) for name, value in model.state_dict().items()}
+
+
+def _place(value: Any) -> Any:
+    return (value.data_ptr(), value.shape) if isinstance(value, torch.Tensor) else id(value)
 
 
 def _save(state: Any, file: BinaryIO) -> None:

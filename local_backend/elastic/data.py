@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from local_backend.elastic.calling import predicted
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
 from local_backend.elastic.job import describe_exception, revive
@@ -258,15 +259,6 @@ def keys_of(epoch: int, indices: Iterable[int]) -> list[Key]:
     return [(epoch, index) for index in indices]
 
 
-def unpack(batch: Any) -> tuple[Any, Any]:
-    """(inputs, labels) of a collated batch. Raises EngineError when it is not a pair."""
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise EngineError(
-            f"a batch must be a pair (inputs, labels); the data set and collate function made {_describe(batch)}"
-        )
-    return batch[0], batch[1]
-
-
 def to_device(value: Any, device: torch.device) -> Any:
     """Tensors in `value`, also within tuples, lists and dicts, moved to the device."""
     if isinstance(value, torch.Tensor):
@@ -286,16 +278,15 @@ def count_correct(outputs: Any, labels: Any) -> torch.Tensor:
     Labels may be class numbers or one value per class. With several labels per sample (pixels, tokens) each counts
     its part and the sum is rounded. 0 where outputs and labels do not fit classification.
     """
-    if isinstance(outputs, (tuple, list)) and outputs:
-        outputs = outputs[0]
+    outputs = predicted(outputs)
     none = torch.zeros((), dtype=torch.int64)
     if not isinstance(outputs, torch.Tensor) or not isinstance(labels, torch.Tensor) or outputs.dim() < 2:
         return none
-    predicted = outputs.argmax(1)
+    classes = outputs.argmax(1)
     if labels.shape == outputs.shape and outputs.shape[1] > 1:
         labels = labels.argmax(1)
-    if labels.numel() != predicted.numel() or labels.is_floating_point():
+    if labels.numel() != classes.numel() or labels.is_floating_point():
         return none
-    hits = predicted.view(-1).eq(labels.view(-1).to(predicted.device)).sum()
-    per_sample = predicted.numel() // max(1, len(predicted))
+    hits = classes.view(-1).eq(labels.view(-1).to(classes.device)).sum()
+    per_sample = classes.numel() // max(1, len(classes))
     return hits if per_sample <= 1 else (hits / per_sample).round().to(torch.int64)

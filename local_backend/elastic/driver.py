@@ -54,6 +54,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     options = Options.of(allocation.attributes, request)
     schedules.check(job, options.mode)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
+    step_samples *= job.recipe.accumulate
     most = min(allocation.max_workers, request.engines or allocation.max_workers)
     course = hub.Course(
         workers=min(most, shard_count(step_samples, job.batch)),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from local_backend.elastic import artifacts, faults
-from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device, unpack
+from local_backend.elastic.calling import split_batch
+from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device
 from local_backend.elastic.events import BatchResult
 from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
@@ -29,7 +30,7 @@ class EpochEnd:
         """Write the files of an epoch (counted from 1). Raises OSError."""
         job = self._job
         self._journal.say(f"save model under: {artifacts.train_dir()}")
-        artifacts.save_checkpoint(job.model, job.optimizer, "final" if final else str(epoch))
+        artifacts.save_checkpoint(job, "final" if final else str(epoch))
         self._journal.say(f"save models for epoch {epoch} ")
         if final and job.save_to_onnx:
             trouble = artifacts.export_onnx(job.model, self._example())
@@ -58,4 +59,4 @@ class EpochEnd:
         """Inputs of a batch of one training sample."""
         samples = Stream(self._trainer.dataset, self._trainer.plan.seed, self._job.fn_batch_collate)
         samples.plan(iter([("example", keys_of(VALIDATION, [0]))]))
-        return to_device(unpack(samples.take("example"))[0], self._trainer.device)
+        return to_device(split_batch(samples.take("example"))[0], self._trainer.device)

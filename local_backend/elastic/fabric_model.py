@@ -65,8 +65,9 @@ class FabricModel:
         """
         recipe = Recipe().with_options("FabricModel", options)
         model = _unwrapped(model)
-        phases = optimizer if isinstance(optimizer, dict) else {}
         _check_core(model, datasets_function, loss_function, optimizer)
+        phases = optimizer if isinstance(optimizer, dict) else {}
+        first = next(iter(optimizer.values())) if isinstance(optimizer, dict) else optimizer
         for name, function in (
             ("fn_batch_collate", fn_batch_collate),
             ("fn_step_train", fn_step_train),
@@ -83,7 +84,7 @@ class FabricModel:
             model=model,
             datasets_function=datasets_function,
             loss_function=loss_function,
-            optimizer=next(iter(phases.values())) if phases else optimizer,
+            optimizer=first,
             phases=phases,
             recipe=recipe,
             epochs=1,
@@ -138,6 +139,7 @@ class FabricModel:
                 "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "
                 "an optimizer step covers"
             )
+        _check_together(self._job, recipe)
         job = self._job
         job.recipe, job.carried = recipe, Carried()
         job.epochs = _whole("epoch_number", epoch_number, 1)
@@ -233,6 +235,17 @@ def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> 
     for name, optimizer in optimizers.items():
         _check_callable(f"loss_function[{name!r}]", losses[name])
         _check_optimizer(f"optimizer[{name!r}]", optimizer, [model])
+
+
+def _check_together(job: Job, recipe: Recipe) -> None:
+    """Options that exclude each other. Raises ValueError."""
+    if recipe.precision == "fp16" and job.fn_step_train is not None:
+        raise ValueError(
+            "precision='fp16' needs a loss that the engine scales, and fn_step_train runs backward by itself; use "
+            "precision='bf16', or loss_function in place of fn_step_train"
+        )
+    if job.phases and job.fn_step_train is not None:
+        raise ValueError("with several optimizers, loss_function has a function for each; leave fn_step_train out")
 
 
 def _check_optimizer(name: str, optimizer: Any, modules: list[nn.Module]) -> None:

@@ -93,7 +93,8 @@ class Member:
         self._control.start(self._device)
         try:
             if self._prepare():
-                self._serve()
+                with self._trainer.guarded():
+                    self._serve()
         except HubGone:
             raise self._control.why_gone() from None
         finally:
@@ -286,6 +287,7 @@ class Member:
 
     def _end_epoch(self, epoch: int) -> None:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")
+        self._trainer.check_parameters(epoch)
         self._trainer.evaluation_mode()
         writes = epoch == self.plan.epochs - 1 and self._number == self._members[0]
         self._callbacks(epoch, "on_epoch_end", epoch, save_model=writes)

@@ -7,25 +7,20 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
 
 from local_backend.elastic import faults
+from local_backend.elastic.calling import compute
 from local_backend.elastic.control import Control
-from local_backend.elastic.data import (
-    VALIDATION,
-    Loader,
-    Stream,
-    count_correct,
-    keys_of,
-    to_device,
-    unpack,
-)
+from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.events import BatchResult
+from local_backend.elastic.finishing import Finisher
 from local_backend.elastic.group import Group, Interrupted
+from local_backend.elastic.guards import Guard
 from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.layout import Layout
@@ -106,6 +101,9 @@ class Trainer:
         self._stream = stream
         self._mode = mode
         job.outer = None  # of an earlier training in this process
+        self._guard = Guard()
+        #: Types that forward and loss compute in, where autocast chooses them.
+        self._autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.recipe.precision)
         self._local = None if window is None else LocalSteps(job, window, plan.shards)
         self._link = link
         self._control = control
@@ -122,7 +120,7 @@ class Trainer:
         self._in_step = False
         self._schedules = Schedules(job)
         self._schedules.check_length(plan.steps)
-        self.layout = Layout(job.modules, job.optimizer)
+        self.layout = self._lay_out()
 
     @property
     def committed(self) -> Any:
@@ -134,8 +132,18 @@ class Trainer:
         for parameter in Live(self.job).parameters:
             # What is frozen now must not go on with the gradient that it had last.
             parameter.grad = None
-        self.layout = Layout(self.job.modules, self.job.optimizer)
+        self.layout = self._lay_out()
+        self._finisher = Finisher(self.job, self.job.optimizer, self.layout.parameters, last=True)
         self._reducer = make_reducer(self._mode, self.layout, self._group, self._local)
+
+    def _lay_out(self) -> Layout:
+        job = self.job
+        rules, free = job.recipe.buffers, job.recipe.local_state
+        return Layout(job.modules, job.optimizer, shards=self.plan.shards, rules=rules, free=free)
+
+    def guarded(self) -> AbstractContextManager[None]:
+        """Within, user code that computes a batch cannot make steps."""
+        return self._guard.installed()
 
     def join(
         self, group: Group, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
@@ -200,14 +208,15 @@ class Trainer:
             seed_everything(plan.shard_seed(epoch, step, shard))
             reducer.begin_shard(shard)
             size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
-            if self.job.fn_step_train is None:
-                loss, result = self._forward(shard, size, batch)
-                results.append(result)
-                if shard == shards[-1]:
-                    report()
-                reducer.backward(loss, weight)
-            else:
-                results.append(self._step_by_user(shard, size, batch))
+            with self._guard.up():
+                if self.job.fn_step_train is None:
+                    loss, result = self._forward(shard, size, batch)
+                    results.append(result)
+                    if shard == shards[-1]:
+                        report()
+                    reducer.backward(loss, weight * self._finisher.scale)
+                else:
+                    results.append(self._step_by_user(shard, size, batch))
             reducer.end_shard(shard, weight)
         if self.job.fn_step_train is not None or not shards:
             report()
@@ -219,8 +228,13 @@ class Trainer:
         # From here on everything is local and cannot fail half-way for a reason outside this process.
         control.phase = "applying"
         faults.at("mid-apply")
-        (self.job.outer or self.job.optimizer).step()
+        if self.job.outer is not None:
+            self.job.outer.step()
+        else:
+            self._finisher.finish(epoch * plan.steps_per_epoch + step + 1)
         self._schedules.after_step()
+        # Hooks of the optimizer may have changed buffers.
+        self.layout.buffers.commit()
         self._first_ranges = None
         return results, words
 
@@ -229,6 +243,10 @@ class Trainer:
         away the results of a step that some member has applied."""
         done = epoch * self.plan.steps_per_epoch + step
         self._link.send({"op": "step", "step": done, "results": results_to_wire(results), "seconds": self._seconds})
+
+    def check_parameters(self, epoch: int) -> None:
+        """Raise Nonfinite when a parameter is not finite at the end of an epoch, unless the recipe says otherwise."""
+        self._finisher.check_parameters((epoch + 1) * self.plan.steps_per_epoch)
 
     def warm_up(self) -> None:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
@@ -273,13 +291,21 @@ class Trainer:
 
     def _forward(self, shard: int, size: int, batch: Any) -> tuple[torch.Tensor, BatchResult]:
         """(loss, to run backward on; what it and the metrics are) of a shard."""
-        job = self.job
-        inputs, labels = to_device(unpack(batch), self.device)
-        outputs = job.model(inputs)
-        loss = one_number(job.loss_function(outputs, labels))
+        outputs, labels, loss = self._compute(batch)
         with torch.no_grad():
             correct, metrics = count_correct(outputs, labels), self._metrics(outputs, labels)
         return loss, _result(shard, size, loss, correct, metrics)
+
+    def _compute(self, batch: Any) -> tuple[Any, Any, torch.Tensor]:
+        """(outputs, labels, loss) of a batch."""
+        with self._computing():
+            outputs, labels, loss = compute(self.job.model, self.job.loss_function, to_device(batch, self.device))
+        # A half-precision loss could not be multiplied by the weight of its shard.
+        return outputs, labels, loss if self._autocast is None else loss.float()
+
+    def _computing(self) -> AbstractContextManager[Any]:
+        """What forward and loss run in."""
+        return nullcontext() if self._autocast is None else torch.autocast(self.device.type, self._autocast)
 
     def _step_by_user(self, shard: int, size: int, batch: Any) -> BatchResult:
         """The user's own function runs forward and backward."""
@@ -292,7 +318,8 @@ class Trainer:
             counts.append(right.clone())  # what is returned is the user's, to be changed in place perhaps
             return right
 
-        result = job.fn_step_train(self._handle, unpack(batch), eva, self._all, job.fn_args)
+        with self._computing():
+            result = job.fn_step_train(self._handle, batch, eva, self._all, job.fn_args)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise EngineError("fn_step_train must return the pair (acc, loss)")
         counted = sum(int(count) for count in counts) if counts else None
@@ -303,16 +330,16 @@ class Trainer:
 
     def _test_batch(self, number_: int, count: int, batch: Any) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
-        inputs, labels = to_device(unpack(batch), self.device)
-        outputs = self.job.model(inputs)
-        loss = number(one_number(self.job.loss_function(outputs, labels)))
+        outputs, labels, computed = self._compute(batch)
+        loss = number(computed)
         metrics = {name: number(value) for name, value in self._metrics(outputs, labels).items()}
         return BatchResult(number_, count, loss, int(count_correct(outputs, labels)), metrics)
 
     def _test_by_user(self, loader: Loader) -> BatchResult:
         assert self.job.fn_test is not None
         seed_everything(derive_seed(self.plan.seed, 3, 0))
-        loss = self.job.fn_test(self._handle, Batches(loader, self.plan.batch, VALIDATION), self.job.fn_args)
+        with self._computing():
+            loss = self.job.fn_test(self._handle, Batches(loader, self.plan.batch, VALIDATION), self.job.fn_args)
         try:
             return BatchResult(0, 1, number(loss), None)
         except (TypeError, ValueError):
@@ -328,18 +355,6 @@ def _result(shard: int, size: int, loss: Any, correct: torch.Tensor, metrics: di
     """Numbers of what a shard gave. Waits for a GPU."""
     values = {name: number(value) for name, value in metrics.items()}
     return BatchResult(shard, size, number(loss), int(correct), values)
-
-
-def one_number(loss: Any) -> torch.Tensor:
-    """The loss, checked to be a single number. Raises EngineError with what it is instead."""
-    if not isinstance(loss, torch.Tensor):
-        raise EngineError(f"the loss function must return a tensor; it returned a {type(loss).__name__}")
-    if loss.numel() != 1:
-        raise EngineError(
-            f"the loss function returned {loss.numel()} values (shape {tuple(loss.shape)}); it must return one number "
-            "per batch: use reduction='mean' or call .mean() on it"
-        )
-    return loss.reshape(())
 
 
 def one_value(metric: Any, outputs: Any, labels: Any) -> Any:

@@ -18,6 +18,7 @@ from torch import nn
 from local_backend.elastic import artifacts
 from local_backend.elastic.artifacts import frozen, train_dir
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.job import Job
 from local_backend.elastic.replica import State
 from local_backend.elastic.snapshots import SUFFIX, SnapshotFolder, Snapshotter
 
@@ -186,9 +187,9 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
 def test_a_checkpoint_on_a_full_disk_fails_with_a_sentence(tmp_path):
     body = FULL + textwrap.dedent(
         """
-        write_checkpoint("1", {"a": torch.ones(3)}, {})
+        write_checkpoint("1", {"": {"a": torch.ones(3)}, "_optimizer_state": {}})
         print(1)
-        write_checkpoint("2", {"a": torch.ones(1_000_000)}, {})
+        write_checkpoint("2", {"": {"a": torch.ones(1_000_000)}, "_optimizer_state": {}})
         """
     )
     ended = script(body)(tmp_path)
@@ -310,11 +311,12 @@ def load(name):
 
 def test_checkpoints_hold_what_was_when_they_were_saved():
     model, optimizer = model_and_optimizer()
+    job = Job(model, lambda: None, None, optimizer, epochs=1, batch=1)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     step = optimizer.state_dict()["state"][0]["step"].item()
     names = ("1", "2", "final")
     for name in names:
-        artifacts.save_checkpoint(model, optimizer, name)
+        artifacts.save_checkpoint(job, name)
         with torch.no_grad():
             for tensor in [*model.parameters(), *(s["step"] for s in optimizer.state.values())]:
                 tensor.add_(1)
@@ -333,7 +335,9 @@ def test_checkpoints_hold_what_was_when_they_were_saved():
 
 def test_the_files_are_those_of_a_plain_save(tmp_path):
     model, optimizer = model_and_optimizer()
-    artifacts.write_checkpoint("x", frozen(model.state_dict()), frozen(optimizer.state_dict()))
+    artifacts.write_checkpoint(
+        "x", {"": frozen(model.state_dict()), "_optimizer_state": frozen(optimizer.state_dict())}
+    )
     for suffix, what in (("", model), ("_optimizer_state", optimizer)):
         with open(tmp_path / "plain.pth", "wb") as file:
             torch.save(what.state_dict(), file)
@@ -344,5 +348,5 @@ def test_the_files_are_those_of_a_plain_save(tmp_path):
 def test_a_checkpoint_that_cannot_be_written_is_named():
     (train_dir() / "model_epoch_1.pth").mkdir(parents=True)
     with pytest.raises(OSError, match=r"the checkpoint .*model_epoch_1.pth could not be written: Is a directory"):
-        artifacts.write_checkpoint("1", {}, {})
+        artifacts.write_checkpoint("1", {"": {}, "_optimizer_state": {}})
     assert [path.name for path in train_dir().iterdir()] == ["model_epoch_1.pth"]

@@ -1,0 +1,127 @@
+"""The end of a step, once its gradients are summed: checks, clipping, the optimizer, the moving average.
+
+All of it is computed by every member on the same numbers, so that replicas stay equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from local_backend.elastic import artifacts
+from local_backend.elastic.carried import Carried
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.job import Job
+
+#: How the loss scale of fp16 changes: after a step that overflowed, and after so many that did not.
+BACKOFF, GROWTH, GROWTH_STEPS = 0.5, 2.0, 2000
+
+
+class Nonfinite(EngineError):
+    """A gradient or a parameter is not a finite number, and the training is to stop then."""
+
+
+class Finisher:
+    """Makes the steps of one optimizer."""
+
+    def __init__(self, job: Job, optimizer: Optimizer, parameters: Sequence[nn.Parameter], last: bool) -> None:
+        """`parameters`: those whose gradients are summed; `last`: its steps are those after which a step is over."""
+        self._job = job
+        self._optimizer = optimizer
+        self._parameters = parameters
+        self._last = last
+        self._scaled = job.recipe.precision == "fp16"
+
+    @property
+    def scale(self) -> float:
+        """What losses are multiplied by before backward."""
+        return self._job.carried.scale if self._scaled else 1.0
+
+    def finish(self, step: int) -> bool:
+        """Make a step with the gradients that the parameters hold; False when it was left out.
+
+        Raises Nonfinite when a gradient is not finite, unless the recipe says otherwise.
+        """
+        recipe, carried = self._job.recipe, self._job.carried
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        if self._scaled and gradients:
+            torch._foreach_mul_(gradients, 1.0 / carried.scale)
+        if (self._scaled or recipe.on_nonfinite != "ignore") and not all_finite(gradients):
+            if not self._may_skip():
+                raise Nonfinite(self._sentence(step))
+            carried.skipped += 1
+            return False
+        if self._scaled:
+            _grow(carried)
+        if recipe.clip_grad_value is not None:
+            nn.utils.clip_grad_value_(self._parameters, recipe.clip_grad_value)
+        if recipe.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters, recipe.clip_grad_norm)
+        self._optimizer.step()
+        if self._last and recipe.ema is not None:
+            average(carried, self._job, recipe.ema)
+        return True
+
+    def check_parameters(self, step: int) -> None:
+        """Raises Nonfinite when a parameter is not finite after `step` steps."""
+        if self._job.recipe.on_nonfinite == "stop" and not all_finite([p.detach() for p in self._parameters]):
+            name = self._first([parameter.detach() for parameter in self._parameters])
+            raise Nonfinite(f"the parameter {name} is not finite after step {step}: {_ADVICE}; {_last_checkpoint()}")
+
+    def _may_skip(self) -> bool:
+        """Whether a step whose gradients overflowed is left out: with fp16 the loss scale may be too large."""
+        carried = self._job.carried
+        if self._scaled and carried.scale > 1.0:
+            carried.scale, carried.steady = carried.scale * BACKOFF, 0
+            return True
+        return self._job.recipe.on_nonfinite == "skip"
+
+    def _sentence(self, step: int) -> str:
+        name = self._first([parameter.grad for parameter in self._parameters])
+        return (
+            f"the gradient of {name} is not finite in step {step}, so that step was not made: {_ADVICE}; "
+            f"on_nonfinite='skip' leaves such steps out; {_last_checkpoint()}"
+        )
+
+    def _first(self, tensors: Sequence[Tensor | None]) -> str:
+        """The name of the first parameter whose tensor is not finite."""
+        names = {id(p): name for module in self._job.modules for name, p in module.named_parameters()}
+        for parameter, tensor in zip(self._parameters, tensors, strict=True):
+            if tensor is not None and not bool(torch.isfinite(tensor).all()):
+                return names.get(id(parameter), "a parameter")
+        return "a parameter"
+
+
+_ADVICE = "lower the learning rate, use clip_grad_norm=, or look for divisions and logarithms of 0 in the loss"
+
+
+def _last_checkpoint() -> str:
+    """Where the newest checkpoint is: parameters are checked before one is written."""
+    written = artifacts.checkpoints()
+    return f"the last checkpoint is {written[-1]}" if written else "no checkpoint was written before"
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every element is finite: one pass over the memory."""
+    if not tensors:
+        return True
+    largest = torch._foreach_norm(list(tensors), float("inf"))
+    return bool(torch.isfinite(torch.stack([norm.to(torch.float32) for norm in largest])).all())
+
+
+def average(carried: Carried, job: Job, decay: float) -> None:
+    """Move the averages of the parameters towards what they are now; the first time they are what they are now."""
+    parameters = artifacts.averaged(job.model)
+    if not carried.average:
+        carried.average = [parameter.clone() for parameter in parameters]
+        return
+    torch._foreach_lerp_(carried.average, parameters, 1.0 - decay)
+
+
+def _grow(carried: Carried) -> None:
+    carried.steady += 1
+    if carried.steady >= GROWTH_STEPS:
+        carried.scale, carried.steady = carried.scale * GROWTH, 0

@@ -1,0 +1,360 @@
+"""Options of FabricModel and train(): batches of every shape, and what the engine does at the end of a step.
+
+Against training loops as people write them, in the testing process; tests/programs has them on several workers.
+"""
+
+import copy
+
+import pytest
+import torch
+from fabric_model import FabricModel
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, TensorDataset
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.finishing import Nonfinite
+
+pytestmark = pytest.mark.usefixtures("result_dir")
+
+SAMPLES = 16
+
+
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(SAMPLES, 4, generator=generator), torch.arange(SAMPLES) % 3
+
+
+def pairs():
+    return TensorDataset(*samples()), TensorDataset(*samples())
+
+
+def build():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def trained(model=None, datasets=pairs, loss=F.cross_entropy, *, batch=SAMPLES, epochs=3, rate=0.1, **options):
+    """A model after training; each step covers `batch` samples, in one batch unless `accumulate` says otherwise."""
+    model = model or build()
+    optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+    FabricModel(model, datasets, loss, optimizer).train(epochs, batch, 1, **options)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def by_hand(finish, epochs=3, precision=None):
+    """The same by a training loop over the whole data set; `finish(model, optimizer)` makes the step."""
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    x, y = samples()
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", precision or torch.bfloat16, enabled=precision is not None):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        finish(model, optimizer)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def clipped_by_norm(model, optimizer):
+    nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    optimizer.step()
+
+
+def clipped_by_value(model, optimizer):
+    nn.utils.clip_grad_value_(model.parameters(), 0.01)
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("options", "finish"),
+    [({"clip_grad_norm": 0.05}, clipped_by_norm), ({"clip_grad_value": 0.01}, clipped_by_value)],
+)
+def test_gradients_of_the_step_are_clipped_as_a_training_loop_does(options, finish):
+    torch.testing.assert_close(trained(**options), by_hand(finish))
+    assert not torch.equal(trained(**options)[0], trained()[0])
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("16-mixed", torch.float16)])
+def test_precision_is_autocast_in_forward_and_loss(precision, dtype):
+    expected = by_hand(lambda model, optimizer: optimizer.step(), precision=dtype)
+    torch.testing.assert_close(trained(precision=precision), expected, rtol=2e-3, atol=2e-4)
+    assert not torch.equal(trained(precision=precision)[0], trained()[0])
+
+
+def test_accumulated_batches_are_one_step():
+    torch.testing.assert_close(trained(batch=4, accumulate=4), trained(batch=16))
+
+
+def test_the_average_of_the_weights_is_saved_beside_them(result_dir):
+    averages = []
+
+    def finish(model, optimizer):
+        optimizer.step()
+        now = copy.deepcopy(model.state_dict())
+        averages[:] = [now if not averages else {k: averages[0][k].lerp(now[k], 0.25) for k in now}]
+
+    by_hand(finish)
+    trained(ema=0.75)
+    saved = torch.load(result_dir / "model" / "train" / "model_epoch_final_ema.pth", weights_only=True)
+    torch.testing.assert_close(dict(saved), dict(averages[0]))
+
+
+# --- batches
+
+
+class Rows(Dataset):
+    """Samples as a function makes them of (x, y)."""
+
+    def __init__(self, shape):
+        self.x, self.y = samples()
+        self.shape = shape
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, i):
+        return self.shape(self.x[i], self.y[i])
+
+
+class Parts(nn.Module):
+    """Takes its input in two parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = build()
+
+    def forward(self, left, right):
+        return self.net(torch.cat([left, right], 1))
+
+
+class One(nn.Module):
+    """Takes its input as one argument, a pair or a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = build()
+
+    def forward(self, inputs):
+        left, right = inputs.values() if isinstance(inputs, dict) else inputs
+        return self.net(torch.cat([left, right], 1))
+
+
+class WithLoss(nn.Module):
+    """Computes its own loss, in an output of some form."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.net = build()
+        self.form = form
+
+    def forward(self, left, right, labels=None):
+        logits = self.net(torch.cat([left, right], 1))
+        return self.form(F.cross_entropy(logits, labels), logits)
+
+
+def two(x, y):
+    return (x[:2], x[2:]), y
+
+
+def flat(x, y):
+    return x[:2], x[2:], y
+
+
+def named(x, y):
+    return {"left": x[:2], "right": x[2:], "labels": y}
+
+
+class Output:
+    def __init__(self, loss, logits):
+        self.loss, self.logits = loss, logits
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "loss"),
+    [
+        (Parts, two, F.cross_entropy),
+        (Parts, flat, F.cross_entropy),
+        (Parts, named, F.cross_entropy),
+        (One, two, F.cross_entropy),
+        (One, named, F.cross_entropy),
+        (lambda: WithLoss(Output), named, None),
+        (lambda: WithLoss(lambda loss, logits: {"loss": loss, "logits": logits}), named, None),
+        (lambda: WithLoss(lambda loss, logits: (loss, logits)), named, None),
+        (lambda: WithLoss(lambda loss, logits: loss), named, None),
+    ],
+)
+def test_batches_of_every_shape_train_alike(model, shape, loss):
+    rows = Rows(shape)
+    assert all(map(torch.equal, trained(model(), lambda: (rows, rows), loss), trained()))
+
+
+def test_a_batch_that_is_one_tensor_is_its_own_label():
+    x, _ = samples()
+    torch.manual_seed(1)
+    model = nn.Linear(4, 4)
+    before = F.mse_loss(model(x), x).item()
+    trained(model, lambda: (Rows(lambda x, y: x), Rows(lambda x, y: x)), F.mse_loss, epochs=20)
+    assert F.mse_loss(model(x), x).item() < before
+
+
+def test_a_model_without_a_loss_is_refused():
+    with pytest.raises(EngineError, match="the model returned a dict without a loss"):
+        trained(WithLoss(lambda loss, logits: {"logits": logits}), lambda: (Rows(named), Rows(named)), None)
+
+
+def test_a_wrapped_model_is_unwrapped():
+    model = build()
+    weights = trained(nn.DataParallel(model))
+    assert all(map(torch.equal, weights, trained()))
+    assert all(map(torch.equal, weights, model.parameters()))
+
+
+# --- what user code must not do
+
+
+def with_step_function(step_function, **options):
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    fabric = FabricModel(model, pairs, F.cross_entropy, optimizer, fn_step_train=step_function(model, optimizer))
+    fabric.train(1, 4, 2, **options)
+
+
+def backward(model, data):
+    inputs, labels = data
+    model.get_optimizer().zero_grad()
+    loss = model.get_loss_function()(model(inputs), labels)
+    loss.backward()
+    return loss
+
+
+def steps_optimizer(model, optimizer):
+    def step(handle, data, eva, loader, args):
+        loss = backward(handle, data)
+        handle.get_optimizer().step()
+        return 0, loss
+
+    return step
+
+
+def steps_second_optimizer(model, optimizer):
+    second = torch.optim.Adam(model[0].parameters())
+
+    def step(handle, data, eva, loader, args):
+        loss = backward(handle, data)
+        second.step()
+        return 0, loss
+
+    return step
+
+
+def steps_scheduler(model, optimizer):
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 3)
+
+    def step(handle, data, eva, loader, args):
+        loss = backward(handle, data)
+        scheduler.step()
+        return 0, loss
+
+    return step
+
+
+def uses_scaler(call):
+    def made(model, optimizer):
+        scaler = torch.amp.GradScaler("cpu")
+
+        def step(handle, data, eva, loader, args):
+            loss = backward(handle, data)
+            call(scaler, optimizer, loss)
+            return 0, loss
+
+        return step
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("step_function", "option"),
+    [
+        (steps_optimizer, "accumulate="),
+        (steps_second_optimizer, "optimizer={'name'"),
+        (steps_scheduler, "lr_scheduler="),
+        (uses_scaler(lambda scaler, optimizer, loss: scaler.scale(loss)), "precision='fp16'"),
+        (uses_scaler(lambda scaler, optimizer, loss: scaler.step(optimizer)), "precision='fp16'"),
+        (uses_scaler(lambda scaler, optimizer, loss: scaler.update()), "precision='fp16'"),
+    ],
+)
+def test_steps_within_a_batch_are_refused_and_the_option_is_told(step_function, option):
+    with pytest.raises(EngineError) as refusal:
+        with_step_function(step_function)
+    assert option in str(refusal.value)
+
+
+def test_torch_is_as_it_was_after_training():
+    def plain(model, optimizer):
+        return lambda handle, data, eva, loader, args: (0, backward(handle, data))
+
+    with_step_function(plain)
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    model(samples()[0]).sum().backward()
+    optimizer.step()
+    scheduler.step()
+    assert scheduler.last_epoch == 1
+
+
+# --- numbers that are not finite
+
+
+def exploding(outputs, labels):
+    return F.cross_entropy(outputs, labels) * float("inf")
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_gradient_that_is_not_finite_ends_the_training_by_name(accumulate):
+    model = build()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(Nonfinite, match=r"gradient of 0.weight is not finite in step 1.*no checkpoint"):
+        trained(model, loss=exploding, batch=4, accumulate=accumulate)
+    assert all(map(torch.equal, model.state_dict().values(), before.values())), "the parameters are still good"
+
+
+def test_a_parameter_that_is_not_finite_ends_the_training():
+    with pytest.raises(Nonfinite, match=r"parameter 0\.weight is not finite after step 1"):
+        trained(rate=1e38, loss=lambda outputs, labels: F.cross_entropy(outputs, labels) * 1e6, epochs=1)
+
+
+def test_steps_that_are_not_finite_are_left_out_or_made_as_asked():
+    model = build()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    trained(model, loss=exploding, on_nonfinite="skip")
+    assert all(map(torch.equal, model.parameters(), before))
+    assert not torch.isfinite(trained(loss=exploding, on_nonfinite="ignore")[0]).all()
+
+
+def test_fp16_leaves_out_steps_that_overflow_and_lowers_its_scale():
+    """Gradients overflow with the first scale, and not with a lower one."""
+    model = build()
+    weights = trained(model, loss=lambda outputs, labels: F.cross_entropy(outputs, labels) * 1e3, precision="fp16",
+                      clip_grad_norm=1.0, epochs=40)
+    assert all(torch.isfinite(weight).all() for weight in weights)
+    assert not torch.equal(weights[0], build()[0].weight)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"precision": "fp8"}, ValueError, "precision must be one of"),
+        ({"accumulate": 0}, ValueError, "accumulate must be at least 1"),
+        ({"ema": 1.0}, ValueError, "ema must be a decay between 0 and 1"),
+        ({"clip_grad_norm": "1"}, TypeError, "clip_grad_norm must be a number"),
+        ({"on_nonfinite": "panic"}, ValueError, "on_nonfinite must be one of"),
+        ({"buffers": {"queue": "median"}}, ValueError, r"buffers\['queue'\] must be one of"),
+        ({"scheduler": None}, TypeError, "use lr_scheduler="),
+        ({"shufle": False}, TypeError, "use shuffle="),
+    ],
+)
+def test_values_that_an_option_cannot_have(options, error, words):
+    with pytest.raises(error, match=words):
+        trained(**options)
