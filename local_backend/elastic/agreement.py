@@ -58,7 +58,7 @@ CAUSES = {
         "the callback keeps a value that only this worker has; name the attribute in local_state= if it does not "
         "influence the result"
     ),
-    "stop": "a callback ends training by a value that only one worker has; use early_stopping=, or the logs of the epoch",
+    "stop": "a callback ends training by a value that only one worker has; use early_stopping= or the epoch's logs",
     "frozen": "a callback freezes parameters on some workers only; freeze them on all workers",
     "buffer": "a callback or hook changes the buffer differently on each worker; change it the same way on all workers",
     "parameter": (

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from local_backend.elastic import artifacts, captured, events, hub, schedules
+from local_backend.elastic.agreement import table_of
 from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
@@ -112,6 +113,7 @@ class _Driver:
             course.epochs, course.batch, course.step_samples, course.multiple, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
             options.window, options.outer_lr, options.outer_momentum, record.generators,
+            f"{table_of(job).digest % (1 << 64):016x}",
         )
         welcome = {
             "op": "welcome", "path": path, "argv": sys.argv, "threads": captured.threads(),

@@ -19,18 +19,25 @@ from local_backend.elastic.training import Trainer
 class EpochEnd:
     """The pieces of work that the hub hands out at a boundary."""
 
-    def __init__(self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal) -> None:
+    def __init__(
+        self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal, *,
+        describe: Callable[[str], None],
+    ) -> None:
+        """`describe` writes the manifest of the checkpoint with that file name."""
         self._job = job
         self._trainer = trainer
         self._tests = tests
         self._replica = replica
         self._journal = journal
+        self._describe = describe
 
     def save(self, epoch: int, final: bool) -> None:
         """Write the files of an epoch (counted from 1). Raises OSError."""
         job = self._job
         self._journal.say(f"save model under: {artifacts.train_dir()}")
-        artifacts.save_checkpoint(job, "final" if final else str(epoch))
+        name = "final" if final else str(epoch)
+        artifacts.save_checkpoint(job, name)
+        self._describe(f"model_epoch_{name}.pth")
         self._journal.say(f"save models for epoch {epoch} ")
         if final and job.save_to_onnx:
             trouble = artifacts.export_onnx(job.model, self._example())

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from local_backend.elastic import captured, faults
+from local_backend.elastic import captured, faults, manifest
 from local_backend.elastic.agreement import Agreement
 from local_backend.elastic.control import Control, Order
 from local_backend.elastic.data import Key, Stream, keys_of
@@ -64,6 +65,8 @@ class Terms:
     outer_momentum: float
     #: States of the global generators that datasets_function finds, for `captured.set_generators`.
     generators: str = ""
+    #: Fingerprint of the state before training, for the manifest.
+    initial: str = ""
 
 
 class Member:
@@ -136,7 +139,9 @@ class Member:
             job, self.plan, self._stream, self._device, mode=terms.mode, window=window, link=self._link,
             control=self._control,
         )
-        self._epoch_end = EpochEnd(job, self._trainer, self._test_stream, self._replica, journal)
+        lengths = {"samples": data.samples, "test_samples": len(data.test)}
+        describe = partial(manifest.write, job, self.plan, terms.mode, data=lengths, initial=terms.initial)
+        self._epoch_end = EpochEnd(job, self._trainer, self._test_stream, self._replica, journal, describe=describe)
         for callback in job.callbacks:
             callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
             callback.model = job.model
