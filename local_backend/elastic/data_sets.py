@@ -12,6 +12,7 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan, batches
 from local_backend.elastic.samplers import SampledOrder
+from local_backend.elastic.seeding import watch
 from local_backend.elastic.streams import StreamedSamples, is_stream
 
 
@@ -25,6 +26,7 @@ class DataSets:
         Raises what it raises, and EngineError for data that cannot be trained on."""
         recipe = job.recipe
         train, test = load_datasets(job.datasets_function)
+        watch({"the training set": train, "the test set": test, "fn_batch_collate": job.fn_batch_collate}, job.sources)
         if test is None and job.fn_test is not None:
             raise EngineError(
                 "fn_test is given, but datasets_function returned no test set: return (training set, test set), or "

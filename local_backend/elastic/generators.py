@@ -6,10 +6,11 @@ the same generators in the same order in every process, so that each has a numbe
 
 from __future__ import annotations
 
+import dis
 import functools
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -28,58 +29,76 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
-#: Items of a container that are looked at, and objects in all.
-_ITEMS, _OBJECTS = 1000, 100_000
+#: Items of a container that are looked at, and objects below a root.
+_ITEMS, _OBJECTS = 1000, 300_000
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+#: The number of the first generator that was made while samples were loaded.
+_LATE = 1 << 20
 #: What holds no generator.
-_LEAVES = (
-    str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, torch.dtype, torch.device, range,
-    BuiltinFunctionType,
-)
+_LEAVES = frozenset({
+    str, bytes, bytearray, int, float, complex, bool, type(None), torch.dtype, torch.device, range,
+    BuiltinFunctionType, torch.Size,
+})
+_ARRAYS = (torch.Tensor, np.ndarray, np.generic)
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+
+
+_GLOBAL_OPERATIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 class Generators:
-    """Generators in the order in which they were found."""
+    """Generators with the numbers of the root from which they were found, and of the generator below that root."""
 
-    def __init__(self, found: Iterable[Any] = ()) -> None:
+    def __init__(self, found: Iterable[tuple[int, int, Any]] = ()) -> None:
         self._found = list(found)
 
     def __len__(self) -> int:
         return len(self._found)
 
+    def add(self, others: Generators) -> bool:
+        """Take those that are not known yet; whether there are any. Those that are known keep their numbers, for other
+        processes do not know the new ones."""
+        known = {id(generator) for _, _, generator in self._found}
+        new = [(root, generator) for root, _, generator in others._found if id(generator) not in known]
+        for root, generator in new:
+            late = sum(root == other and number >= _LATE for other, number, _ in self._found)
+            self._found.append((root, _LATE + late, generator))
+        return bool(new)
+
     def seed(self, seed: int) -> None:
-        """Seed each of them from `seed` and its number."""
-        for number, generator in enumerate(self._found):
-            _seed(generator, derive_seed(seed, 8, number))
+        """Seed each of them from `seed` and its numbers."""
+        for root, number, generator in self._found:
+            _seed(generator, derive_seed(seed, 8, root, number))
 
     def draw(self) -> list[int]:
         """Return what each gives next: different when it was drawn from since it was seeded alike."""
-        return [_draw(generator) for generator in self._found]
+        return [_draw(generator) for _, _, generator in self._found]
 
     def states(self) -> list[Any]:
         """Return the state of each, for `restore`."""
-        return [state_of(generator) for generator in self._found]
+        return [state_of(generator) for _, _, generator in self._found]
 
     def restore(self, states: Iterable[Any]) -> None:
         """Put each into its state."""
-        for generator, state in zip(self._found, states, strict=True):
+        for (_, _, generator), state in zip(self._found, states, strict=True):
             set_state(generator, state)
 
 
-def find(**roots: Any) -> Generators:
+def find(roots: Mapping[str, Any]) -> Generators:
     """Return the generators that can be reached from these objects; the names are for messages.
 
     Raises EngineError for a `random.SystemRandom`, which cannot be seeded.
     """
-    search = _Search()
-    for name, root in roots.items():
-        for found in search.walk(root):
-            if isinstance(found, random.SystemRandom):
+    seen = {id(own): own for own in _global_generators()}
+    found: list[tuple[int, int, Any]] = []
+    for root, (name, value) in enumerate(roots.items()):
+        for number, generator in enumerate(_walk(value, seen)):
+            if isinstance(generator, random.SystemRandom):
                 raise EngineError(
-                    f"{name} uses a random.SystemRandom, whose numbers differ in every worker; use random.Random"
+                    f"{name} uses a random.SystemRandom, whose numbers differ in every worker: use random.Random"
                 )
-            search.found.append(found)
-    return Generators(search.found)
+            found.append((root, number, generator))
+    return Generators(found)
 
 
 def state_of(generator: Any) -> Any:
@@ -128,30 +147,19 @@ def _draw(generator: Any) -> int:
     return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
 
 
-class _Search:
-    """A walk in depth through objects, each once."""
-
-    def __init__(self) -> None:
-        self.found: list[Any] = []
-        #: Objects that were seen, kept alive so that their ids stay theirs.
-        self._seen: dict[int, Any] = {}
-        for own in _global_generators():
-            self._seen[id(own)] = own
-
-    def walk(self, root: Any) -> Iterator[Any]:
-        """Yield the generators below `root` that were not found before."""
-        waiting = [root]
-        while waiting and len(self._seen) < _OBJECTS:
-            value = waiting.pop()
-            if isinstance(value, (*_LEAVES, torch.Tensor, np.ndarray)) and not hasattr(value, "__dict__"):
-                continue
-            if type(value) in _LEAVES or id(value) in self._seen:
-                continue
-            self._seen[id(value)] = value
-            if is_generator(value):
-                yield value
-            else:
-                waiting.extend(reversed(list(_inside(value))))
+def _walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
+    """Yield the generators below `root`, in depth, each object once. `seen` objects are kept alive: their ids stay
+    theirs."""
+    waiting, most = [root], len(seen) + _OBJECTS
+    while waiting and len(seen) < most:
+        value = waiting.pop()
+        if type(value) in _LEAVES or id(value) in seen or (type(value) in _CONTAINERS and not value):
+            continue
+        seen[id(value)] = value
+        if is_generator(value):
+            yield value
+        elif not isinstance(value, _ARRAYS):
+            waiting.extend(reversed(list(_inside(value))))
 
 
 def _global_generators() -> list[Any]:
@@ -166,12 +174,15 @@ def _global_generators() -> list[Any]:
 def _inside(value: Any) -> Iterator[Any]:
     """Yield what an object refers to, in an order that is the same in every process."""
     if isinstance(value, dict):
-        for key, item in _first(value.items()):
+        # Not by methods of a subclass, which may load or draw.
+        for key, item in _first(dict.items(value)):
             yield key
             yield item
-    elif isinstance(value, (list, tuple)):
-        yield from _first(value)
-    elif isinstance(value, (set, frozenset)):
+    elif isinstance(value, list):
+        yield from _first(list.__iter__(value))
+    elif isinstance(value, tuple):
+        yield from _first(tuple.__iter__(value))
+    elif type(value) in (set, frozenset):
         yield from sorted(_first(value), key=repr)
     elif isinstance(value, FunctionType):
         yield from _inside_function(value)
@@ -198,14 +209,17 @@ def _first(items: Iterable[Any]) -> Iterator[Any]:
 
 def _attributes(value: Any) -> Iterator[Any]:
     """Yield the values of an object's attributes and slots, by name."""
-    own = getattr(value, "__dict__", None)
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        own = None
     if isinstance(own, dict):
         yield from (own[name] for name in sorted(own, key=str)[:_ITEMS])
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in sorted((slots,) if isinstance(slots, str) else slots):
             try:
-                yield getattr(value, name)
+                yield object.__getattribute__(value, name)
             except AttributeError:
                 continue
 
@@ -219,20 +233,21 @@ def _inside_function(function: FunctionType) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:
             continue
-    yield getattr(function, "__wrapped__", None)
-    if not is_user_file(function.__code__.co_filename) and function.__module__ != "__main__":
-        return
-    for code in _codes(function.__code__):
-        for name in code.co_names:
+    yield from (item for _, item in sorted(vars(function).items()))
+    if is_user_module(function.__module__ or "") or is_user_file(function.__code__.co_filename):
+        for name in _global_names(function.__code__):
             if name in function.__globals__:
                 yield function.__globals__[name]
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: CodeType) -> tuple[str, ...]:
+    """The globals that a function names, in order. Only these are sent with a function of the script."""
+    named = [one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL_OPERATIONS]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            named += _global_names(constant)
+    return tuple(dict.fromkeys(named))
 
 
 def _inside_class(kind: type) -> Iterator[Any]:

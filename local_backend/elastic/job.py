@@ -68,6 +68,22 @@ class Job:
         registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
         return [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values()), self.carried]
 
+    @property
+    def sources(self) -> dict[str, Any]:
+        """What may draw random numbers during a training, besides the data sets, by its name in messages."""
+        return {
+            "the model": self.model, "loss_function": self.loss_function, "fn_step_train": self.fn_step_train,
+            "fn_test": self.fn_test, "fn_args": self.fn_args, "metrics": self.metrics,
+            "the optimizer": list(self.optimizers.values()), "user_callback": self.callbacks,
+            "state": self.recipe.state,
+        }
+
+    @property
+    def beginnings(self) -> dict[str, Any]:
+        """The same, and what makes the data sets."""
+        own = {"datasets_function": self.datasets_function, "fn_batch_collate": self.fn_batch_collate}
+        return {**own, **self.sources}
+
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""
         try:

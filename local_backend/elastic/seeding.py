@@ -9,19 +9,62 @@ first batch what state the generators are in, to make one of his own or to put i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.random import bit_generator
 from torch.utils.data import default_collate
 
 from local_backend.elastic import early_seeding
+from local_backend.elastic.generators import Generators, find
+
+
+class _Own:
+    """The generators of the user's own that a training uses: those of the data, and all."""
+
+    data: ClassVar[Mapping[str, Any]] = {}
+    others: ClassVar[Mapping[str, Any]] = {}
+    generators: ClassVar[Generators] = Generators()
+
+
+def watch(data: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Seed the generators that can be reached from these objects, too, from now on. The order of the names counts.
+
+    Raises EngineError for a generator that cannot be seeded.
+    """
+    _Own.data, _Own.others = data, others
+    _Own.generators = find({**data, **others})
+
+
+def look_again() -> bool:
+    """Look for generators that the data set or the collate function have made meanwhile; whether there are any."""
+    return _Own.generators.add(find(_Own.data))
+
+
+@contextmanager
+def own_generators(others: Mapping[str, Any]) -> Iterator[None]:
+    """Within: what can be reached from these objects is seeded. Afterwards it is as it was, and none is seeded.
+
+    Generators of NumPy that are made without a seed get one from `random`, so that they are the same in all workers.
+    """
+    watch({}, others)
+    found, drawing = _Own.generators, getattr(bit_generator, "randbits", None)
+    states = found.states()
+    bit_generator.randbits = random.getrandbits  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        bit_generator.randbits = drawing  # type: ignore[attr-defined]
+        found.restore(states)
+        watch({}, {})
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch (all devices in use), random and numpy."""
+    """Seed torch (all devices in use), random and numpy, and generators of the user's own that are known."""
+    _Own.generators.seed(seed)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
@@ -73,6 +116,8 @@ class SeededLoading:
                 if i == len(keys) - 1:
                     batch = self._collate(samples)
                 draws = draws or _next() != untouched
+        if look_again():
+            return self._watching(keys, seed_of)
         self._draws, self._untouched = draws or bool(asked), _next_after(0)
         return batch
 
@@ -121,4 +166,5 @@ def _next_after(seed: int) -> tuple[Any, ...]:
 def _next() -> tuple[Any, ...]:
     """What the generators give next: different when anything was drawn since they were seeded alike."""
     on_gpu = torch.cuda.get_rng_state().tolist() if torch.cuda.is_initialized() else []
-    return random.getrandbits(64), np.random.bytes(8), int(torch.empty((), dtype=torch.int64).random_()), on_gpu
+    drawn = random.getrandbits(64), np.random.bytes(8), int(torch.empty((), dtype=torch.int64).random_())
+    return *drawn, on_gpu, _Own.generators.draw()

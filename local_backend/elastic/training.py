@@ -228,6 +228,8 @@ class Trainer:
         # From here on everything is local and cannot fail half-way for a reason outside this process.
         control.phase = "applying"
         faults.at("mid-apply")
+        # Of the optimizer and its hooks.
+        seed_everything(derive_seed(plan.seed, 9, epoch * plan.steps_per_epoch + step))
         if self.job.outer is not None:
             self.job.outer.step()
         else:

@@ -20,7 +20,7 @@ from local_backend.elastic.job import Job, describe_exception
 from local_backend.elastic.link import Link
 from local_backend.elastic.member import Member, Terms
 from local_backend.elastic.plan import derive_seed
-from local_backend.elastic.seeding import seed_everything
+from local_backend.elastic.seeding import own_generators, seed_everything
 from local_backend.elastic.surroundings import reproducible
 
 
@@ -47,7 +47,8 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
                 seed_everything(derive_seed(terms.seed, 7))
             job = own or Job.loads(payload)
             job.publish_main()
-            Member(number, link, job, terms, quiet=own is not None).run()
+            with own_generators(job.beginnings):
+                Member(number, link, job, terms, quiet=own is not None).run()
     except HubGone:
         raise
     except LoaderLost as error:
