@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from local_backend.elastic import membership
+from local_backend.elastic import likeness, membership
 from local_backend.elastic.events import Action, AtBoundary, End, Finished, Kill, Send, TaskDone, Validated, accuracy
-from local_backend.elastic.hub_state import Outcome, Phase, State, Task
+from local_backend.elastic.hub_state import Outcome, Phase, State, Task, fail
 from local_backend.elastic.membership import Stage
 from local_backend.elastic.plan import batches
 
@@ -27,6 +27,12 @@ def at_boundary(state: State, event: AtBoundary) -> Outcome:
     if event.epoch < state.epoch and event.epoch + 1 < state.course.epochs:
         # All is done there: it comes from an older state, or its order was lost with its generation.
         return state, (Send(worker, _onward(state, event.epoch)),)
+    if event.epoch == state.epoch:
+        for other, description in state.described.items():
+            different = likeness.difference(description, event.data, (other, worker), event.epoch)
+            if different is not None:
+                return fail(state, different)
+        state = replace(state, described={**state.described, worker: event.data})
     return replace(state, idle=state.idle | {worker}), ()
 
 
@@ -97,7 +103,7 @@ def _leave(state: State) -> Outcome:
     epoch, tested = state.epoch, tuple(sorted(state.tested, key=lambda result: result.number))
     actions: tuple[Action, ...] = (Validated(epoch, tested),) if tested else ()
     accuracies = {**state.accuracies, epoch: accuracy(tested)}
-    state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, tested=(), accuracies=accuracies)
+    state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, tested=(), described={}, accuracies=accuracies)
     if state.epoch == state.course.epochs:
         state, more = _finish(state)
         return state, actions + more

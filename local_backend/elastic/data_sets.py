@@ -68,6 +68,10 @@ class DataSets:
             )
         return plan
 
+    def sampled(self, epoch: int) -> np.ndarray | None:
+        """Return the order that the sampler gives an epoch, None without a sampler."""
+        return None if self._sampled is None else self._sampled.of(epoch)
+
     def order_of(self, plan: Plan) -> Callable[[int], Sequence[int] | np.ndarray]:
         """Return a function from an epoch to the indices of its samples in their order."""
         return plan.order if self._sampled is None else self._sampled.of

@@ -46,6 +46,8 @@ class Ready:
     samples: int
     #: Batches of the test set, 0 for none.
     test_batches: int
+    #: What the data is like: name → digest.
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class AtBoundary:
     epoch: int
     #: It was the one whose callbacks saved the user's own artefacts.
     saved: bool = False
+    #: What the data is like after the epoch: name → digest.
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

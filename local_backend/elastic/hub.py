@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from local_backend.elastic import boundary, losses, membership, parking, steps
+from local_backend.elastic import boundary, likeness, losses, membership, parking, steps
 from local_backend.elastic.events import (
     Allocated,
     Arrived,
@@ -178,6 +178,9 @@ def _ready(state: State, event: Ready) -> Outcome:
             f"{known.test_batches} test batches, worker {event.worker} has {event.samples} and {event.test_batches}; "
             "datasets_function must return the same data everywhere",
         )
+    different = likeness.difference(known.data, event.data, (known.worker, event.worker))
+    if different is not None:
+        return fail(state, different)
     return replace(state, crew=replace(crew.put([event.worker], stage=Stage.READY), data=known)), ()
 
 

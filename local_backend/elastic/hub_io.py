@@ -228,12 +228,16 @@ def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong:
 
 
 _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
-    "ready": lambda worker, m, _: Ready(worker, int(m["samples"]), int(m["test_batches"])),
+    "ready": lambda worker, m, _: Ready(
+        worker, int(m["samples"]), int(m["test_batches"]), dict(m.get("data", {}))
+    ),
     "publish": lambda worker, m, data: Published(worker, int(m["generation"]), str(m["key"]), data),
     "formed": lambda worker, m, _: Formed(worker, int(m["generation"])),
     "entered": lambda worker, m, _: Entered(worker, int(m["generation"]), int(m["applied"])),
     "step": lambda worker, m, _: Stepped(worker, int(m["step"]), _results(m["results"]), float(m["seconds"])),
-    "boundary": lambda worker, m, _: AtBoundary(worker, int(m["epoch"]), bool(m["saved"])),
+    "boundary": lambda worker, m, _: AtBoundary(
+        worker, int(m["epoch"]), bool(m["saved"]), data=dict(m.get("data", {}))
+    ),
     "done": lambda worker, m, _: TaskDone(worker, _results(m.get("results", []))),
     "kept": lambda worker, m, data: Kept(worker, int(m["version"]), str(m["path"]), data),
     "left": lambda worker, *_: Left(worker),

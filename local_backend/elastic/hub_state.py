@@ -71,6 +71,8 @@ class State:
     epoch: int = 0
     #: Members that are at the boundary and have nothing to do.
     idle: frozenset[int] = frozenset()
+    #: Worker → what it says about its data after the epoch; of members that have been at the boundary.
+    described: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     todo: tuple[Task, ...] = ()
     doing: Mapping[int, Task] = field(default_factory=dict)
     tested: tuple[BatchResult, ...] = ()

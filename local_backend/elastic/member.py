@@ -33,6 +33,7 @@ from local_backend.elastic.journal import Journal
 from local_backend.elastic.link import Link
 from local_backend.elastic.local_sgd import Window
 from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.probes import Probe
 from local_backend.elastic.replica import Replica
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
@@ -131,6 +132,7 @@ class Member:
             Stream(samples, terms.seed, job.fn_batch_collate, job.loader_threads, private, pin_memory=pinned)
             for samples in (data.train, data.test)
         )
+        self._probe = Probe(data, terms.seed)
         job.move(self._device)
         if self._device.type == "cuda":
             journal.say(f"CUDA Device set to: {self._device.index}")
@@ -149,7 +151,9 @@ class Member:
         self._order_of(order["epoch"])
         if order["warm"]:
             self._warm_up()
-        self._link.send({"op": "ready", "samples": data.samples, "test_batches": data.test_batches})
+        self._link.send({
+            "op": "ready", "samples": data.samples, "test_batches": data.test_batches, "data": self._probe.first,
+        })
         faults.at("ready")
         return True
 
@@ -366,10 +370,11 @@ class Member:
 
     def _at_boundary(self, epoch: int) -> Order:
         """Do what the hub says after an epoch; the order to go on, to finish, or to be elsewhere."""
+        data = self._probe.of_epoch(epoch)
         self._control.phase = "waiting"
         faults.at("boundary")
         self._agreement.at_boundary(self._group, self._members, self._version >> 2, epoch == self.plan.epochs - 1)
-        self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved})
+        self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved, "data": data})
         while True:
             order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
             match order["op"]:

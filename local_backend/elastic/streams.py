@@ -8,7 +8,7 @@ states of its own, which other random numbers of the worker do not influence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import GeneratorType
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from local_backend.elastic import generator_states
+from local_backend.elastic.digests import digest
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import stream_seed
 from local_backend.elastic.seeding import seed_everything
@@ -54,6 +55,10 @@ class StreamedSamples:
         self._iterator: Iterator[Any] | None = None
         #: States of the generators within the stream.
         self._states: generator_states.States | None = None
+        #: Places whose samples are noted in an epoch; those of the present epoch, and the digests of their samples.
+        self._places_of: Callable[[int], Collection[int]] = lambda _: ()
+        self._places: Collection[int] = ()
+        self._noted: dict[int, str] = {}
         #: Who says how many samples an epoch has.
         self._source = "samples_per_epoch"
         if isinstance(iterable, GeneratorType) or (
@@ -85,6 +90,14 @@ class StreamedSamples:
         if not 0 <= place < len(self):
             raise IndexError(place)
         return self.take([(0, place)])[0]
+
+    def note(self, places_of: Callable[[int], Collection[int]]) -> None:
+        """Note the digests of the samples at these places of each epoch when the stream gives them."""
+        self._places_of = places_of
+
+    def noted(self, epoch: int) -> dict[int, str]:
+        """Return place → digest of the samples that were noted in an epoch, which is the present one."""
+        return self._noted if epoch == self._epoch else {}
 
     def take(self, keys: Sequence[Key]) -> list[Any]:
         """Return the samples at these places.
@@ -121,6 +134,8 @@ class StreamedSamples:
                     f"the {self.name} stream ended after {self._position} samples{_in(epoch)}; {self._source} says "
                     f"{len(self)}"
                 ) from None
+            if self._position in self._places:
+                self._noted[self._position] = digest(sample)
             self._position += 1
             if self._position > place:
                 break
@@ -138,6 +153,7 @@ class StreamedSamples:
             self.iterable.set_epoch(max(0, epoch))
         self._iterator = iter(self.iterable)
         self._epoch, self._position = epoch, 0
+        self._places, self._noted = self._places_of(epoch), {}
 
     def _check_end(self, epoch: int) -> None:
         assert self._iterator is not None

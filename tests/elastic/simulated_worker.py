@@ -317,7 +317,7 @@ class Worker:
         saves = epoch + 1 == plan.epochs and self.number == self.group.members[0]
         if saves:
             self.world.save(self, "artifacts", self.content)
-        self.says.append(AtBoundary(self.number, epoch, saves))
+        self.says.append(AtBoundary(self.number, epoch, saves, data=self.world.data_of(self.number, epoch)))
         self.mode = lambda: self.at_boundary(epoch)
 
     def at_boundary(self, epoch: int) -> Iterator[Callable[[], None]]:

@@ -99,9 +99,12 @@ class World:
         samples: int = 37,
         test_batches: int = 5,
         after: World | None = None,
+        data_of: Callable[[int, int], dict[str, str]] = lambda worker, epoch: {},
     ) -> None:
         """`after`: a world whose driver has died; this one has what that one wrote down."""
         self.random = random.Random(seed)
+        #: (worker, epoch) → what it says about its data after the epoch.
+        self.data_of = data_of
         self.samples, self.test_batches, self.weather = samples, test_batches, weather
         self.plan = Plan(samples, course.batch, course.step_samples, course.epochs, course.seed)
         self.undisturbed = Undisturbed(self.plan, course, test_batches)

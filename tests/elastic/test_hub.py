@@ -190,6 +190,23 @@ def test_data_sets_that_differ_are_refused():
     assert "worker 2 has 90" in fail.reason
 
 
+def test_samples_that_differ_are_refused_before_training_and_after_an_epoch():
+    world = World(course(), 0)
+    for worker in (1, 2):
+        world.feed(Arrived(worker))
+    world.feed(Ready(1, 100, 5, {"training sample 3": "a", "training sample 4": "b"}))
+    world.feed(Ready(2, 100, 5, {"training sample 4": "c", "training sample 3": "a"}))
+    (fail,) = world.of(Fail)
+    assert "training sample 4 is not the same in worker 1 and worker 2; datasets_function must" in fail.reason
+    said = [{"training sample 3": "a"}, {"training sample 3": "a"}, {"training sample 9": "b"}]
+    World(course(), 0, data_of=lambda worker, epoch: said[(worker + epoch) % 3]).run()
+    world = World(course(), 0, data_of=lambda worker, epoch: {"training sample 3": f"{worker}" if epoch else "a"})
+    world.until(lambda: world.of(Fail))
+    (fail,) = world.of(Fail)
+    assert "differ between workers after epoch 1: training sample 3 is not the same in worker" in fail.reason
+    assert "; a sample must follow from its index" in fail.reason
+
+
 def test_a_slot_where_nothing_can_be_started_is_given_up():
     world = World(course(), 0, Weather(bad=("b",)))
     world.run()

@@ -19,7 +19,7 @@ import argparse, hashlib, json, os, random, sys
 import numpy as np, torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 from callbacks import Callback, LoggerCallback
 from fabric_model import FabricModel
 import beside
@@ -34,21 +34,25 @@ big = np.arange(20000, dtype=np.float32)
 
 
 class Noisy(Dataset):
-    """Random augmentation from all three generators; notes who was asked for what."""
+    """Random augmentation from all three generators. Tells each sample's number, -1 for those that nobody counts."""
 
-    def __init__(self, size, note):
+    def __init__(self, size, counts):
         g = torch.Generator().manual_seed(size)
-        self.x, self.y, self.note = torch.randn(size, 1, 6, 6, generator=g), torch.arange(size) % 4, note
+        self.x, self.y, self.counts = torch.randn(size, 1, 6, 6, generator=g), torch.arange(size) % 4, counts
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, i):
-        if self.note:
-            with open(os.path.join(result, f"seen-{os.getpid()}"), "a") as file:
-                file.write(f"{i}\\n")
         noise = torch.randn(1, 6, 6) + random.random() + np.random.rand()
-        return self.x[i] + 0.1 * noise.float() + big[0], self.y[i]
+        return self.x[i] + 0.1 * noise.float() + big[0], self.y[i], i if self.counts else -1
+
+
+def collate(samples):
+    """Notes which samples become part of a batch: the engine loads single samples to compare workers, too."""
+    with open(os.path.join(result, f"seen-{os.getpid()}"), "a") as file:
+        file.writelines(f"{i}\\n" for _, _, i in samples if i >= 0)
+    return default_collate([sample[:2] for sample in samples])
 
 
 class Warmup(Callback):
@@ -88,7 +92,7 @@ optimizer = {
 }[args.optimizer]()
 logger = Logger()
 fabric = FabricModel(model, datasets, beside.loss, optimizer, metrics=[spread], driver_logger=logger,
-                     user_callback=[Warmup()])
+                     user_callback=[Warmup()], fn_batch_collate=collate)
 fabric.train(3, 4, args.shards, num_dataloader_threads=args.threads, validation_freq=2)
 state = [*model.state_dict().values()]
 for per_parameter in optimizer.state_dict()["state"].values():

@@ -1,0 +1,49 @@
+"""Whether workers have the same data: what they say about it, compared by the hub. Pure.
+
+A worker describes its data by names ("training sample 17") and digests. Names that only one of two workers knows are
+not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Name → digest.
+Description = Mapping[str, str]
+
+#: First word of a name → what the cause may be.
+_CAUSES = {
+    "order": (
+        "the indices that a sampler gives must follow from the epoch and from the random numbers of the global "
+        "generators, which the engine seeds"
+    ),
+    "length": "datasets_function must return the same data in every worker",
+}
+_AT_START = (
+    "datasets_function must return the same data in every worker: sort the names that os.listdir, glob or a set gives, "
+    "and draw random numbers only from generators that the script or the engine seeds"
+)
+_IN_EPOCH = (
+    "a sample must follow from its index and from seeded random numbers, not from the process, the time or the samples "
+    "loaded before"
+)
+
+
+def difference(
+    known: Description, described: Description, workers: tuple[int, int], epoch: int | None = None
+) -> str | None:
+    """Return the sentence that says where two workers' data differ, None where it does not.
+
+    `workers`: the numbers of the worker that `known` is of, and of that which `described` is of. `epoch`: the epoch
+    that both have ended, None before they train.
+    """
+    name = next((name for name in known if name in described and known[name] != described[name]), None)
+    if name is None:
+        return None
+    when = "" if epoch is None else f" after epoch {epoch}"
+    cause = _CAUSES.get(name.split()[0]) or (_AT_START if epoch is None else _IN_EPOCH)
+    first, second = workers
+    return (
+        f"the data sets differ between workers{when}: {name} is not the same in worker {first} and worker {second}; "
+        f"{cause}"
+    )

@@ -1,0 +1,78 @@
+"""What a worker says about its data, so that the hub finds workers whose data differ: digests of a few samples.
+
+The samples are chosen by the seed, so that all workers choose alike. They are loaded as training loads them, with
+random numbers seeded for each of them. Samples that raise are left out: training raises what they raise.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from local_backend.elastic import generator_states
+from local_backend.elastic.data import Loader
+from local_backend.elastic.data_sets import DataSets
+from local_backend.elastic.digests import digest
+from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.streams import StreamedSamples
+
+#: The epoch that samples are seeded with.
+EPOCH = -2
+#: Samples of the training set and of the test set before training, and of the training set after each epoch.
+TRAINING, TEST, AGAIN = 4, 2, 2
+#: Where loading a sample takes more seconds than this, samples are not loaded again after each epoch.
+SLOW = 0.05
+
+
+class Probe:
+    """Describes the data of this worker. For one thread."""
+
+    def __init__(self, data: DataSets, seed: int) -> None:
+        """Load the first samples."""
+        self._data = data
+        self._seed = seed
+        self._loaders = {id(samples): Loader(samples, seed, list) for samples in (data.train, data.test)}
+        if isinstance(data.train, StreamedSamples):
+            data.train.note(lambda epoch: self._choice(epoch, AGAIN, len(data.train)))
+        began = time.perf_counter()
+        #: Name → digest of what the worker has before training.
+        self.first = {"length of the training set": str(len(data.train)), "length of the test set": str(len(data.test))}
+        for name, samples, count in (("training", data.train, TRAINING), ("test", data.test, TEST)):
+            self.first |= self._describe(name, samples, self._indices(samples, count))
+        self._slow = time.perf_counter() - began > SLOW * (len(self.first) - 2)
+        self.first |= self._order(0)
+
+    def of_epoch(self, epoch: int) -> dict[str, str]:
+        """Describe the data after an epoch: name → digest."""
+        train = self._data.train
+        if isinstance(train, StreamedSamples):
+            return {f"training sample {place}": text for place, text in train.noted(epoch).items()}
+        if self._slow:
+            return self._order(epoch)
+        return {**self._describe("training", train, self._choice(epoch, AGAIN, len(train))), **self._order(epoch)}
+
+    def _order(self, epoch: int) -> dict[str, str]:
+        """Describe the order of the epoch where a sampler gives it; others follow from the seed."""
+        order = self._data.sampled(epoch)
+        return {} if order is None else {f"order of the samples of epoch {epoch}": digest(order)}
+
+    def _indices(self, samples: Any, count: int) -> list[int]:
+        if isinstance(samples, StreamedSamples):
+            return list(range(min(count, len(samples))))
+        return self._choice(EPOCH, count, len(samples))
+
+    def _choice(self, epoch: int, count: int, samples: int) -> list[int]:
+        """Indices that all workers choose alike, without repetition."""
+        return sorted({derive_seed(self._seed, 7, epoch, number) % samples for number in range(count) if samples})
+
+    def _describe(self, name: str, samples: Any, indices: list[int]) -> dict[str, str]:
+        streamed = isinstance(samples, StreamedSamples)
+        epoch = EPOCH if not streamed else 0 if name == "training" else -1
+        found = {}
+        with generator_states.kept():
+            for index in indices:
+                with suppress(Exception):
+                    (loaded,) = self._loaders[id(samples)].load([[(epoch, index)]])
+                    found[f"{name} sample {index}"] = digest(loaded)
+        return found
