@@ -85,7 +85,9 @@ def deaths(folder: Path, effort: Effort) -> Iterator[Row]:
         lost, step = sum(one.lost for one in ours), statistics.median(one.step for one in ours)
         row.met = row.ours <= 3 * step + 0.15 and lost == 0
         worst = max(one.seconds for one in ours)
+        rejoin = [one.rejoin / one.step for one in ours if one.rejoin is not None]
         row.add_note(f"{lost} of ours lost, a step takes {step * 1000:.0f} ms, worst {worst:.2f} s")
+        row.add_note(f"the replacement joins within {statistics.median(rejoin):.1f} steps, worst {max(rejoin):.1f}")
         row.details["ours"] = [asdict(one) for one in ours]
     if theirs:
         row.other = statistics.median(one.seconds for one in theirs)

@@ -14,6 +14,8 @@ from pathlib import Path
 SETTLING = 8
 #: Steps of a worker that tell how long a step takes.
 QUIET = 20
+#: Commits after a death among which is that of the step that was broken off: at most two steps were on their way.
+NEXT = 3
 #: Seconds between two looks.
 LOOK = 0.1
 
@@ -152,15 +154,22 @@ class Recovery:
     step: float
     #: Steps whose result was gone.
     lost: int
+    #: The longest gap between two steps when the replacement joins, less a step; None where it is not measured.
+    rejoin: float | None = None
 
 
 def recovery_of_commits(commits: Sequence[Commit], killed: float) -> Recovery:
-    """The end of the longest gap after a death: a step that was on its way when the worker died is not the next."""
+    """Return the end of the longest gap among the first NEXT commits after a death, and the gap when the replacement
+    joins. A step that was on its way when the worker died is not the next.
+    """
     before = [commit for commit in commits if commit.time < killed][-QUIET:]
     pairs = list(pairwise([before[-1], *(commit for commit in commits if commit.time >= killed)]))
-    _, end = max(pairs, key=lambda pair: pair[1].time - pair[0].time)
+    _, end = max(pairs[:NEXT], key=lambda pair: pair[1].time - pair[0].time)
     lost = sum(max(0, left.step - right.step + 1) for left, right in pairs)
-    return Recovery(end.time - killed, median_gap(before), lost)
+    step, full = median_gap(before), before[-1].workers
+    few = next(i for i, (_, commit) in enumerate(pairs) if commit.workers < full)
+    joins = [right.time - left.time for left, right in pairs[few:] if right.workers == full]
+    return Recovery(end.time - killed, step, lost, max(joins) - step)
 
 
 def recovery_of_restart(stamps: Sequence[Stamp], killed: float) -> Recovery:
