@@ -94,6 +94,14 @@ class Stepped:
 
 
 @dataclass(frozen=True)
+class Applied:
+    """The worker has applied `steps` steps. It says so after its first step in a generation only; see `Stepped`."""
+
+    worker: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class AtBoundary:
     """The worker has ended an epoch and waits for orders."""
 
@@ -186,8 +194,8 @@ class Unbalanced:
 
 
 Event = (
-    Allocated | Arrived | Ready | Impatient | Published | Formed | Entered | Stepped | AtBoundary | TaskDone | Kept
-    | Left | Finished | Failed | Broken | Lost | Hung | Gone | Unbalanced
+    Allocated | Applied | Arrived | Ready | Impatient | Published | Formed | Entered | Stepped | AtBoundary | TaskDone
+    | Kept | Left | Finished | Failed | Broken | Lost | Hung | Gone | Unbalanced
 )
 
 

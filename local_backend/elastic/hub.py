@@ -20,6 +20,7 @@ from typing import Any
 from local_backend.elastic import boundary, likeness, losses, membership, parking, steps
 from local_backend.elastic.events import (
     Allocated,
+    Applied,
     Arrived,
     AtBoundary,
     Begin,
@@ -70,7 +71,7 @@ def step(state: State, event: Event) -> Outcome:
         return state, ()
     outcome = _HANDLERS[type(event)](state, event)
     # Most events are steps, and all that these bring about while nobody is at a boundary are commits.
-    return then(outcome, steps.commit if isinstance(event, Stepped) and not state.idle else arrange)
+    return then(outcome, steps.commit if isinstance(event, (Stepped, Applied)) and not state.idle else arrange)
 
 
 def arrange(state: State) -> Outcome:
@@ -235,6 +236,7 @@ _HANDLERS: dict[type, Callable[[State, Any], Outcome]] = {
     Formed: _formed,
     Entered: _entered,
     Stepped: steps.stepped,
+    Applied: steps.applied,
     AtBoundary: boundary.at_boundary,
     TaskDone: boundary.task_done,
     Kept: parking.kept,

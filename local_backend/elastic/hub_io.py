@@ -19,6 +19,7 @@ from typing import Any
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.events import (
+    Applied,
     Arrived,
     AtBoundary,
     BatchResult,
@@ -235,6 +236,7 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
     "formed": lambda worker, m, _: Formed(worker, int(m["generation"])),
     "entered": lambda worker, m, _: Entered(worker, int(m["generation"]), int(m["applied"])),
     "step": lambda worker, m, _: Stepped(worker, int(m["step"]), _results(m["results"]), float(m["seconds"])),
+    "applied": lambda worker, m, _: Applied(worker, int(m["steps"])),
     "boundary": lambda worker, m, _: AtBoundary(
         worker, int(m["epoch"]), bool(m["saved"]), data=dict(m.get("data", {}))
     ),

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from local_backend.elastic.events import (
+    Applied,
     AtBoundary,
     Entered,
     Event,
@@ -81,7 +82,7 @@ class Liveness:
             self._steps[worker] = event.step
         elif isinstance(event, Entered):
             self._steps[worker] = event.applied - 1
-        if isinstance(event, (Stepped, Entered, AtBoundary, TaskDone, Finished, Left)):
+        if isinstance(event, (Stepped, Applied, Entered, AtBoundary, TaskDone, Finished, Left)):
             self._still = self._since = now
 
     def ponged(self, worker: int, phase: str, now: float) -> None:

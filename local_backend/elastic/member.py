@@ -89,6 +89,8 @@ class Member:
         self._group: Group | None = None
         self._generation = 0
         self._begun = False
+        #: No step was applied in the generation yet.
+        self._entered = False
         #: The callbacks that this process told to save the user's artefacts have run.
         self._saved = False
 
@@ -213,6 +215,7 @@ class Member:
         if before is not None:
             before.drop()
         self._version = entry.version
+        self._entered = True
         self._members = proposal.members
         self._trainer.join(group, proposal.counts, entry.holders, entry.sending)
         self._stream.plan(self._wanted())
@@ -322,6 +325,7 @@ class Member:
             faults.now(done)
             results, words = self._trainer.step(epoch, step, self._control.word)
             self._version = (done + 1) << 2
+            self._say_applied(done + 1)
             self._agreement.after_step(self._group, self._members, done + 1)
             for result in results:
                 counter = self._counter(epoch, step * plan.shards + result.number)
@@ -331,6 +335,12 @@ class Member:
             if agreed > self._generation and agreed == max(words) and not self._enter(agreed):
                 return self._control.order("enter", "keep", "bye")
         return None
+
+    def _say_applied(self, steps: int) -> None:
+        """Tell the hub, once per generation: then the first step after a death is committed without the next one."""
+        if self._entered:
+            self._entered = False
+            self._link.send({"op": "applied", "steps": steps})
 
     def _counter(self, epoch: int, batch: int) -> int:
         """The server's counter as recorded: over all batches of the job 2, 3, ..., where the last of an epoch repeats

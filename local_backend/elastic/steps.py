@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from local_backend.elastic.events import Action, Commit, Stepped
+from local_backend.elastic.events import Action, Applied, Commit, Stepped
 from local_backend.elastic.hub_state import Outcome, State, fail
 from local_backend.elastic.membership import Stage
 
@@ -17,6 +17,12 @@ def stepped(state: State, event: Stepped) -> Outcome:
         of_step = {**state.reports.get(event.step, {}), **{result.number: result for result in event.results}}
         state = replace(state, reports={**state.reports, event.step: of_step})
     return state, ()
+
+
+def applied(state: State, event: Applied) -> Outcome:
+    """Note how far a worker has got: after a death a step is committed before the next one is computed."""
+    peer = state.crew.peers[event.worker]
+    return replace(state, crew=state.crew.put([event.worker], applied=max(peer.applied, event.steps))), ()
 
 
 def commit(state: State) -> Outcome:

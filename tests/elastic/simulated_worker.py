@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simulated_training import BEGUN, ENDED, computed, mix, validated
 
 from local_backend.elastic.events import (
+    Applied,
     Arrived,
     AtBoundary,
     BatchResult,
@@ -71,6 +72,8 @@ class Worker:
         self.mode: Callable[[], Iterator[Callable[[], None]]] = self.arriving
         self.version, self.content = 0, 0
         self.fresh = False
+        #: No step was applied in the generation yet.
+        self.entered = False
         self.task: dict[str, Any] = {}
 
     # --- the control thread
@@ -247,7 +250,7 @@ class Worker:
 
     def arrive(self) -> None:
         self.says.append(Entered(self.number, self.generation, self.version // 4))
-        self.fresh, self.mode = True, self.going
+        self.fresh, self.entered, self.mode = True, True, self.going
 
     def going(self) -> Iterator[Callable[[], None]]:
         """What the version says is next: callbacks, a step, the boundary."""
@@ -303,6 +306,9 @@ class Worker:
             within = step % plan.steps_per_epoch
             assert sorted(s for part in shards for s in part) == list(range(plan.active_shards(within)))
             self.version, self.content = (step + 1) * 4, mix(self.content, step)
+            if self.entered:
+                self.says.append(Applied(self.number, step + 1))
+            self.entered = False
             self.world.maybe_keep(self)
             self.mode = self.going
             if min(words) == max(words) > self.generation:

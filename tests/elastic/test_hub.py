@@ -11,6 +11,7 @@ from simulation import WEATHERS, Weather, World
 from local_backend.elastic import events, hub, losses
 from local_backend.elastic.events import (
     Allocated,
+    Applied,
     Arrived,
     AtBoundary,
     BatchResult,
@@ -116,6 +117,7 @@ def nonsense(worker, generation):
     return [
         Arrived(worker), Ready(worker, 37, 5), Published(worker, generation, "key", b""), Formed(worker, generation),
         Entered(worker, generation, 3), Stepped(worker, 5, results), AtBoundary(worker, 1), TaskDone(worker, results),
+        Applied(worker, 5),
         Kept(worker, 3, "file"), Left(worker), Finished(worker, b"state"), Broken(worker, generation),
         Failed(worker, "ValueError", ""), Lost(worker), Gone(worker, "has ended"), Impatient(), Unbalanced((1, 2)),
         Allocated(()),
@@ -251,6 +253,22 @@ def settle_and_kill(world):
     world.die(world.workers[world.state.members[-1]], "was killed by signal 9")
     generation = world.state.crew.active.number
     world.until(lambda: world.state.crew.active.number != generation or world.state.phase is Phase.ENDED)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_step_after_a_death_is_committed_before_the_next_is_computed(seed):
+    world = World(course(), seed, samples=300)
+    world.until(lambda: world.committed == 3)
+    settle_and_kill(world)
+    world.until(lambda: not world.state.crew.entering)
+    state, step = world.state, world.state.committed
+    results = tuple(BatchResult(shard, 4, 1.0, 1) for shard in range(4))
+    for worker in state.members:
+        state, actions = hub.step(state, Stepped(worker, step, results))
+        assert not actions
+    for worker in state.members:
+        state, _ = hub.step(state, Applied(worker, step + 1))
+    assert state.committed == step + 1
 
 
 def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
