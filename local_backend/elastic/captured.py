@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import torch
 
 from local_backend.elastic import early_seeding
 from local_backend.elastic.initial_environment import initial
+from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.surroundings import thread_count
 
@@ -44,6 +45,8 @@ _ATTRIBUTES = (
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 _DEVICE_TYPES = ("cpu", "cuda")
 
+#: Dtypes of the autocasts for GPUs that the script has entered in a process without one, None for a disabled one.
+_without_gpu: list[torch.dtype | None] = []
 #: Threads of torch when the script imported FabricModel.
 _threads_at_import: int | None = None
 
@@ -53,6 +56,8 @@ def begin() -> None:
     global _threads_at_import
     if _threads_at_import is None:
         _threads_at_import = torch.get_num_threads()
+        if RUNNER_FD in os.environ and not torch.cuda.is_available():
+            watch_autocast()
     early_seeding.watch()
 
 
@@ -168,12 +173,36 @@ def _flushes_denormals() -> bool:
 
 
 def autocast() -> dict[str, str]:
-    """Return device type → dtype of the autocast that is active here."""
-    return {
-        kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
-        for kind in _DEVICE_TYPES
-        if torch.is_autocast_enabled(kind)
-    }
+    """Return device type → dtype of the autocast that is active here, or would be on a machine with a GPU."""
+    found = {kind: torch.get_autocast_dtype(kind) for kind in _DEVICE_TYPES if torch.is_autocast_enabled(kind)}
+    if "cuda" not in found and _without_gpu and _without_gpu[-1] is not None:
+        found["cuda"] = _without_gpu[-1]
+    return {kind: str(dtype).removeprefix("torch.") for kind, dtype in found.items()}
+
+
+def watch_autocast() -> None:
+    """Note the autocast for GPUs that the script enters: torch disables it in a driver, which sees no GPU."""
+    make, enter, leave = torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__
+
+    @wraps(make)
+    def __init__(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None):  # type: ignore[no-untyped-def]
+        make(self, device_type, dtype, enabled, cache_enabled)
+        self._wanted_by_script = self.fast_dtype if enabled else None
+
+    @wraps(enter)
+    def __enter__(self: Any) -> Any:
+        if self.device == "cuda":
+            _without_gpu.append(self._wanted_by_script)
+        return enter(self)
+
+    @wraps(leave)
+    def __exit__(self: Any, *error: Any) -> Any:
+        if self.device == "cuda":
+            _without_gpu.pop()
+        return leave(self, *error)
+
+    for function in (__init__, __enter__, __exit__):
+        setattr(torch.autocast, function.__name__, function)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import ast
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def watch() -> None:
 def seeded() -> bool:
     """Return whether the script has seeded `random`."""
     return _seeded
+
+
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """Within: seeding is the training's, not the script's."""
+    global _seeded
+    before = _seeded
+    try:
+        yield
+    finally:
+        _seeded = before
 
 
 def _sources() -> Iterator[tuple[str, bool]]:

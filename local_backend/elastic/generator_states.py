@@ -1,4 +1,4 @@
-"""States of the global random number generators: of `random`, of numpy and of torch."""
+"""States of random number generators: those of `random`, numpy and torch, and the known ones of the user's own."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from typing import Any
 import torch
 from numpy.random import get_state, set_state
 
+from local_backend.elastic import generators
+from local_backend.elastic.seeding import own_states
+
 #: What `capture` returns.
 States = tuple[Any, ...]
 
 
 def capture() -> States:
-    """Return the states of all global generators."""
+    """Return the states of all generators."""
     on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return getstate(), get_state(), torch.default_generator.get_state(), on_gpu
+    return getstate(), get_state(), torch.default_generator.get_state(), on_gpu, own_states()
 
 
 def restore(states: States) -> None:
-    """Put all global generators into these states."""
-    python, numpy, on_cpu, on_gpu = states
+    """Put all generators into these states."""
+    python, numpy, on_cpu, on_gpu, own = states
     setstate(python)
     set_state(numpy)
     torch.default_generator.set_state(on_cpu)
     if on_gpu:
         torch.cuda.set_rng_state_all(on_gpu)
+    generators.restore(own)
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Leave the global generators as they were, whatever is drawn within."""
+    """Leave all generators as they were, whatever is drawn within."""
     before = capture()
     try:
         yield

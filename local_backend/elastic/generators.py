@@ -74,14 +74,15 @@ class Generators:
         """Return what each gives next: different when it was drawn from since it was seeded alike."""
         return [_draw(generator) for _, _, generator in self._found]
 
-    def states(self) -> list[Any]:
-        """Return the state of each, for `restore`."""
-        return [state_of(generator) for _, _, generator in self._found]
+    def states(self) -> list[tuple[Any, Any]]:
+        """Return (generator, its state) of each, for `restore`."""
+        return [(generator, state_of(generator)) for _, _, generator in self._found]
 
-    def restore(self, states: Iterable[Any]) -> None:
-        """Put each into its state."""
-        for (_, _, generator), state in zip(self._found, states, strict=True):
-            set_state(generator, state)
+
+def restore(states: Iterable[tuple[Any, Any]]) -> None:
+    """Put generators into states that `states` returned."""
+    for generator, state in states:
+        set_state(generator, state)
 
 
 def find(roots: Mapping[str, Any]) -> Generators:

@@ -19,7 +19,7 @@ from numpy.random import bit_generator
 from torch.utils.data import default_collate
 
 from local_backend.elastic import early_seeding
-from local_backend.elastic.generators import Generators, find
+from local_backend.elastic.generators import Generators, find, restore
 
 
 class _Own:
@@ -39,6 +39,11 @@ def watch(data: Mapping[str, Any], others: Mapping[str, Any]) -> None:
     _Own.generators = find({**data, **others})
 
 
+def own_states() -> list[tuple[Any, Any]]:
+    """Return the generators of the user's own that are known with their states, for `generators.restore`."""
+    return _Own.generators.states()
+
+
 def look_again() -> bool:
     """Look for generators that the data set or the collate function have made meanwhile; whether there are any."""
     return _Own.generators.add(find(_Own.data))
@@ -51,14 +56,14 @@ def own_generators(others: Mapping[str, Any]) -> Iterator[None]:
     Generators of NumPy that are made without a seed get one from `random`, so that they are the same in all workers.
     """
     watch({}, others)
-    found, drawing = _Own.generators, getattr(bit_generator, "randbits", None)
-    states = found.states()
+    drawing = getattr(bit_generator, "randbits", None)
+    states = own_states()
     bit_generator.randbits = random.getrandbits  # type: ignore[attr-defined]
     try:
         yield
     finally:
         bit_generator.randbits = drawing  # type: ignore[attr-defined]
-        found.restore(states)
+        restore(states)
         watch({}, {})
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from local_backend.elastic import early_seeding
+
 
 def choose_device() -> torch.device:
     """The one GPU that this process may see, else the CPU."""
@@ -45,7 +47,7 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
         if exact:
             torch.use_deterministic_algorithms(True, warn_only=warn_only or not deterministic)
             torch.backends.cudnn.benchmark = False
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), early_seeding.unnoted():
             # Every worker would repeat it for the same line of the user's model.
             warnings.filterwarnings("once", message=".*does not have a deterministic implementation.*")
             yield

@@ -1,10 +1,23 @@
 """What the script has done in its process before train() is the same in all workers, and alone."""
 
 import json
+import os
+import random
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+import torch
 from fake_runner import FakeRunner
 from scripts import alone, lay_out
+from support import PATIENCE
+
+from local_backend.elastic import captured, initial_environment
+from local_backend.elastic.hub import Course
+from local_backend.elastic.job import Job
+from local_backend.elastic.record import Record
+from local_backend.elastic.surroundings import reproducible
 
 #: Random numbers of all generators, sets of texts, environment, settings, autocast without gradients; two trainings.
 SCRIPT = '''
@@ -83,6 +96,136 @@ def test_what_the_script_has_set_up_is_the_same_alone_and_on_three_workers(tmp_p
     script = lay_out(tmp_path / "alone", SCRIPT)
     expected, seen = results(tmp_path / "alone", alone(tmp_path / "alone", script, *arguments, UNWANTED="x"))
     assert len(seen) == 1
+    assert json.loads(*seen)[2] == ["medium", False, "ignore", 1234, "torch.float64", 2]
     assert expected[0][0] != expected[0][1]
     ended = FakeRunner(tmp_path / "three", 3).run(lay_out(tmp_path / "three", SCRIPT), *arguments, UNWANTED="x")
     assert results(tmp_path / "three", ended) == (expected, seen)
+
+
+def test_variables_of_the_process_itself_are_not_for_workers(monkeypatch):
+    monkeypatch.setattr(initial_environment, "_given", {"KEPT": "1", "GONE": "2", "CHANGED": "3", "LOG_DIR": "/log/0"})
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    mine = {"LOG_DIR": "/log/1", "DLI_RUNNER_FD": "7", "CUDA_VISIBLE_DEVICES": "", "MSD_POD_NAME": "a", "TASK_ID": "0"}
+    for name, value in {**mine, "KEPT": "1", "CHANGED": "4", "NEW": "ü\udcff"}.items():
+        monkeypatch.setenv(name, value)
+    changed = json.loads(json.dumps(captured.environment()))
+    assert changed == {"CHANGED": "4", "GONE": None, "NEW": "ü\udcff"}
+    monkeypatch.setenv("GONE", "2")
+    captured.apply_environment(changed)
+    assert os.environ["NEW"] == "ü\udcff" and "GONE" not in os.environ
+
+
+def test_the_initial_environment_is_the_one_before_the_program_changed_it(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import os\nos.environ['ADDED'] = '1'\ndel os.environ['BEFORE']\n"
+        "from local_backend.elastic.initial_environment import initial\n"
+        "print('ADDED' in initial(), initial()['BEFORE'])\n"
+    )
+    environment = {**os.environ, "BEFORE": "a=b"}
+    ended = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert ended.stdout == "False a=b\n"
+
+
+def test_settings_are_values_for_json_and_applying_them_changes_nothing_that_is_equal():
+    before = captured.settings()
+    assert json.loads(json.dumps(before)) == before
+    changed = {**before, "cudnn.deterministic": not before["cudnn.deterministic"], "recursion_limit": 4321}
+    try:
+        captured.apply_settings({**changed, "of another version": 1})
+        assert captured.settings() == changed
+    finally:
+        captured.apply_settings(before)
+    assert captured.settings() == before
+
+
+def test_autocast_for_a_gpu_counts_in_a_driver_without_one(monkeypatch):
+    for name in ("__init__", "__enter__", "__exit__"):
+        monkeypatch.setattr(torch.autocast, name, getattr(torch.autocast, name))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    captured.watch_autocast()
+    with pytest.warns(UserWarning, match="CUDA is not available"), torch.autocast("cuda", torch.bfloat16):
+        assert captured.autocast() == {"cuda": "bfloat16"}
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", torch.float16):
+            assert captured.autocast() == {"cpu": "float16"}
+    assert captured.autocast() == {}
+
+
+def test_gradients_are_computed_within_no_grad_and_casts_of_weights_are_not_kept():
+    layer = torch.nn.Linear(2, 2)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), captured.around_training(captured.autocast()):
+        for _ in range(2):
+            loss = layer(torch.ones(1, 2)).sum()
+            assert loss.dtype == torch.bfloat16
+            loss.backward()
+        layer.weight.data.fill_(0.0)
+        layer.bias.data.fill_(0.0)
+        assert layer(torch.ones(1, 2)).abs().sum() == 0
+    assert captured.autocast() == {}
+
+
+def test_generators_go_on_where_the_script_left_them():
+    with reproducible(1):
+        torch.manual_seed(1)
+        np.random.seed(2)
+        np.random.randn()
+        text = captured.generators(5)
+        expected = torch.rand(1).item(), np.random.randn(), np.random.randn()
+        captured.set_generators(text)
+        assert (torch.rand(1).item(), np.random.randn(), np.random.randn()) == expected
+
+
+def test_a_generator_that_the_script_has_not_seeded_follows_from_the_seed_of_torch():
+    def drawn(seed):
+        captured.set_generators(captured.generators(seed))
+        return np.random.rand(), random.random()
+
+    with reproducible(1):
+        first = drawn(1)
+    with reproducible(1):
+        np.random.mtrand.set_bit_generator(np.random.MT19937())
+        assert drawn(1) == first != drawn(2)
+
+
+SEEDING = """
+import random, sys
+{early}
+from fabric_model import FabricModel
+from local_backend.elastic import early_seeding
+def unused():
+    random.seed(1)
+print(early_seeding.seeded())
+{late}
+print(early_seeding.seeded())
+"""
+
+
+@pytest.mark.parametrize(("early", "late", "expected"), [
+    ("random.seed(1)", "", "True True"), ("", "random.seed(1)", "False True"), ("random.random()", "", "False False"),
+])
+def test_seeding_of_random_is_noticed_before_and_after_the_import(tmp_path, early, late, expected):
+    (tmp_path / "main.py").write_text(SEEDING.format(early=early, late=late))
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=PATIENCE, check=True,
+        env={**os.environ, "FABRIC_BACKEND": "pytorch"},
+    )
+    assert " ".join(ended.stdout.splitlines()[-2:]) == expected
+
+
+def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path))
+    model = torch.nn.Linear(2, 2)
+    job = Job(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
+    records = []
+    for seed in (1, 2):
+        monkeypatch.setattr("local_backend.elastic.record._trainings", 0)
+        course = Course(
+            workers=1, epochs=1, batch=4, step_samples=4, seed=seed, validation_freq=1, checkpoint_freq=1, test_chunk=1,
+            limits=(),
+        )
+        records.append(Record.open(course, "exact", job))
+    first, second = records
+    assert first.generators == second.generators and second.course.seed == 1

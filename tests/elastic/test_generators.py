@@ -12,7 +12,7 @@ from scripts import alone, lay_out
 from torch import nn
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.generators import find
+from local_backend.elastic.generators import find, restore
 from local_backend.elastic.seeding import SeededLoading, own_generators, seed_everything, watch
 
 KINDS = {
@@ -81,7 +81,7 @@ def test_each_kind_is_seeded_alike_and_tells_that_it_was_drawn_from(kind):
     assert first.draw() != drawn[0][0]
     states = first.states()
     drawn = first.draw()
-    first.restore(states)
+    restore(states)
     assert first.draw() == drawn
 
 

@@ -43,6 +43,13 @@ def test_programs_are_forked_from_it(warm: Bench) -> None:
     assert warm.output(one) == "True\n"
 
 
+def test_texts_have_the_same_hash_in_forked_and_in_fresh_processes(warm: Bench) -> None:
+    ready_pid(warm)
+    jobs = [warm.submit("print(hash('a'))"), warm.submit("print(hash('a'))", env={"OMP_NUM_THREADS": "1"})]
+    assert [warm.wait(one).state for one in jobs] == [FINISHED] * 2
+    assert len({warm.output(one) for one in jobs}) == 1
+
+
 def test_a_forked_process_and_its_children_carry_the_mark(warm: Bench) -> None:
     ready_pid(warm)
     one = warm.submit("import os, time\nos.fork()\nos.setsid()\nopen('started', 'w').write('x')\ntime.sleep(600)\n")
