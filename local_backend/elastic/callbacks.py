@@ -38,7 +38,7 @@ class Callback:
         """After each epoch, with the model in evaluation mode.
 
         `save_model` is true on exactly one worker, after the last epoch. A hook with the further argument `logs` is
-        called after validation, with the values of the epoch by name.
+        called once the values of the epoch are known, validation included; `logs` has them by name.
         """
 
     def on_validation_end(self, epoch: int, logs: dict[str, float]) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import median
 
-from local_backend.elastic.events import Action, Commit, End, Fail, Note, Switched
+from local_backend.elastic.events import Action, Commit, End, Fail, Note, Stopped, Switched
 
 #: Gaps between commits that make the usual one, and those after a change that are compared with it: a newcomer computes
 #: from the second step on.
@@ -32,6 +32,7 @@ class Chronicle:
 
     def heard(self, action: Action, now: float) -> list[str]:
         """The lines that can be written now."""
+        lines: list[str] = []
         match action:
             case Switched():
                 lines = self._tell()
@@ -41,13 +42,15 @@ class Chronicle:
                 return lines
             case Commit():
                 return self._commit(action.epoch, now)
+            case Stopped():
+                lines = [*self._tell(), f"training ends early, after epoch {action.epoch + 1}: {action.why}"]
             case Note():
                 # How a worker died is often known only when the others go on already; all else comes after the change.
                 explains = self._change is not None and not self._change.planned and "worker-" in action.text
-                return [action.text] if explains else [*self._tell(), action.text]
+                lines = [action.text] if explains else [*self._tell(), action.text]
             case End() | Fail():
-                return self._tell()
-        return []
+                lines = self._tell()
+        return lines
 
     def _commit(self, epoch: int, now: float) -> list[str]:
         last, self._last = self._last, (epoch, now)

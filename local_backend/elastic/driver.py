@@ -30,6 +30,7 @@ from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.scaleup import limits
 from local_backend.elastic.surroundings import choose_device
+from local_backend.elastic.watching import Watch
 from local_backend.elastic.worker import serve
 
 #: Seconds that workers have to end by themselves when the job is done, before they are killed; and when it has failed.
@@ -68,6 +69,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         test_chunk=max(1, 2 * job.loader_threads),
         multiple=step_samples if job.recipe.drop_last else 1,
         limits=limits(request.scaleup, job.epochs, most),
+        watch=Watch.of(job.recipe, schedules.goes_by_a_value(job.recipe)),
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
     with job.put_back():
@@ -96,7 +98,10 @@ class _Driver:
         self._record = record
         self._reporter = reporter
         first = launcher.allocation().next_worker
-        self._state = hub.begin(course, record.kept, record.committed, record.epochs_done, first)
+        self._state = hub.begin(
+            course, record.kept, record.committed, record.epochs_done, first,
+            values=record.values, totals=record.totals,
+        )
         self._liveness = Liveness(options.hang_seconds)
         self._balance = Balance(self._state.crew.shards)
         self._chronicle = Chronicle()
@@ -166,6 +171,10 @@ class _Driver:
                 self._reporter.commit(report.action, report.members)
                 self._record.commit(report.action)
                 self._reporter.show_progress(report.action)
+            case events.Closed():
+                self._record.closed(report.action)
+            case events.Stopped():
+                self._reporter.stopped(report.action)
             case events.Validated():
                 if self._record.validated(report.action):
                     self._reporter.validated(report.action)
@@ -249,7 +258,10 @@ class _Driver:
             case events.Kill():
                 self._server.cut(action.worker)
                 self._launcher.kill(action.worker)
-            case events.Begin() | events.Commit() | events.Validated() | events.End() | events.Fail():
+            case (
+                events.Begin() | events.Commit() | events.Validated() | events.Closed() | events.Stopped()
+                | events.End() | events.Fail()
+            ):
                 self._failed = isinstance(action, events.Fail)
                 self._put(_Report(action, len(self._state.members), self._paused))
                 self._paused = False

@@ -20,6 +20,11 @@ from local_backend.elastic.replica import Replica
 from local_backend.elastic.training import Trainer
 from local_backend.elastic.transfer import Sending, receive_state
 
+#: Stages of a version: within an epoch or just after its last step; at the boundary, the callbacks of the epoch's end
+#: have run; the values of the epoch were told, and what depends on them is done; the callbacks of the next epoch's
+#: beginning have run.
+STEPPED, ENDED, TOLD, BEGUN = 0, 1, 2, 3
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -67,7 +72,7 @@ def enter(
 def in_epoch(plan: Plan, version: int) -> bool:
     """Whether the next thing that a worker at this version does is a step."""
     applied, stage = version >> 2, version & 3
-    return applied < plan.steps and (stage == 2 or applied % plan.steps_per_epoch != 0)
+    return applied < plan.steps and (stage == BEGUN or applied % plan.steps_per_epoch != 0)
 
 
 def _exchange(group: Group, version: int, device: torch.device) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a worker does between two epochs: files, validation batches."""
+"""What a worker does between two epochs: files, validation batches, and what depends on the values of the epoch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from local_backend.elastic import artifacts, faults
 from local_backend.elastic.calling import split_batch
 from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device
 from local_backend.elastic.events import BatchResult
+from local_backend.elastic.hooks import takes_logs
 from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
 from local_backend.elastic.replica import Replica
+from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.training import Trainer
+from local_backend.elastic.watching import append_history
 
 
 class EpochEnd:
@@ -30,16 +33,16 @@ class EpochEnd:
         self._replica = replica
         self._journal = journal
         self._describe = describe
+        self._schedules = Schedules(job)
 
-    def save(self, epoch: int, final: bool) -> None:
-        """Write the files of an epoch (counted from 1). Raises OSError."""
+    def save(self, epoch: int, name: str) -> None:
+        """Write the files of an epoch (counted from 1) as model_epoch_<name>. Raises OSError."""
         job = self._job
         self._journal.say(f"save model under: {artifacts.train_dir()}")
-        name = "final" if final else str(epoch)
         artifacts.save_checkpoint(job, name)
         self._describe(f"model_epoch_{name}.pth")
-        self._journal.say(f"save models for epoch {epoch} ")
-        if final and job.save_to_onnx:
+        self._journal.say(f"save models for epoch {epoch} " if name != "best" else f"save best model, epoch {epoch} ")
+        if name == "final" and job.save_to_onnx:
             trouble = artifacts.export_onnx(job.model, self._example())
             if trouble:
                 print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
@@ -51,8 +54,28 @@ class EpochEnd:
         """
         before = self._replica.copy(self._replica.capture())
         self._trainer.evaluation_mode()
-        callbacks(epoch, "on_epoch_end", epoch, save_model=True)
+        callbacks(epoch, "on_epoch_end", epoch, save_model=True, logs=self._logs())
         self._replica.restore(before)
+
+    def close(
+        self, callbacks: Callable[..., None], epoch: int, values: dict[str, float], monitor: str, saves: bool
+    ) -> None:
+        """Do what depends on the values of an epoch (counted from 0), on every member alike: history, hooks,
+        schedulers. `saves`: this worker's callbacks save the user's artifacts."""
+        carried = self._job.carried
+        carried.told[epoch:] = [*([{}] * (epoch - len(carried.told))), dict(values)]
+        rates = {f"lr_{name}" if name else "lr": rate for name, rate in carried.rates.items()}
+        append_history(carried.history, epoch, {**values, **rates})
+        callbacks(
+            epoch, "on_epoch_end", epoch, save_model=saves, logs=self._logs(),
+            leave_out=lambda callback: not takes_logs(callback),
+        )
+        callbacks(epoch, "on_validation_end", epoch, self._logs())
+        self._schedules.after_epoch(values, monitor)
+
+    def _logs(self) -> dict[str, float]:
+        """The newest values of the history."""
+        return {name: series[-1] for name, series in self._job.carried.history.items()}
 
     def test(self, epoch: int, first: int, last: int, workers: int) -> list[BatchResult]:
         """Validate batches `first` to `last` (exclusive) of the test set."""

@@ -111,6 +111,12 @@ class AtBoundary:
     saved: bool = False
     #: What the data is like after the epoch: name → digest.
     data: Mapping[str, str] = field(default_factory=dict)
+    #: It has been told the values of the epoch, and has done what depends on them.
+    told: bool = False
+    #: A callback wants training to end after this epoch.
+    stop: bool = False
+    #: The values that it was told last; {} before it was told any.
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,6 +274,22 @@ class Validated:
 
 
 @dataclass(frozen=True)
+class Closed:
+    """The values of an epoch are known: those of training and, where it was validated, of validation."""
+
+    epoch: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Training ends after `epoch`, before the last one of the plan."""
+
+    epoch: int
+    why: str
+
+
+@dataclass(frozen=True)
 class End:
     """The job is done; `state` is what the worker sent with Finished."""
 
@@ -282,7 +304,7 @@ class Fail:
     cause: Failed | None = None
 
 
-Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | End | Fail
+Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | Closed | Stopped | End | Fail
 
 
 def accuracy(results: tuple[BatchResult, ...]) -> float | None:
@@ -294,12 +316,16 @@ def accuracy(results: tuple[BatchResult, ...]) -> float | None:
 
 def mean_loss(results: tuple[BatchResult, ...]) -> float:
     """Mean over all samples, added in the order given, in double precision."""
+    if len(results) == 1:
+        return results[0].loss
     count = sum(result.count for result in results)
     return sum(result.loss * result.count for result in results) / count
 
 
 def mean_metrics(results: tuple[BatchResult, ...]) -> dict[str, float]:
     """The user's metrics, each the mean over all samples."""
+    if len(results) == 1:
+        return dict(results[0].metrics)
     count = sum(result.count for result in results)
     names = results[0].metrics if results else ()
     return {name: sum(result.metrics[name] * result.count for result in results) / count for name in names}

@@ -142,6 +142,8 @@ class FabricModel:
         _check_together(self._job, recipe)
         job = self._job
         job.recipe, job.carried = recipe, Carried()
+        if getattr(job.model, "stop_training", False):
+            setattr(job.model, "stop_training", False)  # noqa: B010 - a module takes any attribute; of an earlier call
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)

@@ -36,6 +36,7 @@ POINTS = (
     "agreeing",
     "checkpoint-rename",
     "validating",
+    "told",
     "leaving",
     "keeping",
     "finishing",

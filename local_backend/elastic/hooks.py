@@ -8,7 +8,7 @@ are. Hooks that an object does not have are skipped.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -139,13 +139,10 @@ def call(owner: Any, name: str, *arguments: Any, **optional: Any) -> None:
     function(*arguments, **{key: value for key, value in optional.items() if every or key in parameters})
 
 
-def takes(owner: Any, name: str, keyword: str) -> bool:
-    """Return whether the object has the hook `name` and the hook takes the argument `keyword`."""
-    function = getattr(owner, name, None)
-    if function is None:
-        return False
-    parameters = inspect.signature(function).parameters
-    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+def takes_logs(callback: Any) -> bool:
+    """Return whether `on_epoch_end` of a callback takes the argument `logs`, so that it runs after validation."""
+    function = getattr(callback, "on_epoch_end", None)
+    return function is not None and "logs" in inspect.signature(function).parameters
 
 
 def check_callback(callback: Any) -> None:
@@ -183,7 +180,7 @@ def call_step_hooks(
 
 
 def _hooks_of(callback: Any, moment: str) -> tuple[tuple[str, bool], ...]:
-    kind: Hashable = type(callback)
+    kind: Any = type(callback)
     return _step_hooks(kind, moment)
 
 

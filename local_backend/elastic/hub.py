@@ -13,7 +13,7 @@ committed stays so: steps that are trained again after a recovery are not logged
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -46,22 +46,31 @@ from local_backend.elastic.events import (
 from local_backend.elastic.hub_state import Course, Outcome, Phase, State, Task, fail, requeue, then, with_crew
 from local_backend.elastic.membership import Crew, Stage
 from local_backend.elastic.plan import Plan, shard_count
+from local_backend.elastic.watching import Totals, Values
 
 __all__ = ["Course", "Outcome", "Phase", "State", "Task", "begin", "step"]
 
 
 def begin(
-    course: Course, kept: Kept | None = None, committed: int = 0, epoch: int = 0, next_worker: int = 1
+    course: Course,
+    kept: Kept | None = None,
+    committed: int = 0,
+    epoch: int = 0,
+    next_worker: int = 1,
+    *,
+    values: Mapping[int, Values] | None = None,
+    totals: Totals = Totals(),
 ) -> State:
     """The state before anything has happened; the rest when an earlier driver of the job got that far.
 
+    `values` are those of the epochs that are over, `totals` those of the committed steps of the present one.
     A state that is ahead of `committed` is of no use: the results of the steps between died with that driver.
     """
     if kept is not None and kept.version // 4 > committed:
         kept = None
     shards = shard_count(course.step_samples, course.batch)
     crew = Crew(course.most(epoch), shards, spawned=next_worker - 1)
-    return State(course, crew, kept=kept, committed=committed, epoch=epoch)
+    return State(course, crew, kept=kept, committed=committed, epoch=epoch, values=values or {}, totals=totals)
 
 
 def step(state: State, event: Event) -> Outcome:

@@ -238,7 +238,8 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
     "step": lambda worker, m, _: Stepped(worker, int(m["step"]), _results(m["results"]), float(m["seconds"])),
     "applied": lambda worker, m, _: Applied(worker, int(m["steps"])),
     "boundary": lambda worker, m, _: AtBoundary(
-        worker, int(m["epoch"]), bool(m["saved"]), data=dict(m.get("data", {}))
+        worker, int(m["epoch"]), bool(m["saved"]), dict(m.get("data", {})), bool(m["told"]), bool(m["stop"]),
+        dict(m["values"]),
     ),
     "done": lambda worker, m, _: TaskDone(worker, _results(m.get("results", []))),
     "kept": lambda worker, m, data: Kept(worker, int(m["version"]), str(m["path"]), data),

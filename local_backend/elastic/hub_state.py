@@ -11,6 +11,7 @@ from local_backend.elastic import membership
 from local_backend.elastic.events import Action, BatchResult, Fail, Failed, Kept
 from local_backend.elastic.membership import Crew, Stage
 from local_backend.elastic.plan import Plan, shard_count
+from local_backend.elastic.watching import Totals, Values, Watch
 
 
 class Phase(Enum):
@@ -39,6 +40,8 @@ class Course:
     multiple: int = 1
     #: Most workers in each epoch, () for the same in all.
     limits: tuple[int, ...] = ()
+    #: What depends on the values of epochs.
+    watch: Watch = field(default_factory=Watch)
 
     def most(self, epoch: int) -> int:
         """Workers that can have something to do in an epoch."""
@@ -76,8 +79,16 @@ class State:
     todo: tuple[Task, ...] = ()
     doing: Mapping[int, Task] = field(default_factory=dict)
     tested: tuple[BatchResult, ...] = ()
-    #: Epoch → fraction of test samples predicted right then, which callbacks were told and may be told again.
-    accuracies: Mapping[int, float | None] = field(default_factory=dict)
+    #: Sums over the committed steps of the present epoch.
+    totals: Totals = field(default_factory=Totals)
+    #: Epoch → its values, which members were told and may be told again.
+    values: Mapping[int, Values] = field(default_factory=dict)
+    #: It is decided what is left to be done at the boundary, now that the values of the epoch are known.
+    closing: bool = False
+    #: A callback wants training to end after the present epoch.
+    stop: bool = False
+    #: Number of epochs of a training that ends early.
+    ends: int | None = None
     #: Whether the callbacks of some worker have saved the user's own artefacts.
     saved: bool = False
     #: Members that are done with the job.
@@ -106,6 +117,18 @@ class State:
     @property
     def members(self) -> tuple[int, ...]:
         return self.crew.active.members
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of the whole training, as far as that is known."""
+        return self.course.epochs if self.ends is None else self.ends
+
+    @property
+    def validates(self) -> bool:
+        """Whether some epoch is validated."""
+        every = self.course.validation_freq
+        tests = self.crew.data is not None and self.crew.data.test_batches > 0
+        return tests and 0 < every <= self.course.epochs
 
     @property
     def running(self) -> bool:

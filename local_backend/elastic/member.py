@@ -8,7 +8,7 @@ newcomer, one whom a death caught before it could apply a step, and one that beg
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +20,13 @@ from local_backend.elastic.agreement import Agreement
 from local_backend.elastic.control import Control, Order
 from local_backend.elastic.data import Key, Stream, keys_of
 from local_backend.elastic.data_sets import DataSets
-from local_backend.elastic.entry import enter
+from local_backend.elastic.entry import BEGUN, ENDED, TOLD, enter
 from local_backend.elastic.epoch_end import EpochEnd
 from local_backend.elastic.errors import GroupBroken, HubGone
 from local_backend.elastic.frames import Message
 from local_backend.elastic.group import Group, Interrupted
 from local_backend.elastic.handover import from_bytes, result_of, to_bytes
-from local_backend.elastic.hooks import call
+from local_backend.elastic.hooks import call, takes_logs
 from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
@@ -39,10 +39,6 @@ from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.training import Trainer
-
-#: Stages of a version: within an epoch or just after its last step; at the boundary, its end's callbacks have run; the
-#: next epoch's beginning's callbacks have run.
-STEPPED, ENDED, BEGUN = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -91,8 +87,8 @@ class Member:
         self._begun = False
         #: No step was applied in the generation yet.
         self._entered = False
-        #: The callbacks that this process told to save the user's artefacts have run.
-        self._saved = False
+        #: The callbacks that this process told to save the user's artefacts have run; some of them have.
+        self._saved = self._saves = False
 
     def run(self) -> None:
         """Take part until the hub says that it is over. Raises what user code raises, EngineError, HubGone."""
@@ -277,7 +273,7 @@ class Member:
                 order = self._train(epoch, within)
                 if order is not None:
                     return order
-            elif stage == ENDED:
+            elif stage in (ENDED, TOLD):
                 order = self._at_boundary(epoch - 1)
                 if order[0]["op"] == "finish":
                     return self._finish(order[0]["writer"])
@@ -301,18 +297,30 @@ class Member:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")
         self._trainer.check_parameters(epoch)
         self._trainer.evaluation_mode()
-        writes = epoch == self.plan.epochs - 1 and self._number == self._members[0]
-        self._callbacks(epoch, "on_epoch_end", epoch, save_model=writes)
-        self._saved = self._saved or writes
+        self._saves = epoch == self.plan.epochs - 1 and self._number == self._members[0]
+        self._callbacks(epoch, "on_epoch_end", epoch, save_model=self._saves, leave_out=takes_logs)
         self._version = (self._version & ~3) | ENDED
 
-    def _callbacks(self, epoch: int, hook: str, *arguments: Any, **optional: Any) -> None:
+    def _close_epoch(self, epoch: int, values: dict[str, float], monitor: str) -> None:
+        """Do what depends on the values of the epoch."""
+        faults.at("told")
+        right = values.get("val_accuracy")
+        if right is not None and self._number == self._members[0]:
+            self._journal.say(f"epoch={epoch} validation_accuracy: {right:.4f}")
+        self._epoch_end.close(self._callbacks, epoch, values, monitor, self._saves)
+        self._saved, self._saves = self._saved or self._saves, False
+        self._version = (self._version & ~3) | TOLD
+
+    def _callbacks(
+        self, epoch: int, hook: str, *arguments: Any, leave_out: Callable[[Any], bool] | None = None, **optional: Any
+    ) -> None:
         """Every worker runs the same callbacks with the same random numbers, so that replicas stay equal."""
         self._control.phase = "callbacks"
         seed_everything(derive_seed(self.plan.seed, 4, epoch))
         faults.at("callbacks")
         for callback in self._job.callbacks:
-            call(callback, hook, *arguments, **optional)
+            if leave_out is None or not leave_out(callback):
+                call(callback, hook, *arguments, **optional)
 
     def _train(self, epoch: int, within: int) -> Order | None:
         """Train to the end of the epoch; an order when this worker has left its generation."""
@@ -384,14 +392,16 @@ class Member:
         self._control.phase = "waiting"
         faults.at("boundary")
         self._agreement.at_boundary(self._group, self._members, self._version >> 2, epoch == self.plan.epochs - 1)
-        self._link.send({"op": "boundary", "epoch": epoch, "saved": self._saved, "data": data})
+        self._report_boundary(epoch, data)
         while True:
-            order, blob = self._control.order("save", "test", "artifacts", "go", "finish", "enter", "keep", "bye")
+            order, blob = self._control.order(
+                "save", "test", "artifacts", "values", "go", "finish", "enter", "keep", "bye"
+            )
             match order["op"]:
                 case "save":
                     # Disks and callbacks may take as long as they like.
                     self._control.phase = "callbacks"
-                    self._epoch_end.save(order["epoch"], order["final"])
+                    self._epoch_end.save(order["epoch"], order["name"])
                     self._link.send({"op": "done"})
                 case "artifacts":
                     self._control.phase = "callbacks"
@@ -401,13 +411,29 @@ class Member:
                     self._control.phase = "computing"
                     results = self._epoch_end.test(epoch, order["first"], order["last"], len(self._members))
                     self._link.send({"op": "done", "results": results_to_wire(results)})
+                case "values" if order["epoch"] == epoch and self._version & 3 == ENDED:
+                    self._close_epoch(epoch, order["values"], order["monitor"])
+                    self._report_boundary(epoch, data)
+                case "values":
+                    continue  # said again to a worker that had come to that boundary twice
                 case "go" if order["epoch"] < epoch:
-                    continue  # said again to somebody who had come to that boundary twice
+                    continue
                 case _:
-                    if order.get("accuracy") is not None and self._number == self._members[0]:
-                        self._journal.say(f"epoch={epoch} validation_accuracy: {order['accuracy']:.4f}")
                     return order, blob
             self._control.phase = "waiting"
+
+    def _report_boundary(self, epoch: int, data: Message) -> None:
+        """Tell the hub that this worker waits for orders; `data` describes the data sets."""
+        told = self._job.carried.told
+        self._link.send({
+            "op": "boundary",
+            "epoch": epoch,
+            "saved": self._saved,
+            "data": data,
+            "told": self._version & 3 == TOLD,
+            "stop": bool(getattr(self._job.model, "stop_training", False)),
+            "values": told[-1] if told else {},
+        })
 
     def _finish(self, writer: int) -> Order:
         """After the last boundary; the order to end."""

@@ -18,13 +18,16 @@ from typing import IO, Any
 
 from local_backend.elastic import captured
 from local_backend.elastic.artifacts import write_whole
-from local_backend.elastic.events import BatchResult, Commit, Kept, Validated
+from local_backend.elastic.events import BatchResult, Closed, Commit, Kept, Validated
 from local_backend.elastic.hub import Course
 from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan
 from local_backend.elastic.snapshots import SnapshotFolder
+from local_backend.elastic.watching import Totals, Values
 
 STEPS = "steps.jsonl"
+#: The values of each epoch that is over.
+EPOCHS = "epochs.jsonl"
 #: Trainings of this process so far: a script may call train() several times.
 _trainings = 0
 
@@ -40,6 +43,8 @@ class Record:
     epochs_done: int = 0
     #: Results of the steps of the present epoch that are committed.
     rows: list[tuple[BatchResult, ...]] = field(default_factory=list)
+    #: Epoch → its values, which the members were told.
+    values: dict[int, Values] = field(default_factory=dict)
     #: Epochs whose validation is logged.
     last_validated: int = -1
     #: States of the global generators that datasets_function finds: those of the first driver.
@@ -92,6 +97,20 @@ class Record:
         self._write({"validated": action.epoch})
         return True
 
+    def closed(self, action: Closed) -> None:
+        """Write down the values of an epoch: they are told again to members that come to its end again."""
+        if self.folder is not None and self._file is not None and action.epoch not in self.values:
+            with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
+                file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the steps of the present epoch that are committed."""
+        totals = Totals()
+        for results in self.rows:
+            totals = totals.add(results)
+        return totals
+
     def _start(self, terms: dict[str, Any]) -> None:
         """Raises OSError."""
         assert self.folder is not None
@@ -121,6 +140,7 @@ class Record:
             else:
                 self.last_validated = line["validated"]
         self.committed += len(self.rows)
+        self.values = {line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)}
         # One that is ahead of what was logged is of no use: the results of the steps between are lost.
         snapshot = SnapshotFolder(self.folder).newest(4 * self.committed + 3)
         if snapshot is not None:

@@ -7,7 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from local_backend.elastic.events import BatchResult, Commit, Validated, accuracy, mean_loss, mean_metrics
+from local_backend.elastic.events import (
+    BatchResult,
+    Commit,
+    Stopped,
+    Validated,
+    accuracy,
+    mean_loss,
+    mean_metrics,
+)
 from local_backend.elastic.hooks import LoggerHooks, Values
 from local_backend.elastic.plan import Plan
 
@@ -106,6 +114,7 @@ class Reporter:
         """Training starts now. An earlier driver of the job has reported `committed` steps, the last of them `rows`
         of the present epoch."""
         self._plan = plan
+        self._epochs = plan.epochs
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
         self._samples = epochs * plan.epoch_samples + min(steps * plan.step_samples, plan.epoch_samples)
@@ -151,9 +160,17 @@ class Reporter:
         metrics = {"loss": loss, **({} if right is None else {"accuracy": right}), **mean_metrics(action.results)}
         self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
 
+    def stopped(self, action: Stopped) -> None:
+        """Say that training ends before the last epoch of the plan."""
+        self._epochs = action.epoch + 1
+        print(
+            f"--------STOP TRAINING: after epoch {self._epochs} of {self._plan.epochs}: {action.why} --------",
+            flush=True,
+        )
+
     def last_progress(self) -> None:
         """Every step is committed."""
-        self._report(self._plan.epochs - 1)
+        self._report(self._epochs - 1)
 
     def end(self) -> None:
         """All is done and the model is the user's again."""
@@ -162,7 +179,7 @@ class Reporter:
         else:
             print(f"--------END TRAINING: completed {self._iterations} iterations --------")
         seconds = time.monotonic() - self._started
-        print(f"--------END TRAINING: completed epoch {self._plan.epochs} in time {seconds} --------", flush=True)
+        print(f"--------END TRAINING: completed epoch {self._epochs} in time {seconds} --------", flush=True)
 
     def _log_batch(self, epoch: int) -> None:
         meter, last = self._meter, self._meter.batches == self._plan.batches_per_epoch
@@ -180,7 +197,7 @@ class Reporter:
     def _report(self, epoch: int) -> None:
         self._reported = time.monotonic()
         speed = self._speed.add(self._reported, self._samples)
-        left = self._plan.epoch_samples * self._plan.epochs - self._samples
+        left = self._plan.epoch_samples * self._epochs - self._samples
         self._progress(
             epoch=epoch + 1,
             epochs=self._plan.epochs,

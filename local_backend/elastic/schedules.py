@@ -32,6 +32,11 @@ def interval(scheduler: Any, recipe: Recipe) -> str:
     return recipe.lr_scheduler_interval or ("step" if isinstance(scheduler, PER_STEP) else "epoch")
 
 
+def goes_by_a_value(recipe: Recipe) -> bool:
+    """Return whether a scheduler of the training goes by a value of the epoch."""
+    return any(isinstance(one, ReduceLROnPlateau) for one in recipe.lr_scheduler.values())
+
+
 def check(job: Job, mode: str) -> None:
     """Check the schedulers of a script before anything starts.
 

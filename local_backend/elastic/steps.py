@@ -7,6 +7,7 @@ from dataclasses import replace
 from local_backend.elastic.events import Action, Applied, Commit, Stepped
 from local_backend.elastic.hub_state import Outcome, State, fail
 from local_backend.elastic.membership import Stage
+from local_backend.elastic.watching import Totals
 
 
 def stepped(state: State, event: Stepped) -> Outcome:
@@ -34,7 +35,7 @@ def commit(state: State) -> Outcome:
     if applied <= state.committed:
         return state, ()
     actions: list[Action] = []
-    reports, committed = dict(state.reports), state.committed
+    reports, committed, totals = dict(state.reports), state.committed, state.totals
     while committed < applied:
         epoch, within = divmod(committed, state.plan.steps_per_epoch)
         results, shards = reports.get(committed, {}), range(state.plan.active_shards(within))
@@ -43,6 +44,8 @@ def commit(state: State) -> Outcome:
                 break  # what is missing is on its way from one that was removed: it reported before others could apply
             return fail(state, f"step {committed} was applied but not reported; this is a bug of the engine")
         reports.pop(committed)
-        actions.append(Commit(epoch, within, tuple(results[shard] for shard in shards)))
+        in_order = tuple(results[shard] for shard in shards)
+        totals = (totals if within else Totals()).add(in_order)
+        actions.append(Commit(epoch, within, in_order))
         committed += 1
-    return replace(state, committed=committed, reports=reports), tuple(actions)
+    return replace(state, committed=committed, reports=reports, totals=totals), tuple(actions)

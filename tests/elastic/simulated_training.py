@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from local_backend.elastic import hub
-from local_backend.elastic.events import BatchResult, accuracy
+from local_backend.elastic.events import BatchResult
 from local_backend.elastic.plan import Plan
+from local_backend.elastic.watching import Totals, Values, validation_values
 
 #: Stages of a version.
-ENDED, BEGUN = 1, 2
+ENDED, TOLD, BEGUN = 1, 2, 3
 
 
 def mix(*values: object) -> int:
@@ -27,6 +28,11 @@ def validated(state: int, batch: int) -> BatchResult:
     return BatchResult(batch, 2, float(mix(state, "test", batch)), mix(state, batch) % 3)
 
 
+def told(epoch: int, values: Values, state: int) -> int:
+    """The state after a member was told the values of an epoch."""
+    return mix("told", epoch, sorted(values.items()), state)
+
+
 @dataclass
 class Undisturbed:
     """What a training gives that nothing happens to."""
@@ -34,26 +40,45 @@ class Undisturbed:
     plan: Plan
     course: hub.Course
     test_batches: int
+    #: The epoch after which a callback wants training to end.
+    stop_after: int | None = None
     commits: list[tuple[int, int, tuple[BatchResult, ...]]] = field(default_factory=list)
     validations: list[tuple[int, tuple[BatchResult, ...]]] = field(default_factory=list)
     files: dict[object, int] = field(default_factory=dict)
     final: bytes = b""
 
     def __post_init__(self) -> None:
-        plan, course, state = self.plan, self.course, mix("begin", 0, None, 0)
+        plan, course, state = self.plan, self.course, mix("begin", 0, 0)
+        seen: list[Values] = []
         for epoch in range(plan.epochs):
+            totals = Totals()
             for step in range(plan.steps_per_epoch):
                 done = epoch * plan.steps_per_epoch + step
                 results = tuple(computed(plan, state, done, shard) for shard in range(plan.active_shards(step)))
                 self.commits.append((epoch, step, results))
+                totals = totals.add(results)
                 state = mix(state, done)
             state, tested = mix(state, "end"), ()
-            if epoch + 1 == plan.epochs or (course.checkpoint_freq and (epoch + 1) % course.checkpoint_freq == 0):
-                self.files["save", epoch + 1] = state
+            final, checkpoint = epoch + 1 == plan.epochs, course.checkpoint_freq
+            if final or (checkpoint and (epoch + 1) % checkpoint == 0):
+                self.files["save", epoch + 1, "final" if final else str(epoch + 1)] = state
             if self.test_batches and course.validation_freq and (epoch + 1) % course.validation_freq == 0:
                 tested = tuple(validated(state, batch) for batch in range(self.test_batches))
                 self.validations.append((epoch, tested))
-            if epoch + 1 < plan.epochs:
-                state = mix("begin", epoch + 1, accuracy(tested), state)
+            seen.append({**totals.values(), **validation_values(tested)})
+            state = told(epoch, seen[-1], state)
+            if course.watch.is_best(seen, self.validates):
+                self.files["save", epoch + 1, "best"] = state
+            if not final and (epoch == self.stop_after or course.watch.stops(seen, self.validates)):
+                self.files["save", epoch + 1, "final"] = state
+                break
+            if not final:
+                state = mix("begin", epoch + 1, state)
+        self.values = dict(enumerate(seen))
         self.files["artifacts"] = state
         self.final = repr(state).encode()
+
+    @property
+    def validates(self) -> bool:
+        """Whether some epoch is validated."""
+        return self.test_batches > 0 and 0 < self.course.validation_freq <= self.plan.epochs

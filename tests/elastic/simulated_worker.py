@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from simulated_training import BEGUN, ENDED, computed, mix, validated
+from simulated_training import BEGUN, ENDED, TOLD, computed, mix, told, validated
 
 from local_backend.elastic.events import (
     Applied,
@@ -260,15 +260,15 @@ class Worker:
         if within or stage == BEGUN:
             yield from self.interrupted()
             yield lambda: self.compute(plan, applied)
-        elif stage == ENDED:
+        elif stage in (ENDED, TOLD):
             yield lambda: self.report(plan, epoch - 1)
         elif applied == 0:
-            yield lambda: self.begin(0, None)
+            yield lambda: self.begin(0)
         else:
             yield self.end
 
-    def begin(self, epoch: int, told: float | None) -> None:
-        self.version, self.content = self.version // 4 * 4 + BEGUN, mix("begin", epoch, told, self.content)
+    def begin(self, epoch: int) -> None:
+        self.version, self.content = self.version // 4 * 4 + BEGUN, mix("begin", epoch, self.content)
         self.mode = self.going
 
     def end(self) -> None:
@@ -320,10 +320,13 @@ class Worker:
 
     def report(self, plan: Plan, epoch: int) -> None:
         assert self.group is not None
-        saves = epoch + 1 == plan.epochs and self.number == self.group.members[0]
+        is_told = self.version % 4 == TOLD
+        saves = is_told and epoch + 1 == plan.epochs and self.number == self.group.members[0]
         if saves:
             self.world.save(self, "artifacts", self.content)
-        self.says.append(AtBoundary(self.number, epoch, saves, data=self.world.data_of(self.number, epoch)))
+        stop = is_told and epoch == self.world.undisturbed.stop_after
+        data, values = self.world.data_of(self.number, epoch), self.world.told_last(self.version)
+        self.says.append(AtBoundary(self.number, epoch, saves, data, is_told, stop, values))
         self.mode = lambda: self.at_boundary(epoch)
 
     def at_boundary(self, epoch: int) -> Iterator[Callable[[], None]]:
@@ -333,11 +336,18 @@ class Worker:
                 case "save" | "test" | "artifacts":
                     assert message["boundary"] == epoch
                     self.mode = lambda: self.working(message, epoch)
+                case "values" if message["epoch"] == epoch and self.version % 4 == ENDED:
+                    assert message["values"] == self.world.undisturbed.values[epoch]
+                    self.version += TOLD - ENDED
+                    self.content = told(epoch, message["values"], self.content)
+                    self.report(self.world.plan, epoch)
                 case "go" if message["epoch"] == epoch:
-                    self.begin(epoch + 1, message["accuracy"])
+                    assert self.version % 4 == TOLD
+                    self.begin(epoch + 1)
                 case "finish":
+                    assert self.version % 4 == TOLD
                     self.mode = lambda: self.finishing(message["writer"])
-                case "go":
+                case "go" | "values":
                     pass
                 case "enter" if message["generation"] > self.generation:
                     self.obey(message, blob)
@@ -351,7 +361,8 @@ class Worker:
 
         if self.orders:
             yield take
-        if self.called > self.generation and any(order[0]["op"] in ("save", "test", "go") for order in self.orders):
+        droppable = ("save", "test", "values", "go")
+        if self.called > self.generation and any(order[0]["op"] in droppable for order in self.orders):
             yield forget
 
     def working(self, task: dict[str, Any], epoch: int) -> Iterator[Callable[[], None]]:
@@ -360,7 +371,8 @@ class Worker:
             if task["op"] == "test":
                 results = tuple(validated(self.content, batch) for batch in range(task["first"], task["last"]))
             else:
-                self.world.save(self, ("save", task["epoch"]) if task["op"] == "save" else "artifacts", self.content)
+                name = ("save", task["epoch"], task["name"]) if task["op"] == "save" else "artifacts"
+                self.world.save(self, name, self.content)
             self.says.append(TaskDone(self.number, results))
             self.mode = lambda: self.at_boundary(epoch)
 

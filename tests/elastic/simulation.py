@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from simulated_training import Undisturbed
+from simulated_training import BEGUN, TOLD, Undisturbed
 from simulated_worker import Group, Worker
 
 from local_backend.elastic import hub
@@ -18,6 +18,7 @@ from local_backend.elastic.events import (
     Action,
     Allocated,
     Begin,
+    Closed,
     Commit,
     End,
     Event,
@@ -31,6 +32,7 @@ from local_backend.elastic.events import (
     Note,
     Send,
     Spawn,
+    Stopped,
     Switched,
     Unbalanced,
     Validated,
@@ -38,6 +40,7 @@ from local_backend.elastic.events import (
 from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.membership import Stage
 from local_backend.elastic.plan import Plan
+from local_backend.elastic.watching import Values
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
@@ -100,6 +103,7 @@ class World:
         test_batches: int = 5,
         after: World | None = None,
         data_of: Callable[[int, int], dict[str, str]] = lambda worker, epoch: {},
+        stop_after: int | None = None,
     ) -> None:
         """`after`: a world whose driver has died; this one has what that one wrote down."""
         self.random = random.Random(seed)
@@ -107,9 +111,11 @@ class World:
         self.data_of = data_of
         self.samples, self.test_batches, self.weather = samples, test_batches, weather
         self.plan = Plan(samples, course.batch, course.step_samples, course.epochs, course.seed)
-        self.undisturbed = Undisturbed(self.plan, course, test_batches)
+        self.undisturbed = Undisturbed(self.plan, course, test_batches, stop_after)
         past = after.state if after else hub.begin(course)
-        self.state = hub.begin(course, past.kept, past.committed, past.epoch)
+        self.state = hub.begin(
+            course, past.kept, past.committed, past.epoch, values=past.values, totals=past.totals
+        )
         self.workers: dict[int, Worker] = {}
         self.groups: dict[int, Group] = {}
         self.actions: list[Action] = []
@@ -179,6 +185,13 @@ class World:
 
     def load(self, path: str, blob: bytes) -> tuple[int, int]:
         return self.snapshots[path or blob.decode()]
+
+    def told_last(self, version: int) -> Values:
+        """The values that a state of this version was told last."""
+        applied, stage = divmod(version, 4)
+        epochs = applied // self.plan.steps_per_epoch
+        over = epochs if applied % self.plan.steps_per_epoch or stage in (TOLD, BEGUN) else epochs - 1
+        return self.undisturbed.values.get(over - 1, {})
 
     def save(self, worker: Worker, what: object, content: int) -> None:
         self.writes[what] += 1
@@ -383,7 +396,10 @@ class World:
                 assert "on any slot" in end.reason, end.reason
                 assert self.weather.no_start or self.losses
             return
-        assert self.committed == self.plan.steps
+        assert self.committed == len(expected.commits)
+        assert {closed.epoch: closed.values for closed in self.of(Closed)}.items() <= expected.values.items()
+        early = len(expected.values) < self.plan.epochs
+        assert [stopped.epoch for stopped in self.of(Stopped)] == [len(expected.values) - 1] * early
         assert self.of(Begin) == [Begin(self.plan)]
         assert [(v.epoch, v.results) for v in self.of(Validated)] == expected.validations
         assert self.files == expected.files

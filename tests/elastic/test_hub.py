@@ -40,6 +40,7 @@ from local_backend.elastic.events import (
 )
 from local_backend.elastic.hub import Course, Phase
 from local_backend.elastic.membership import SLOT_FAILURES, Stage
+from local_backend.elastic.watching import Rule, Watch
 
 
 def course(workers=4, epochs=3, **changes):
@@ -72,18 +73,25 @@ def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather,
     samples=st.integers(1, 80),
     test_batches=st.integers(0, 9),
     test_chunk=st.integers(1, 4),
+    watch=st.builds(
+        Watch, stopping=st.none() | st.just(Rule()), patience=st.integers(1, 2), best=st.none() | st.just(Rule("loss"))
+    ),
+    stop_after=st.none() | st.integers(0, 3),
     weather=st.sampled_from(sorted(WEATHERS)),
     seed=st.integers(0, 10**6),
 )
 @settings(max_examples=250, deadline=None)
 def test_so_it_is_for_every_course(  # noqa: PLR0917
-    workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, weather, seed
+    workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, watch,
+    stop_after, weather, seed,
 ):
     what = course(
         workers, epochs, step_samples=4 * shards, validation_freq=validation_freq, checkpoint_freq=checkpoint_freq,
-        test_chunk=test_chunk,
+        test_chunk=test_chunk, watch=watch,
     )
-    World(what, seed, WEATHERS[weather], slots=slots, samples=samples, test_batches=test_batches).run()
+    World(
+        what, seed, WEATHERS[weather], slots=slots, samples=samples, test_batches=test_batches, stop_after=stop_after
+    ).run()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -441,7 +449,7 @@ def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
 def test_undisturbed_everything_is_saved_and_validated_once(seed):
     world = World(course(epochs=4), seed)
     world.run()
-    assert world.writes == {"artifacts": 1, ("save", 2): 1, ("save", 4): 1}
+    assert world.writes == {"artifacts": 1, ("save", 2, "2"): 1, ("save", 4, "final"): 1}
     first = min(action.worker for action in sent(world, "load"))
     assert {action.worker for action in sent(world, "save")} == {first}
     assert len(sent(world, "test")) == 4 * world.test_batches

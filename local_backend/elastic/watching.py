@@ -1,0 +1,167 @@
+"""The values of an epoch, and what the hub decides by them: early stopping and the best checkpoint. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from local_backend.elastic.events import BatchResult, accuracy, mean_loss, mean_metrics
+
+if TYPE_CHECKING:
+    from local_backend.elastic.recipe import Recipe
+
+#: Values of an epoch by name: those that were computed in that epoch.
+Values = Mapping[str, float]
+
+#: Parts of the names of values that are better when they are lower.
+LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the committed steps of an epoch, in the order of steps and shards: the same bits for every number of
+    workers."""
+
+    samples: int = 0
+    loss: float = 0.0
+    #: Samples of which it is known whether the model was right, and those that it was right about.
+    known: int = 0
+    correct: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def add(self, results: Iterable[BatchResult]) -> Totals:
+        """Return the totals with the results of a step, which are in the order of their shards."""
+        samples, loss, known, correct, metrics = self.samples, self.loss, self.known, self.correct, dict(self.metrics)
+        for result in results:
+            samples += result.count
+            loss += result.loss * result.count
+            if result.correct is not None:
+                known += result.count
+                correct += result.correct
+            for name, value in result.metrics.items():
+                metrics[name] = metrics.get(name, 0.0) + value * result.count
+        return Totals(samples, loss, known, correct, metrics)
+
+    def values(self) -> dict[str, float]:
+        """Return the means over all samples: `loss`, `accuracy` where it is known, and the metrics."""
+        if not self.samples:
+            return {}
+        right = {"accuracy": self.correct / self.known} if self.known else {}
+        own = {name: value / self.samples for name, value in self.metrics.items()}
+        return {"loss": self.loss / self.samples, **right, **own}
+
+
+def validation_values(tested: tuple[BatchResult, ...]) -> dict[str, float]:
+    """Return the values of a validation, whose results are in the order of their batches; {} for none."""
+    if not tested:
+        return {}
+    right = accuracy(tested)
+    own = {"loss": mean_loss(tested), **({} if right is None else {"accuracy": right}), **mean_metrics(tested)}
+    return {f"val_{name}": value for name, value in own.items()}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value is watched for."""
+
+    #: Name of the value; None for the default.
+    monitor: str | None = None
+    #: "min" or "max" for what is better, None for what the name says.
+    mode: str | None = None
+    min_delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What depends on the values of epochs."""
+
+    #: Of schedulers that go by a value; None without any.
+    plateau: Rule | None = None
+    #: Of early stopping, and the epochs without an improvement after which training ends.
+    stopping: Rule | None = None
+    patience: int = 0
+    #: Of the best checkpoint.
+    best: Rule | None = None
+
+    @classmethod
+    def of(cls, recipe: Recipe, plateau: bool) -> Watch:
+        """Return what the options of a training ask for; `plateau`: a scheduler goes by a value."""
+        early, best = recipe.early_stopping, recipe.save_best
+        return cls(
+            plateau=Rule(recipe.monitor) if plateau else None,
+            stopping=None if early is None else Rule(early.monitor or recipe.monitor, early.mode, early.min_delta),
+            patience=0 if early is None else early.patience,
+            best=Rule(best if isinstance(best, str) else recipe.monitor) if best else None,
+        )
+
+    def unknown(self, values: Values, validated: bool, validates: bool) -> str | None:
+        """Return why a monitored value cannot be found among those of an epoch; None where all are or may come.
+
+        `validated`: the epoch was validated; `validates`: some epoch is.
+        """
+        for option, rule in (("monitor", self.plateau), ("early_stopping", self.stopping), ("save_best", self.best)):
+            if rule is None:
+                continue
+            name = monitored(rule, validates)
+            later = name.startswith("val_") and validates and not validated
+            if name not in values and not later:
+                known = ", ".join(values)
+                return f"{option} goes by {name!r}, and an epoch has no such value; it has {known}"
+        return None
+
+    def stops(self, epochs: Sequence[Values], validates: bool) -> str | None:
+        """Return why training ends after the last of these epochs, None when it does not."""
+        if self.stopping is None:
+            return None
+        name = monitored(self.stopping, validates)
+        series = [values[name] for values in epochs if name in values]
+        if not epochs or name not in epochs[-1]:
+            return None
+        waited = since_best(series, self.stopping)
+        if waited < self.patience:
+            return None
+        return f"{name} has not improved for {waited} {'epoch' if waited == 1 else 'epochs'}"
+
+    def is_best(self, epochs: Sequence[Values], validates: bool) -> bool:
+        """Return whether the last of these epochs is the best so far."""
+        if self.best is None or not epochs:
+            return False
+        name = monitored(self.best, validates)
+        series = [values[name] for values in epochs if name in values]
+        return name in epochs[-1] and not math.isnan(series[-1]) and since_best(series, self.best) == 0
+
+
+def monitored(rule: Rule, validates: bool) -> str:
+    """Return the name of the value that a rule goes by."""
+    return rule.monitor or ("val_loss" if validates else "loss")
+
+
+def since_best(series: Sequence[float], rule: Rule) -> int:
+    """Return how many values came after the last improvement; a value that is not a number is no improvement."""
+    mode = rule.mode or mode_of(rule.monitor or "loss")
+    best, since = math.inf if mode == "min" else -math.inf, 0
+    for value in series:
+        better = value < best - rule.min_delta if mode == "min" else value > best + rule.min_delta
+        best, since = (value, 0) if better else (best, since + 1)
+    return since
+
+
+def mode_of(name: str) -> str:
+    """Return "min" for a value that is better when it is lower, else "max"."""
+    return "min" if any(part in name.lower() for part in LOWER_IS_BETTER) else "max"
+
+
+def append_history(
+    history: dict[str, list[float]], epoch: int, values: Values
+) -> None:
+    """Make `values` the item `epoch` (from 0) of each list of the history.
+
+    A value that the epoch does not have is the last one known; epochs before the first one are NaN.
+    """
+    for name in [*history, *(name for name in values if name not in history)]:
+        series = history.setdefault(name, [])
+        del series[epoch:]
+        series.extend([math.nan] * (epoch - len(series)))
+        series.append(values[name] if name in values else series[-1] if series else math.nan)

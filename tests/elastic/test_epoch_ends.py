@@ -1,0 +1,218 @@
+"""What happens between epochs in a training with real workers: history, schedulers, early stopping, files, hooks."""
+
+import json
+
+import pytest
+import torch
+from callbacks import Callback
+from churn import Training
+from fake_runner import FakeRunner
+from scripts import alone, lay_out
+from small import NewLogger, fabric
+
+from local_backend.elastic.errors import EngineError
+
+#: A plateau schedule, a schedule per step, early stopping, the best checkpoint, hooks that change what is trained.
+SCRIPT = '''
+import hashlib, json, os, sys, time
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset, default_collate
+from callbacks import Callback
+from fabric_model import FabricModel
+
+result = os.environ["RESULT_DIR"]
+hurry = os.path.join(result, "hurry")
+options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+
+
+def collate(samples):
+    if not os.path.exists(hurry):
+        time.sleep(options.get("pace", 0.0))
+    return default_collate(samples)
+
+
+class Seen(Callback):
+    def __init__(self):
+        self.rows = []
+
+    def on_epoch_end(self, epoch, save_model=False, logs=None):
+        self.rows.append(["end", epoch, dict(logs)])
+        if save_model:
+            with open(os.path.join(result, "artifacts"), "a") as file:
+                file.write(f"{epoch}\\n")
+
+    def on_validation_end(self, epoch, logs):
+        self.rows.append(["validated", epoch, logs["val_loss"]])
+        self.params["optimizer"].param_groups[0]["weight_decay"] = logs["val_loss"] / 100
+        if options.get("stop") == epoch:
+            self.model.stop_training = True
+
+
+def spread(outputs, labels):
+    return outputs.std()
+
+
+def datasets():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(38, 6, generator=g), torch.arange(38) % 3
+    return TensorDataset(x, y), TensorDataset(x[:17], y[:17])
+
+
+torch.manual_seed(4)
+model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+kind = options.get("scheduler", "plateau")
+scheduler = {
+    "plateau": lambda: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0),
+    "cycle": lambda: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=200),
+    "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6),
+}[kind]()
+seen = Seen()
+fabric = FabricModel(model, datasets, F.cross_entropy, optimizer, metrics=[spread], user_callback=[seen],
+                     fn_batch_collate=collate, driver_logger=object())
+history = fabric.train(options.get("epochs", 6), 4, 3, lr_scheduler=scheduler, validation_freq=1, checkpoint_freq=2,
+                       **options.get("train", {}))
+digest = hashlib.sha256()
+for tensor in [*model.state_dict().values(), *(v["momentum_buffer"] for v in optimizer.state_dict()["state"].values())]:
+    digest.update(tensor.numpy().tobytes())
+files = {}
+folder = os.path.join(result, "model", "train")
+for name in sorted(os.listdir(folder)):
+    if name.endswith(".pth") and "optimizer" not in name:
+        weights = torch.load(os.path.join(folder, name), weights_only=True)
+        files[name] = hashlib.sha256(b"".join(t.numpy().tobytes() for t in weights.values())).hexdigest()
+with open(os.path.join(result, "outcome.json"), "w") as file:
+    json.dump({"digest": digest.hexdigest(), "history": history, "rows": seen.rows, "files": files,
+               "lr": optimizer.param_groups[0]["lr"], "last_epoch": scheduler.last_epoch}, file)
+'''
+
+
+def outcome(tmp):
+    return json.loads((tmp / "result" / "outcome.json").read_text())
+
+
+def run(tmp, workers, options):
+    ended = FakeRunner(tmp, workers).run(lay_out(tmp, SCRIPT), json.dumps(options))
+    assert ended.returncode == 0, ended.stderr
+    return ended, outcome(tmp)
+
+
+class Changing(Training):
+    """Trains the script of this module."""
+
+    def __init__(self, tmp, slots, **options):
+        super().__init__(tmp, slots, **options)
+        (self.code / "train.py").write_text(SCRIPT)
+
+
+def test_the_same_history_for_every_number_of_workers(tmp_path):
+    expected = run(tmp_path / "1", 1, {})[1]
+    history = expected["history"]
+    assert set(history) == {"loss", "accuracy", "spread", "val_loss", "val_accuracy", "val_spread", "lr"}
+    assert {len(series) for series in history.values()} == {6}
+    assert history["lr"][0] == 0.5
+    assert history["lr"][-1] < 0.5, "the plateau was seen"
+    assert expected["rows"][0] == ["end", 0, {name: series[0] for name, series in history.items()}]
+    assert [row[1] for row in expected["rows"]] == [epoch for epoch in range(6) for _ in range(2)]
+    assert (tmp_path / "1" / "result" / "artifacts").read_text() == "5\n"
+    plain = lay_out(tmp_path / "plain", SCRIPT)
+    assert alone(tmp_path / "plain", plain).returncode == 0
+    assert outcome(tmp_path / "plain") == expected
+    assert run(tmp_path / "3", 3, {})[1] == expected
+
+
+@pytest.mark.parametrize(
+    "options", [{"scheduler": "cosine", "epochs": 12}, {"scheduler": "cycle", "epochs": 12, "train": {"ema": None}}]
+)
+def test_the_same_with_resizes_deaths_and_a_driver_that_is_started_again(tmp_path, options):
+    expected = run(tmp_path / "undisturbed", 1, options)[1]
+    training = Changing(tmp_path / "disturbed", 2, pace=0.02, **options)
+    training.attributes = {"hang_seconds": "120", "snapshot_seconds": "0.05"}
+    training.begin()
+    try:
+        training.wait_for_step(2)
+        training.resize(3)
+        training.kill(1)
+        training.wait_for_step(11)
+        training.resize(1)
+        training.wait_for_step(17)
+        training.kill_driver()
+        training.begin()
+        training.wait_for_step(22)
+        training.kill(max(training.alive()))
+        ended = training.finish()
+    finally:
+        training.abort()
+    assert ended.returncode == 0, ended.stderr
+    assert outcome(tmp_path / "disturbed") == expected
+
+
+def test_early_stopping_and_the_best_checkpoint(tmp_path):
+    options = {"epochs": 20, "train": {"early_stopping": 2, "save_best": "val_accuracy"}}
+    ended, found = run(tmp_path / "2", 2, options)
+    losses = found["history"]["val_loss"]
+    epochs = len(losses)
+    assert epochs < 20
+    assert min(losses[-2:]) >= min(losses[:-2]), "no improvement in the last two"
+    best = max(range(epochs), key=found["history"]["val_accuracy"].__getitem__)
+    kept = [*range(2, epochs + 1, 2), "best", "final"]
+    assert set(found["files"]) == {f"model_epoch_{name}.pth" for name in kept}
+    if (best + 1) % 2 == 0:
+        assert found["files"]["model_epoch_best.pth"] == found["files"][f"model_epoch_{best + 1}.pth"]
+    why = "val_loss has not improved for 2 epochs"
+    assert f"STOP TRAINING: after epoch {epochs} of 20: {why}" in ended.stdout
+    assert any(f"ends early, after epoch {epochs}: {why}" in message["text"] for message in ended.of("history"))
+    assert f"completed epoch {epochs} in time" in ended.stdout
+    assert (tmp_path / "2" / "result" / "artifacts").read_text() == f"{epochs - 1}\n", "once, though it ended early"
+    plain = lay_out(tmp_path / "plain", SCRIPT)
+    assert alone(tmp_path / "plain", plain, json.dumps(options)).returncode == 0
+    assert outcome(tmp_path / "plain") == found
+
+
+def test_a_callback_ends_training_after_the_epoch(tmp_path):
+    ended, found = run(tmp_path, 2, {"epochs": 9, "stop": 2})
+    assert len(found["history"]["loss"]) == 3
+    assert "a callback has set model.stop_training" in ended.stdout
+    assert "model_epoch_final.pth" in found["files"]
+
+
+# --- in the script's own process
+
+
+@pytest.mark.usefixtures("result_dir")
+def test_training_may_begin_again_after_a_callback_has_ended_it():
+    class Stop(Callback):
+        def on_epoch_end(self, epoch, save_model=False):
+            self.model.stop_training = True
+
+    trained, model = fabric(user_callback=[Stop()])
+    assert len(trained.train(5, 8, 2)["loss"]) == 1
+    assert model.stop_training
+    assert len(trained.train(5, 8, 2)["loss"]) == 1
+
+
+@pytest.mark.usefixtures("result_dir")
+def test_history_says_what_loggers_are_told():
+    logger = NewLogger()
+    trained, _ = fabric(driver_logger=logger)
+    history = trained.train(3, 4, 2, validation_freq=2)
+    assert history["loss"] == [logger.train[i][0]["loss"] for i in (5, 11, 17)]
+    assert history["accuracy"] == [logger.train[i][0]["accuracy"] for i in (5, 11, 17)]
+    assert history["val_loss"][1:] == [logger.test[0][0]["loss"]] * 2
+    assert history["lr"] == [0.1] * 3
+
+
+@pytest.mark.usefixtures("result_dir")
+@pytest.mark.parametrize(
+    "options", [{"early_stopping": {"patience": 1, "monitor": "f1"}}, {"save_best": "val_f1"}, {"monitor": "f1"}]
+)
+def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
+    trained, _ = fabric()
+    if "monitor" in options:
+        options = {**options, "lr_scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(trained._job.optimizer)}
+    with pytest.raises(EngineError, match="an epoch has no such value; it has loss, accuracy, val_loss, val_accuracy"):
+        trained.train(3, 8, 2, **options)
+
+

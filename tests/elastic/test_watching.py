@@ -1,0 +1,91 @@
+"""The values of epochs, and what is decided by them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_backend.elastic.events import BatchResult
+from local_backend.elastic.reporting import Meter
+from local_backend.elastic.watching import Rule, Totals, Watch, append_history, mode_of, since_best, validation_values
+
+RESULTS = st.lists(
+    st.builds(
+        BatchResult, st.just(0), st.integers(1, 9), st.floats(0, 5), st.integers(0, 9),
+        st.fixed_dictionaries({"spread": st.floats(-1, 1)}),
+    ),
+    min_size=1, max_size=20,
+)
+
+
+@given(RESULTS, st.integers(1, 20))
+def test_totals_are_those_that_loggers_see_however_the_steps_are_cut(results, size):
+    meter, totals = Meter(), Totals()
+    for result in results:
+        meter.add(result)
+    for start in range(0, len(results), size):
+        totals = totals.add(results[start : start + size])
+    assert totals.values() == meter.metrics
+
+
+def test_an_accuracy_that_is_not_known_is_no_value():
+    assert set(Totals().add([BatchResult(0, 4, 0.5, None)]).values()) == {"loss"}
+    assert validation_values((BatchResult(0, 1, 0.1, None, {"f1": 0.3}),)) == {"val_loss": 0.1, "val_f1": 0.3}
+    assert Totals().values() == validation_values(()) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("loss", "min"), ("val_loss", "min"), ("val_error", "min"), ("rmse", "min"), ("accuracy", "max"), ("f1", "max")],
+)
+def test_what_is_better(name, mode):
+    assert mode_of(name) == mode
+
+
+def test_epochs_since_the_best():
+    assert since_best([3.0, 2.0, 2.0, 2.5], Rule("loss")) == 2
+    assert since_best([0.1, 0.3, 0.2], Rule("accuracy")) == 1
+    assert since_best([3.0, 2.9, 2.8], Rule("loss", min_delta=0.5)) == 2
+    assert since_best([3.0, 2.9], Rule("loss", "max")) == 1
+    assert since_best([math.nan, math.nan], Rule("loss")) == 2
+
+
+def test_early_stopping_counts_the_epochs_that_have_the_value():
+    watch = Watch(stopping=Rule(), patience=1)
+    better, worse = {"loss": 1.0, "val_loss": 1.0}, {"loss": 0.1, "val_loss": 2.0}
+    assert watch.stops([better, {"loss": 5.0}], True) is None
+    assert watch.stops([better, {"loss": 5.0}, worse], True) == "val_loss has not improved for 1 epoch"
+    assert watch.stops([better, worse], False) is None, "without a test set the loss counts"
+    assert Watch().stops([better, worse], True) is None
+
+
+def test_the_best_epoch():
+    watch = Watch(best=Rule("accuracy"))
+    assert watch.is_best([{"accuracy": 0.1}], True)
+    assert not watch.is_best([{"accuracy": 0.1}, {"accuracy": 0.1}], True)
+    assert not watch.is_best([{"accuracy": math.nan}], True)
+    assert not watch.is_best([{"accuracy": 0.1}, {"loss": 0.1}], True)
+
+
+def test_a_value_that_does_not_exist_is_named_with_those_that_do():
+    watch = Watch(stopping=Rule("val_f1"), patience=1)
+    values = {"loss": 1.0, "val_loss": 1.0}
+    assert watch.unknown(values, True, True) == (
+        "early_stopping goes by 'val_f1', and an epoch has no such value; it has loss, val_loss"
+    )
+    assert watch.unknown({"loss": 1.0}, False, True) is None, "an epoch that is validated may have it"
+    assert watch.unknown({"loss": 1.0}, False, False) is not None
+    assert Watch(best=Rule("f1")).unknown({"loss": 1.0}, False, True) is not None
+
+
+def test_history_has_an_item_for_each_epoch():
+    history = {}
+    append_history(history, 0, {"loss": 3.0})
+    append_history(history, 1, {"loss": 2.0, "val_loss": 5.0})
+    append_history(history, 2, {"loss": 1.0})
+    assert history["loss"] == [3.0, 2.0, 1.0]
+    assert math.isnan(history["val_loss"][0])
+    assert history["val_loss"][1:] == [5.0, 5.0]
+    append_history(history, 1, {"loss": 7.0, "val_loss": 8.0})
+    assert history["loss"] == [3.0, 7.0], "an epoch that is done again takes the place of what came of it"
