@@ -36,6 +36,7 @@ from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.probes import Probe
 from local_backend.elastic.replica import Replica
 from local_backend.elastic.seeding import seed_everything
+from local_backend.elastic.single_samples import check_single_samples
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.training import Trainer
@@ -289,6 +290,8 @@ class Member:
     def _begin_epoch(self, epoch: int) -> None:
         self._trainer.training_mode()
         self._callbacks(epoch, "on_epoch_begin", epoch)
+        if epoch == 0:
+            check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
         self._version = (self._version & ~3) | BEGUN
         # Callbacks may have frozen parameters.
         self._trainer.relayout()

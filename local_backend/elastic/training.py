@@ -31,6 +31,7 @@ from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
 from local_backend.elastic.reduce import make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
+from local_backend.elastic.single_samples import explained
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 
@@ -208,7 +209,7 @@ class Trainer:
             seed_everything(plan.shard_seed(epoch, step, shard))
             reducer.begin_shard(shard)
             size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
-            with self._guard.up():
+            with self._guard.up(), explained(plan, size):
                 if self.job.fn_step_train is None:
                     loss, result = self._forward(shard, size, batch)
                     results.append(result)
@@ -249,6 +250,13 @@ class Trainer:
     def check_parameters(self, epoch: int) -> None:
         """Raise Nonfinite when a parameter is not finite at the end of an epoch, unless the recipe says otherwise."""
         self._finisher.check_parameters((epoch + 1) * self.plan.steps_per_epoch)
+
+    def compute_sample(self) -> None:
+        """Run the model on a batch of one sample, in the modes that its modules have."""
+        loader = Loader(self.dataset, self.plan.seed, self.job.fn_batch_collate)
+        (batch,) = loader.load([keys_of(0, [0])])
+        with torch.no_grad():
+            self._compute(batch)
 
     def warm_up(self) -> None:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
