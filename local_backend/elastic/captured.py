@@ -24,7 +24,7 @@ from local_backend.elastic import early_seeding
 from local_backend.elastic.initial_environment import initial
 from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.plan import derive_seed
-from local_backend.elastic.surroundings import thread_count
+from local_backend.elastic.surroundings import watch_threads
 
 #: Variables of one process alone, and those that its interpreter has read already.
 _OF_ONE_PROCESS = frozenset({
@@ -47,24 +47,20 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 #: Dtypes of the autocasts for GPUs that the script has entered in a process without one, None for a disabled one.
 _without_gpu: list[torch.dtype | None] = []
-#: Threads of torch when the script imported FabricModel.
-_threads_at_import: int | None = None
+#: What `begin` watches is watched.
+_begun = False
 
 
 def begin() -> None:
-    """Note what a later capture compares with. Called when a script imports FabricModel."""
-    global _threads_at_import
-    if _threads_at_import is None:
-        _threads_at_import = torch.get_num_threads()
-        if RUNNER_FD in os.environ and not torch.cuda.is_available():
-            watch_autocast()
+    """Note from now on what can only be noted when it happens. Called when a script imports FabricModel."""
+    global _begun
+    if _begun:
+        return
+    _begun = True
     early_seeding.watch()
-
-
-def threads() -> int:
-    """Return the threads of a worker: what the script has set since it imported FabricModel, else `thread_count`."""
-    now = torch.get_num_threads()
-    return thread_count() if _threads_at_import in (None, now) else now
+    watch_threads()
+    if RUNNER_FD in os.environ and not torch.cuda.is_available():
+        watch_autocast()
 
 
 # --- environment

@@ -29,7 +29,7 @@ from local_backend.elastic.plan import shard_count
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.scaleup import limits
-from local_backend.elastic.surroundings import choose_device
+from local_backend.elastic.surroundings import choose_device, thread_count
 from local_backend.elastic.watching import Watch
 from local_backend.elastic.worker import serve
 
@@ -121,7 +121,7 @@ class _Driver:
             f"{table_of(job).digest % (1 << 64):016x}",
         )
         welcome = {
-            "op": "welcome", "path": path, "argv": sys.argv, "threads": captured.threads(),
+            "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(),
             "script": captured.capture(), "terms": asdict(terms),
         }
         self._server = HubServer(welcome, b"" if launcher.in_process else job.dumps())

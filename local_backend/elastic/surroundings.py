@@ -7,6 +7,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 
 import numpy as np
 import torch
@@ -21,8 +22,36 @@ def choose_device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
+#: The function of torch, which notes nothing. The engine sets threads by it.
+_set_num_threads = torch.set_num_threads
+_threads_at_import: int | None = None
+#: What the script has set by `torch.set_num_threads` since it imported FabricModel.
+_threads_of_script: int | None = None
+
+
+def watch_threads() -> None:
+    """Note the numbers of threads that the script sets from now on."""
+    global _threads_at_import
+    if _threads_at_import is not None:
+        return
+    _threads_at_import = torch.get_num_threads()
+
+    @wraps(_set_num_threads)
+    def set_num_threads(number: int) -> None:
+        global _threads_of_script
+        _set_num_threads(number)
+        _threads_of_script = torch.get_num_threads()
+
+    torch.set_num_threads = set_num_threads  # type: ignore[assignment]
+
+
 def thread_count() -> int:
-    """Threads of one worker: OMP_NUM_THREADS, else 1; not by the machine, for how sums are cut depends on it."""
+    """Return the threads of one worker: what the script has set since it imported FabricModel, else OMP_NUM_THREADS,
+    else 1. The machine does not count, for how sums are cut depends on the number."""
+    if _threads_of_script is not None:
+        return _threads_of_script
+    if _threads_at_import not in (None, torch.get_num_threads()):
+        return torch.get_num_threads()
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return max(1, int(text)) if text.isdigit() else 1
 
@@ -34,7 +63,8 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
 
     Afterwards settings and random number generators are as they were: the caller may be the user's own process.
     """
-    threads = torch.get_num_threads()
+    global _threads_of_script
+    threads, of_script = torch.get_num_threads(), _threads_of_script
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark = torch.backends.cudnn.benchmark
@@ -43,7 +73,7 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
     # NumPy's own one stays apart, for it tells whether the script has seeded it.
     np.random.mtrand.set_bit_generator(np.random.MT19937())
     try:
-        torch.set_num_threads(count)
+        _set_num_threads(count)
         if exact:
             torch.use_deterministic_algorithms(True, warn_only=warn_only or not deterministic)
             torch.backends.cudnn.benchmark = False
@@ -52,7 +82,8 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
             warnings.filterwarnings("once", message=".*does not have a deterministic implementation.*")
             yield
     finally:
-        torch.set_num_threads(threads)
+        _set_num_threads(threads)
+        _threads_of_script = of_script
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.backends.cudnn.benchmark = benchmark
         torch.set_rng_state(states[0])

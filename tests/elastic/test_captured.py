@@ -193,24 +193,29 @@ def test_a_generator_that_the_script_has_not_seeded_follows_from_the_seed_of_tor
 SEEDING = """
 import random, sys
 {early}
+import torch
 from fabric_model import FabricModel
 from local_backend.elastic import early_seeding
+from local_backend.elastic.surroundings import thread_count
 def unused():
     random.seed(1)
 print(early_seeding.seeded())
 {late}
-print(early_seeding.seeded())
+assert thread_count() == 1
+torch.set_num_threads(torch.get_num_threads())
+print(early_seeding.seeded(), thread_count() == torch.get_num_threads())
 """
 
 
 @pytest.mark.parametrize(("early", "late", "expected"), [
-    ("random.seed(1)", "", "True True"), ("", "random.seed(1)", "False True"), ("random.random()", "", "False False"),
+    ("random.seed(1)", "", "True True True"), ("", "random.seed(1)", "False True True"),
+    ("random.random()", "", "False False True"),
 ])
-def test_seeding_of_random_is_noticed_before_and_after_the_import(tmp_path, early, late, expected):
+def test_seeding_and_threads_are_noticed_when_the_script_sets_them(tmp_path, early, late, expected):
     (tmp_path / "main.py").write_text(SEEDING.format(early=early, late=late))
     ended = subprocess.run(
         [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=PATIENCE, check=True,
-        env={**os.environ, "FABRIC_BACKEND": "pytorch"},
+        env={**{k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}, "FABRIC_BACKEND": "pytorch"},
     )
     assert " ".join(ended.stdout.splitlines()[-2:]) == expected
 

@@ -248,14 +248,17 @@ def noise():
 '''
 
 
-def test_own_generators_give_the_same_alone_and_on_two_workers_with_loader_processes(tmp_path):
+def test_own_generators_give_the_same_alone_and_on_two_workers_of_which_one_is_killed(tmp_path):
     printed = []
     for name, slots in (("alone", 0), ("two", 2)):
         folder = tmp_path / name
         script = lay_out(folder, SCRIPT)
         (script.parent / "beside_data.py").write_text(BESIDE)
-        ended = FakeRunner(folder, slots).run(script, "1") if slots else alone(folder, script, "0")
+        fault = {"ELASTIC_FAULT": "before-reduce:2:3:kill"}
+        ended = FakeRunner(folder, slots).run(script, "1", **fault) if slots else alone(folder, script, "0")
         assert ended.returncode == 0, ended.stderr
+        if slots:
+            assert len(ended.of("spawn")) == 5, "one is killed and another comes, then two in the second training"
         printed.append(json.loads(ended.stdout.splitlines()[-1]))
     assert printed[0] == printed[1]
     assert len(printed[0][1]) == 4
