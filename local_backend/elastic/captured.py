@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from local_backend.elastic import early_seeding
-from local_backend.elastic.initial_environment import initial
+from local_backend.elastic.initial_environment import changes
 from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.surroundings import watch_threads
@@ -68,9 +68,7 @@ def begin() -> None:
 
 def environment() -> dict[str, str | None]:
     """Return the variables that the script has set, and None for those that it has deleted."""
-    before, now = initial(), dict(os.environ)
-    changed: dict[str, str | None] = {name: value for name, value in now.items() if before.get(name) != value}
-    changed |= dict.fromkeys(before.keys() - now.keys())
+    changed = changes()
     return {name: changed[name] for name in sorted(changed) if not _is_of_one_process(name)}
 
 

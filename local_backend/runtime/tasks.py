@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from local_backend.elastic import initial_environment
 from local_backend.files import is_plain
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
@@ -56,7 +57,12 @@ class Planner:
     def driver(self, channel: int, restarts: int) -> Plan:
         """The driver of an elastic job, with its end of the runner channel; it was started `restarts` times before."""
         extra = {"DLI_RUNNER_FD": str(channel), "DLI_RESTARTS": str(restarts)}
-        return self._program(TaskId(DRIVER, 0), extra, keep=channel)
+        task = TaskId(DRIVER, 0)
+        if self.launch.spec.user_cmd is not None:
+            # The command line may set variables for the program, and the workers need them, too.
+            env = environment.of_task(self.launch, task, **self._peers)
+            extra[initial_environment.TOLD] = initial_environment.told(env)
+        return self._program(task, extra, keep=channel)
 
     def workers(self) -> list[Plan]:
         """All workers of a job that is not elastic."""

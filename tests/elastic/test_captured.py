@@ -116,6 +116,15 @@ def test_variables_of_the_process_itself_are_not_for_workers(monkeypatch):
     assert os.environ["NEW"] == "ü\udcff" and "GONE" not in os.environ
 
 
+def test_what_a_command_line_sets_counts_as_set_by_the_script(monkeypatch):
+    told = initial_environment.told({"KEPT": "1", "CHANGED": "2", "GONE": "3"})
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name, value in {"KEPT": "1", "CHANGED": "5", "RATE": "0.1", "PWD": "/", initial_environment.TOLD: told}.items():
+        monkeypatch.setenv(name, value)
+    assert captured.environment() == {"CHANGED": "5", "GONE": None, "RATE": "0.1"}
+
+
 def test_the_initial_environment_is_the_one_before_the_program_changed_it(tmp_path):
     script = tmp_path / "main.py"
     script.write_text(
