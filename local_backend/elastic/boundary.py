@@ -3,7 +3,8 @@
 The work of a boundary is a list of tasks, handed out one at a time to idle members. Tasks of the dead are handed out
 again; none needs another worker, so a death costs no more than its task. Files and validation come first. Then all
 members are told the values of the epoch (`values`), do what depends on them, and come to the boundary again as `told`.
-Then it is decided whether training ends here; what is to be saved for that reason follows.
+Then it is decided whether training ends here; what is to be saved for that reason follows, and the training state
+beside each checkpoint.
 """
 
 from __future__ import annotations
@@ -164,6 +165,12 @@ def _close(state: State) -> Outcome:
     best = watch.is_best(epochs, state.validates)
     names = [name for name, saved in (("final", early), ("best", best)) if saved]
     tasks = [_save(state, name) for name in names]
+    if epoch + 1 == course.epochs:
+        names.append("final")
+    elif _has_checkpoint(state):
+        names.append(str(epoch + 1))
+    if names:
+        tasks.append(Task({"op": "state", "epoch": epoch + 1, "names": names}, writer=True))
     if final and not state.saved:
         tasks.append(Task({"op": "artifacts", "epoch": epoch}, writer=True))
     state = replace(state, closing=True, todo=tuple(tasks), ends=epoch + 1 if early else state.ends)

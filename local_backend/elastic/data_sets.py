@@ -14,6 +14,7 @@ from local_backend.elastic.plan import Plan, batches
 from local_backend.elastic.samplers import SampledOrder
 from local_backend.elastic.seeding import watch
 from local_backend.elastic.streams import StreamedSamples, is_stream
+from local_backend.elastic.whole import is_whole_set
 
 
 class DataSets:
@@ -48,9 +49,10 @@ class DataSets:
             self.test = StreamedSamples("test", test, seed, say=say)
         self._sampled = None if recipe.sampler is None else SampledOrder(recipe.sampler, self.train, seed)
         self._shuffle = recipe.shuffle and not self._streamed
-        #: Validation batches, of as many samples as those of training; one with a test function.
+        #: Validation batches, of as many samples as those of training; one piece of work with a test function or with
+        #: metrics that need all of the test set.
         self.test_batches = len(list(batches(len(self.test), job.batch)))
-        if job.fn_test is not None:
+        if job.fn_test is not None or any(is_whole_set(metric) for metric in job.metrics):
             self.test_batches = min(1, self.test_batches)
 
     @property

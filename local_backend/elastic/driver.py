@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from local_backend.elastic import artifacts, captured, events, hub, schedules
+from local_backend.elastic import artifacts, captured, events, hub, resume, schedules
 from local_backend.elastic.agreement import table_of
 from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
@@ -57,21 +57,26 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     schedules.check(job, options.mode)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
     step_samples *= job.recipe.accumulate
+    start = resume.begin(job, step_samples * options.window)
     most = min(allocation.max_workers, request.engines or allocation.max_workers)
     course = hub.Course(
         workers=min(most, shard_count(step_samples, job.batch)),
         epochs=job.epochs,
         batch=job.batch,
         step_samples=step_samples * options.window,
-        seed=request.seed,
+        seed=request.seed if start.seed is None else start.seed,
         validation_freq=request.validation_freq,
         checkpoint_freq=request.checkpoint_freq,
         test_chunk=max(1, 2 * job.loader_threads),
         multiple=step_samples if job.recipe.drop_last else 1,
         limits=limits(request.scaleup, job.epochs, most),
         watch=Watch.of(job.recipe, schedules.goes_by_a_value(job.recipe)),
+        start=start.epochs,
+        start_steps=start.steps,
+        start_samples=start.samples,
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
+    record.go_on_from(start)
     with job.put_back():
         _Driver(job, options, record, Reporter(driver_logger, launcher.progress), launcher).run()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
@@ -117,7 +122,7 @@ class _Driver:
         terms = Terms(
             course.epochs, course.batch, course.step_samples, course.multiple, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
-            options.window, options.outer_lr, options.outer_momentum, record.generators,
+            options.window, options.outer_lr, options.outer_momentum, record.generators, course.start,
             f"{table_of(job).digest % (1 << 64):016x}",
         )
         welcome = {

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from local_backend.elastic import artifacts, faults
+from local_backend.elastic import artifacts, faults, resume
 from local_backend.elastic.calling import split_batch
 from local_backend.elastic.data import VALIDATION, Stream, keys_of, to_device
 from local_backend.elastic.events import BatchResult
@@ -24,15 +24,16 @@ class EpochEnd:
 
     def __init__(
         self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal, *,
-        describe: Callable[[str], None],
+        describe: Callable[[str], None], generators: str,
     ) -> None:
-        """`describe` writes the manifest of the checkpoint with that file name."""
+        """`describe` writes the manifest of the checkpoint with that file name. `generators`: see Terms."""
         self._job = job
         self._trainer = trainer
         self._tests = tests
         self._replica = replica
         self._journal = journal
         self._describe = describe
+        self._generators = generators
         self._schedules = Schedules(job)
 
     def save(self, epoch: int, name: str) -> None:
@@ -46,6 +47,13 @@ class EpochEnd:
             trouble = artifacts.export_onnx(job.model, self._example())
             if trouble:
                 print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
+
+    def save_state(self, names: list[str], version: int) -> None:
+        """Write the training state beside the checkpoints of these names, to go on from. Raises OSError."""
+        checkpoints = [artifacts.train_dir() / f"model_epoch_{name}.pth" for name in names]
+        resume.write_states(
+            self._job, self._replica, self._trainer.plan, checkpoints, version=version, generators=self._generators
+        )
 
     def save_artifacts(self, callbacks: Callable[..., None], epoch: int) -> None:
         """Let callbacks save what the user wants to keep, after the worker that should have done it has died.

@@ -19,6 +19,7 @@ from local_backend.elastic.job import Job
 from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.options import MODES, Request
 from local_backend.elastic.recipe import Recipe
+from local_backend.elastic.whole import accumulates
 
 #: Variables whose values are shown when a script imports FabricModel.
 SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
@@ -89,7 +90,7 @@ class FabricModel:
             recipe=recipe,
             epochs=1,
             batch=1,
-            metrics=_list_of_callables("metrics", metrics),
+            metrics=_metrics(metrics),
             worker_logger=_hooked(
                 "worker_logger",
                 _either("worker_logger_callback", worker_logger_callback, "worker_logger", worker_logger),
@@ -321,10 +322,12 @@ def _list(name: str, value: Any) -> list[Any]:
     return [value]
 
 
-def _list_of_callables(name: str, value: Any) -> list[Any]:
-    items = _list(name, value)
+def _metrics(value: Any) -> list[Any]:
+    """Functions of (outputs, labels), and objects with update() and compute()."""
+    items = _list("metrics", value)
     for item in items:
-        _check_callable(f"every item of {name}", item)
+        if not accumulates(item):
+            _check_callable("every item of metrics", item)
     return items
 
 

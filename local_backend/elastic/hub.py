@@ -120,6 +120,15 @@ def _start(state: State) -> Outcome:
     plan = Plan(
         state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed, multiple=course.multiple
     )
+    done = course.start * plan.steps_per_epoch
+    if course.start_samples not in (None, plan.samples) or course.start_steps not in (None, done):
+        return fail(
+            state,
+            f"the checkpoint of resume_from was made with {course.start_samples} training samples and "
+            f"{(course.start_steps or 0) // max(1, course.start)} steps per epoch, this training has {plan.samples} "
+            f"and {plan.steps_per_epoch}: use the same data, sampler and drop_last as before",
+        )
+    state = replace(state, committed=max(state.committed, done), epoch=max(state.epoch, course.start))
     return replace(state, phase=Phase.TRAINING, plan=plan), (Begin(plan),)
 
 

@@ -42,6 +42,11 @@ class Course:
     limits: tuple[int, ...] = ()
     #: What depends on the values of epochs.
     watch: Watch = field(default_factory=Watch)
+    #: Epochs that were done before this training began, the optimizer steps in them and the samples of the training set
+    #: that they were made with, where these are known.
+    start: int = 0
+    start_steps: int | None = None
+    start_samples: int | None = None
 
     def most(self, epoch: int) -> int:
         """Workers that can have something to do in an epoch."""

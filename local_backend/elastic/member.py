@@ -63,6 +63,8 @@ class Terms:
     outer_momentum: float
     #: States of the global generators that datasets_function finds, for `captured.set_generators`.
     generators: str = ""
+    #: Epochs that were done before this training began.
+    start: int = 0
     #: Fingerprint of the state before training, for the manifest.
     initial: str = ""
 
@@ -142,7 +144,10 @@ class Member:
         )
         lengths = {"samples": data.samples, "test_samples": len(data.test)}
         describe = partial(manifest.write, job, self.plan, terms.mode, data=lengths, initial=terms.initial)
-        self._epoch_end = EpochEnd(job, self._trainer, self._test_stream, self._replica, journal, describe=describe)
+        self._epoch_end = EpochEnd(
+            job, self._trainer, self._test_stream, self._replica, journal, describe=describe,
+            generators=terms.generators,
+        )
         for callback in job.callbacks:
             callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
             callback.model = job.model
@@ -283,7 +288,9 @@ class Member:
                 self._begin_epoch(epoch)
             elif applied == 0:
                 self._callbacks(0, "on_train_begin")
-                self._begin_epoch(0)
+                # After 0 epochs, or as many as a checkpoint without a training state has.
+                self._version = self._terms.start * steps << 2
+                self._begin_epoch(self._terms.start)
             else:
                 self._end_epoch(epoch - 1)
 
@@ -362,7 +369,7 @@ class Member:
     def _wanted(self) -> Iterator[tuple[tuple[int, int, int], list[Key]]]:
         """Batches from here to the end of the training, as far as they are this worker's."""
         plan, trainer = self.plan, self._trainer
-        first = self._version >> 2
+        first = max(self._version >> 2, self._terms.start * plan.steps_per_epoch)
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
             order = self._order_of(epoch)
             for step in range(max(0, first - epoch * plan.steps_per_epoch), plan.steps_per_epoch):
@@ -398,13 +405,17 @@ class Member:
         self._report_boundary(epoch, data)
         while True:
             order, blob = self._control.order(
-                "save", "test", "artifacts", "values", "go", "finish", "enter", "keep", "bye"
+                "save", "state", "test", "artifacts", "values", "go", "finish", "enter", "keep", "bye"
             )
             match order["op"]:
                 case "save":
                     # Disks and callbacks may take as long as they like.
                     self._control.phase = "callbacks"
                     self._epoch_end.save(order["epoch"], order["name"])
+                    self._link.send({"op": "done"})
+                case "state":
+                    self._control.phase = "callbacks"
+                    self._epoch_end.save_state(order["names"], self._version)
                     self._link.send({"op": "done"})
                 case "artifacts":
                     self._control.phase = "callbacks"

@@ -22,7 +22,8 @@ from local_backend.elastic.events import BatchResult, Closed, Commit, Kept, Vali
 from local_backend.elastic.hub import Course
 from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan
-from local_backend.elastic.snapshots import SnapshotFolder
+from local_backend.elastic.resume import Start
+from local_backend.elastic.snapshots import Snapshot, SnapshotFolder
 from local_backend.elastic.watching import Totals, Values
 
 STEPS = "steps.jsonl"
@@ -81,6 +82,30 @@ class Record:
     def begin(self, plan: Plan) -> None:
         """Training begins, or goes on."""
         self._plan = plan
+        self.committed = max(self.committed, self.course.start * plan.steps_per_epoch)
+
+    def go_on_from(self, start: Start) -> None:
+        """Begin where a checkpoint of an earlier training ends, unless this training has got further already."""
+        snapshot = start.snapshot
+        self.epochs_done = max(self.epochs_done, start.epochs)
+        if snapshot is None:
+            return
+        self.generators = start.generators
+        self.values = {**dict(enumerate(start.told)), **self.values}
+        self.committed = max(self.committed, snapshot.version // 4)
+        if self.kept is None:
+            self.kept = Kept(0, snapshot.version, str(self._own(snapshot)))
+
+    def _own(self, snapshot: Snapshot) -> Path:
+        """The path of the snapshot, or of a copy in the folder: training may replace the file."""
+        if self.folder is None:
+            return snapshot.path
+        own = SnapshotFolder(self.folder).path_of(snapshot.version)
+        try:
+            shutil.copyfile(snapshot.path, own)
+        except OSError:
+            return snapshot.path
+        return own
 
     def commit(self, action: Commit) -> None:
         """A step was reported."""

@@ -40,6 +40,18 @@ _CRC = struct.Struct("<I")
 _BLOCK = 8 << 20
 
 
+def write_snapshot(path: Path, version: int, state: State, extra: Mapping[str, Any]) -> None:
+    """Write a state whose tensors are on the CPU to one file, whole or not at all. Raises OSError."""
+    write_whole(path, lambda file: _write(file, version, state, dict(extra)), "checkpoint-rename")
+
+
+def open_snapshot(path: Path) -> Snapshot:
+    """Return the snapshot in a file that is whole. Raises ValueError for any other file, and OSError."""
+    with open(path, "rb") as file:
+        head = _check(file)
+    return Snapshot(path, head["version"], head["extra"])
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A whole snapshot on disk."""
@@ -52,7 +64,10 @@ class Snapshot:
         """Its state, on the CPU. Raises EngineError when the file is gone or damaged."""
         try:
             with open(self.path, "rb") as file:
-                return _read(file)[1]
+                head, state = _read(file)
+            if head["version"] != self.version:
+                raise ValueError("it is of another version of the training")
+            return state
         except (OSError, ValueError) as error:
             raise EngineError(f"the snapshot {self.path} cannot be read: {error}") from error
 
@@ -80,13 +95,17 @@ class SnapshotFolder:
 
         `version`: not negative, grows. `extra`: JSON. Raises OSError.
         """
-        path = self.path / f"{version:012}{SUFFIX}"
+        path = self.path_of(version)
         for torn in self.path.glob(f".*{SUFFIX}.*.tmp"):  # of a writer that was killed
             torn.unlink(missing_ok=True)
         write_whole(path, lambda file: _write(file, version, state, dict(extra or {})), "snapshot-rename")
         for old in self._files()[KEPT:]:
             old.unlink(missing_ok=True)
         return path
+
+    def path_of(self, version: int) -> Path:
+        """Return where the snapshot of a version lies."""
+        return self.path / f"{version:012}{SUFFIX}"
 
     def remove(self) -> None:
         """Delete them all, and the folder around when nothing else is in it."""

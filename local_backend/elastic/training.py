@@ -17,7 +17,7 @@ from local_backend.elastic.calling import compute
 from local_backend.elastic.control import Control
 from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.errors import EngineError, GroupBroken
-from local_backend.elastic.events import BatchResult
+from local_backend.elastic.events import BatchResult, mean_loss, mean_metrics
 from local_backend.elastic.finishing import Finisher
 from local_backend.elastic.group import Group, Interrupted
 from local_backend.elastic.guards import Guard
@@ -34,6 +34,7 @@ from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import explained
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
+from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
 
 #: By how much of itself an accuracy may be off that a script has worked out, in whatever precision.
 _INEXACT = 1e-3
@@ -283,9 +284,12 @@ class Trainer:
         with torch.no_grad():
             if self.job.fn_test is not None:
                 return [self._test_by_user(Loader(stream.dataset, self.plan.seed, self.job.fn_batch_collate))]
-            parts = list(batches(len(stream.dataset), self.plan.batch))[first:last]
-            numbered = list(zip(range(first, last), parts, strict=True))
+            whole = [metric for metric in self.job.metrics if is_whole_set(metric)]
+            parts = list(enumerate(batches(len(stream.dataset), self.plan.batch)))
+            numbered = parts if whole else parts[first:last]
             stream.plan(iter([(("test", number), keys_of(VALIDATION, part)) for number, part in numbered]))
+            if whole:
+                return [self._test_whole(numbered, stream, whole)]
             return [self._test_batch(number, len(part), stream.take(("test", number))) for number, part in numbered]
 
     def training_mode(self) -> None:
@@ -336,12 +340,27 @@ class Trainer:
         return BatchResult(shard, size, number(result[1]), samples_right(result[0], size, counted))
 
     def _metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
-        return {metric_name(metric): one_value(metric, outputs, labels) for metric in self.job.metrics}
+        return {
+            name_of(metric): one_value(metric, outputs, labels)
+            for metric in self.job.metrics if not is_whole_set(metric)
+        }
 
-    def _test_batch(self, number_: int, count: int, batch: Any) -> BatchResult:
+    def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: list[Any]) -> BatchResult:
+        """One result for the test set, with metrics that need all of it."""
+        whole = WholeSet(metrics, self.device)
+        results = tuple(
+            self._test_batch(number, len(part), stream.take(("test", number)), whole) for number, part in numbered
+        )
+        correct = sum(result.correct or 0 for result in results)
+        values = {**mean_metrics(results), **whole.compute()}
+        return BatchResult(0, sum(result.count for result in results), mean_loss(results), correct, values)
+
+    def _test_batch(self, number_: int, count: int, batch: Any, whole: WholeSet | None = None) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
         outputs, labels, computed = self._compute(batch)
         loss = number(computed)
+        if whole is not None:
+            whole.update(outputs, labels)
         metrics = {name: number(value) for name, value in self._metrics(outputs, labels).items()}
         return BatchResult(number_, count, loss, int(count_correct(outputs, labels)), metrics)
 
@@ -376,7 +395,7 @@ def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
             return value
     elif isinstance(value, (int, float)):
         return value
-    raise EngineError(f"the metric {metric_name(metric)} must return one number per batch; it returned {value!r}")
+    raise EngineError(f"the metric {name_of(metric)} must return one number per batch; it returned {value!r}")
 
 
 def number(value: Any) -> float:
@@ -405,8 +424,3 @@ def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None
     if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer() or value == 100):
         return min(size, round(value * size / 100))
     return round(value) if value.is_integer() else None
-
-
-def metric_name(metric: Any) -> str:
-    """Name of a metric in reports."""
-    return getattr(metric, "__name__", None) or type(metric).__name__

@@ -67,10 +67,15 @@ class Undisturbed:
                 self.validations.append((epoch, tested))
             seen.append({**totals.values(), **validation_values(tested)})
             state = told(epoch, seen[-1], state)
-            if course.watch.is_best(seen, self.validates):
-                self.files["save", epoch + 1, "best"] = state
-            if not final and (epoch == self.stop_after or course.watch.stops(seen, self.validates)):
-                self.files["save", epoch + 1, "final"] = state
+            early = not final and bool(epoch == self.stop_after or course.watch.stops(seen, self.validates))
+            best = course.watch.is_best(seen, self.validates)
+            saved = ["final"] * early + ["best"] * best
+            self.files.update({("save", epoch + 1, name): state for name in saved})
+            checkpoints = bool(checkpoint) and (epoch + 1) % checkpoint == 0
+            saved += ["final"] * final + [str(epoch + 1)] * (checkpoints and not final)
+            if saved:
+                self.files["state", epoch + 1, str(saved)] = state
+            if early:
                 break
             if not final:
                 state = mix("begin", epoch + 1, state)

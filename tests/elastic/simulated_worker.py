@@ -333,7 +333,7 @@ class Worker:
         def take() -> None:
             message, blob = self.orders.popleft()
             match message["op"]:
-                case "save" | "test" | "artifacts":
+                case "save" | "state" | "test" | "artifacts":
                     assert message["boundary"] == epoch
                     self.mode = lambda: self.working(message, epoch)
                 case "values" if message["epoch"] == epoch and self.version % 4 == ENDED:
@@ -361,7 +361,7 @@ class Worker:
 
         if self.orders:
             yield take
-        droppable = ("save", "test", "values", "go")
+        droppable = ("save", "state", "test", "values", "go")
         if self.called > self.generation and any(order[0]["op"] in droppable for order in self.orders):
             yield forget
 
@@ -371,7 +371,8 @@ class Worker:
             if task["op"] == "test":
                 results = tuple(validated(self.content, batch) for batch in range(task["first"], task["last"]))
             else:
-                name = ("save", task["epoch"], task["name"]) if task["op"] == "save" else "artifacts"
+                names = {"save": task.get("name"), "state": str(task.get("names"))}
+                name = (task["op"], task["epoch"], names[task["op"]]) if task["op"] in names else "artifacts"
                 self.world.save(self, name, self.content)
             self.says.append(TaskDone(self.number, results))
             self.mode = lambda: self.at_boundary(epoch)

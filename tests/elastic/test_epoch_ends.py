@@ -1,14 +1,16 @@
 """What happens between epochs in a training with real workers: history, schedulers, early stopping, files, hooks."""
 
 import json
+import math
 
 import pytest
 import torch
 from callbacks import Callback
 from churn import Training
+from fabric_model import FabricModel
 from fake_runner import FakeRunner
 from scripts import alone, lay_out
-from small import NewLogger, fabric
+from small import NewLogger, datasets, fabric, parts
 
 from local_backend.elastic.errors import EngineError
 
@@ -54,6 +56,27 @@ def spread(outputs, labels):
     return outputs.std()
 
 
+class Recall:
+    """Needs the whole test set: the smallest recall of a class."""
+
+    def reset(self):
+        self.right, self.all = torch.zeros(3), torch.zeros(3)
+
+    def update(self, outputs, labels):
+        self.all += torch.bincount(labels, minlength=3)
+        self.right += torch.bincount(labels[outputs.argmax(1) == labels], minlength=3)
+
+    def compute(self):
+        return {"recall": (self.right / self.all).min()}
+
+
+def ranked(outputs, labels):
+    return outputs[:, 0].argsort()[labels == 0].float().std()
+
+
+ranked.whole_set = True
+
+
 def datasets():
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(38, 6, generator=g), torch.arange(38) % 3
@@ -70,7 +93,8 @@ scheduler = {
     "cosine": lambda: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6),
 }[kind]()
 seen = Seen()
-fabric = FabricModel(model, datasets, F.cross_entropy, optimizer, metrics=[spread], user_callback=[seen],
+fabric = FabricModel(model, datasets, F.cross_entropy, optimizer,
+                     metrics=[spread, Recall(), ranked][: options.get("metrics", 1)], user_callback=[seen],
                      fn_batch_collate=collate, driver_logger=object())
 history = fabric.train(options.get("epochs", 6), 4, 3, lr_scheduler=scheduler, validation_freq=1, checkpoint_freq=2,
                        **options.get("train", {}))
@@ -178,6 +202,23 @@ def test_a_callback_ends_training_after_the_epoch(tmp_path):
     assert "model_epoch_final.pth" in found["files"]
 
 
+def test_a_resumed_training_has_the_bits_of_one_that_was_not_interrupted(tmp_path):
+    options = {"epochs": 5, "metrics": 3, "train": {"ema": 0.9, "save_best": True}}
+    expected = run(tmp_path / "whole", 2, options)[1]
+    assert {"val_recall", "val_ranked"} <= set(expected["history"])
+    assert "recall" not in expected["history"]
+    first = run(tmp_path / "parts", 2, {**options, "epochs": 3})[1]
+    assert first["history"] == {name: series[:3] for name, series in expected["history"].items()}
+    folder = tmp_path / "parts" / "result" / "model" / "train"
+    options["train"]["resume_from"] = str(folder)
+    ended = FakeRunner(tmp_path / "parts", 1, 2).run(tmp_path / "parts" / "code" / "train.py", json.dumps(options))
+    assert ended.returncode == 0, ended.stderr
+    assert f"resume from {folder / 'model_epoch_final.pth'}: training goes on with epoch 4 of 5" in ended.stdout
+    resumed = outcome(tmp_path / "parts")
+    assert resumed.pop("files")["model_epoch_final.pth"] == expected.pop("files")["model_epoch_final.pth"]
+    assert resumed == expected
+
+
 # --- in the script's own process
 
 
@@ -216,3 +257,78 @@ def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
         trained.train(3, 8, 2, **options)
 
 
+
+
+# --- going on from a checkpoint
+
+
+def train_dir(result_dir):
+    return result_dir / "model" / "train"
+
+
+def test_an_earlier_epoch_may_be_gone_on_from(result_dir):
+    whole, expected = fabric()
+    history = whole.train(4, 4, 2)
+    again, model = fabric()
+    assert again.train(4, 4, 2, resume_from=train_dir(result_dir) / "model_epoch_2.pth") == history
+    for a, b in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_checkpoint_without_a_training_state(result_dir, capsys):
+    first, _ = fabric()
+    first.train(3, 4, 2)
+    for path in train_dir(result_dir).glob("*.snapshot"):
+        path.unlink()
+    weights = torch.load(train_dir(result_dir) / "model_epoch_2.pth", weights_only=True)
+    seen = []
+
+    class Begun(Callback):
+        def on_epoch_begin(self, epoch):
+            seen.append((epoch, self.model.state_dict()["0.weight"].clone()))
+
+    again, _ = fabric(user_callback=[Begun()])
+    history = again.train(3, 4, 2, resume_from=train_dir(result_dir))
+    assert [epoch for epoch, _ in seen] == [2]
+    assert torch.equal(seen[0][1], weights["0.weight"])
+    assert [math.isnan(loss) for loss in history["loss"]] == [True, True, False]
+    assert "weights and optimizer are those of epoch 2" in capsys.readouterr().out
+
+
+def refused(result_dir, match, name="model_epoch_1.pth", epochs=3, batch=4, **changes):
+    again, _ = fabric(**changes)
+    with pytest.raises(ValueError, match=match):
+        again.train(epochs, batch, 2, resume_from=train_dir(result_dir) / name)
+
+
+def test_checkpoints_that_cannot_be_gone_on_from(result_dir):
+    fabric()[0].train(2, 4, 2)
+    refused(result_dir, "has 1 epochs, and epoch_number=1 counts all epochs: use an epoch_number above 1", epochs=1)
+    refused(result_dir, "does not exist", "model_epoch_7.pth")
+    refused(result_dir, "is no checkpoint: give a file model_epoch_<k>.pth or its folder", "model.pt")
+    refused(result_dir, "use batch_size=4 and effective_batch_size=8", batch=2)
+    refused(result_dir, "of another training: it has 1 callbacks, .* the script has 2", user_callback=[Callback()])
+    state = train_dir(result_dir) / "model_epoch_1_training_state.snapshot"
+    state.write_bytes(state.read_bytes()[:-9])
+    refused(result_dir, "training_state.snapshot cannot be read")
+    state.unlink()
+    (train_dir(result_dir) / "model_epoch_1.pth").write_bytes(b"nothing")
+    refused(result_dir, r"model_epoch_1.pth cannot be read")
+    (train_dir(result_dir) / "model_epoch_final_training_state.snapshot").unlink()
+    refused(result_dir, "nothing says how many epochs", "model_epoch_final.pth")
+
+
+def test_a_checkpoint_of_another_model(result_dir):
+    other = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.ReLU(), torch.nn.Linear(9, 3))
+    fabric()[0].train(1, 4, 2)
+    again = FabricModel(other, datasets, torch.nn.functional.cross_entropy, torch.optim.SGD(other.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match=r"of another model: it has a parameter of shape \(8, 4\) where .* \(9, 4\)"):
+        again.train(2, 4, 2, resume_from=train_dir(result_dir))
+
+
+def test_a_checkpoint_of_other_data(result_dir):
+    fabric()[0].train(1, 4, 2)
+    model, optimizer = parts()
+    again = FabricModel(model, lambda: datasets()[1], torch.nn.functional.cross_entropy, optimizer)
+    with pytest.raises(EngineError, match="made with 22 training samples and 3 steps per epoch, this training has 9"):
+        again.train(2, 4, 2, resume_from=train_dir(result_dir))

@@ -449,7 +449,8 @@ def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
 def test_undisturbed_everything_is_saved_and_validated_once(seed):
     world = World(course(epochs=4), seed)
     world.run()
-    assert world.writes == {"artifacts": 1, ("save", 2, "2"): 1, ("save", 4, "final"): 1}
+    states = {("state", 2, "['2']"): 1, ("state", 4, "['final']"): 1}
+    assert world.writes == {"artifacts": 1, ("save", 2, "2"): 1, ("save", 4, "final"): 1, **states}
     first = min(action.worker for action in sent(world, "load"))
     assert {action.worker for action in sent(world, "save")} == {first}
     assert len(sent(world, "test")) == 4 * world.test_batches

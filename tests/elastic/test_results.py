@@ -40,9 +40,8 @@ def test_files_are_state_dicts_by_epoch(result_dir):
     model, network = fabric(driver_logger=object())
     model.train(5, 8, checkpoint_freq=2)
     names = sorted(path.name for path in (result_dir / "model" / "train").iterdir())
-    assert names == sorted(
-        f"model_epoch_{k}{suffix}.pth" for k in ("2", "4", "final") for suffix in ("", "_optimizer_state")
-    )
+    suffixes = (".pth", "_optimizer_state.pth", "_training_state.snapshot")
+    assert names == ["manifest.json", *sorted(f"model_epoch_{k}{s}" for k in ("2", "4", "final") for s in suffixes)]
     saved = torch.load(result_dir / "model" / "train" / "model_epoch_final.pth", weights_only=True)
     assert all(torch.equal(saved[key], value) for key, value in network.state_dict().items())
     optimizer = torch.load(result_dir / "model" / "train" / "model_epoch_final_optimizer_state.pth", weights_only=True)
@@ -52,7 +51,7 @@ def test_files_are_state_dicts_by_epoch(result_dir):
 
 def test_no_checkpoints_but_the_final_one(result_dir):
     fabric(driver_logger=object())[0].train(2, 8, checkpoint_freq=0, validation_freq=0)
-    assert len(list((result_dir / "model" / "train").iterdir())) == 2
+    assert len(list((result_dir / "model" / "train").glob("model_epoch_*"))) == 3
 
 
 def test_training_twice_goes_on_from_where_it_was():

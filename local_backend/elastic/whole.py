@@ -1,0 +1,101 @@
+"""Metrics over the whole test set: objects with update() and compute(), and functions of all outputs and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from local_backend.elastic.errors import EngineError
+
+
+def is_whole_set(metric: Any) -> bool:
+    """Return whether a metric is computed over the whole test set: an object with `update` and `compute`, or a function
+    with the attribute `whole_set = True`."""
+    return accumulates(metric) or getattr(metric, "whole_set", False) is True
+
+
+def accumulates(metric: Any) -> bool:
+    """Return whether a metric is an object with `update` and `compute`."""
+    methods = callable(getattr(metric, "update", None)) and callable(getattr(metric, "compute", None))
+    return methods and not isinstance(metric, type)
+
+
+class WholeSet:
+    """Computes such metrics in one pass over the test set, from the outputs and labels of each batch in order."""
+
+    def __init__(self, metrics: Sequence[Any], device: torch.device) -> None:
+        self._accumulating = [metric for metric in metrics if accumulates(metric)]
+        self._functions = [metric for metric in metrics if not accumulates(metric)]
+        self._batches: list[tuple[Any, Any]] = []
+        for metric in self._accumulating:
+            if isinstance(metric, nn.Module):
+                metric.to(device)
+            if callable(getattr(metric, "reset", None)):
+                metric.reset()
+
+    def update(self, outputs: Any, labels: Any) -> None:
+        """Take a batch."""
+        for metric in self._accumulating:
+            metric.update(outputs, labels)
+        if self._functions:
+            self._batches.append((_detached(outputs), _detached(labels)))
+
+    def compute(self) -> dict[str, float]:
+        """Return the values by name. Raises EngineError for a value that is no number."""
+        found: dict[str, float] = {}
+        for metric in self._accumulating:
+            found.update(_named(metric, metric.compute()))
+            if callable(getattr(metric, "reset", None)):
+                metric.reset()
+        if self._functions:
+            outputs, labels = (joined([batch[i] for batch in self._batches]) for i in range(2))
+            for function in self._functions:
+                found.update(_named(function, function(outputs, labels)))
+        return found
+
+
+def name_of(metric: Any) -> str:
+    """Return the name of a metric in reports."""
+    return getattr(metric, "__name__", None) or type(metric).__name__
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return batches as one: tensors along their first dimension, items of dicts, tuples and lists each by itself."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat([part.reshape(1) if part.dim() == 0 else part for part in parts])
+    if isinstance(first, Mapping):
+        return {key: joined([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(joined(items) for items in zip(*parts, strict=True)))
+    if isinstance(first, (tuple, list)):
+        return type(first)(joined(items) for items in zip(*parts, strict=True))
+    return list(parts)
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, Mapping):
+        return {key: _detached(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_detached(item) for item in value))
+    return type(value)(_detached(item) for item in value) if isinstance(value, (tuple, list)) else value
+
+
+def _named(metric: Any, value: Any) -> dict[str, float]:
+    """The values of a metric by name; those of a dict (a collection of metrics) by its own names."""
+    if isinstance(value, Mapping):
+        return {str(key): _number(f"{name_of(metric)}[{key!r}]", item) for key, item in value.items()}
+    return {name_of(metric): _number(name_of(metric), value)}
+
+
+def _number(name: str, value: Any) -> float:
+    size = value.numel() if isinstance(value, Tensor) else np.size(value)
+    if not isinstance(value, (Tensor, np.ndarray, np.generic, int, float)) or size != 1:
+        raise EngineError(f"the metric {name} must return one number for the test set; it returned {value!r}")
+    return float(value.item() if hasattr(value, "item") else value)

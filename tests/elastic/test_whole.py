@@ -1,0 +1,90 @@
+"""Metrics over the whole test set."""
+
+import pytest
+import torch
+from small import TEST_SAMPLES, datasets, fabric
+from torch import nn
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.whole import WholeSet, joined
+
+pytestmark = pytest.mark.usefixtures("result_dir")
+
+
+class Median(nn.Module):
+    """Shaped like a metric of torchmetrics: a module with buffers, callable, with reset, update and compute."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("values", torch.empty(0))
+        self.passes = 0
+
+    def forward(self, outputs, labels):
+        raise AssertionError("this metric is not computed by batches")
+
+    def reset(self):
+        self.values = torch.empty(0)
+        self.passes += 1
+
+    def update(self, outputs, labels):
+        self.values = torch.cat([self.values, outputs[:, 0]])
+
+    def compute(self):
+        return self.values.median()
+
+
+def test_objects_and_functions_see_the_whole_test_set():
+    def median(outputs, labels):
+        assert len(outputs) == len(labels) == TEST_SAMPLES
+        return outputs[:, 0].median().item()
+
+    median.whole_set = True
+
+    def batch_mean(outputs, labels):
+        return outputs[:, 0].mean()
+
+    trained, model = fabric(metrics=[Median(), median, batch_mean])
+    history = trained.train(2, 4, 2)
+    assert set(history) == {
+        "loss", "accuracy", "batch_mean", "val_loss", "val_accuracy", "val_Median", "val_median", "val_batch_mean", "lr"
+    }
+    with torch.no_grad():
+        outputs = model(datasets()[1].tensors[0])
+    expected = outputs[:, 0].median().item()
+    assert history["val_Median"] == history["val_median"]
+    assert history["val_Median"][-1] == pytest.approx(expected)
+    assert history["val_batch_mean"][-1] == pytest.approx(outputs[:, 0].mean().item())
+    plain = fabric()[0].train(2, 4, 2)
+    assert {name: history[name] for name in plain} == plain
+
+
+def test_a_value_that_is_no_number_is_named():
+    class Strange:
+        def update(self, outputs, labels):
+            """Keeps nothing."""
+
+        def compute(self):
+            return torch.ones(3)
+
+    with pytest.raises(EngineError, match="the metric Strange must return one number for the test set"):
+        fabric(metrics=[Strange()])[0].train(1, 8, 2)
+
+
+def test_collections_give_several_values():
+    class Both:
+        def update(self, outputs, labels):
+            self.last = labels
+
+        def compute(self):
+            return {"a": self.last.sum(), "b": 0.25}
+
+    whole = WholeSet([Both()], torch.device("cpu"))
+    whole.update(None, torch.tensor([1, 2]))
+    assert whole.compute() == {"a": 3.0, "b": 0.25}
+
+
+def test_batches_of_every_shape_are_joined():
+    parts = [{"x": (torch.ones(2, 3), [torch.tensor(1.0)])}, {"x": (torch.zeros(1, 3), [torch.tensor(2.0)])}]
+    whole = joined(parts)
+    assert whole["x"][0].shape == (3, 3)
+    assert whole["x"][1][0].tolist() == [1.0, 2.0]
