@@ -2,7 +2,7 @@
 
 Tensors and arrays count with type, shape and bytes, dicts and sets without regard to the order that hashing gives them,
 objects with their class and attributes. Memory addresses never count. Where an object tells nothing about its
-content, its class alone counts.
+content, as random generators do, its class alone counts.
 """
 
 from __future__ import annotations
@@ -81,8 +81,6 @@ class _Writer:
                 self.add(item, depth)
         elif isinstance(value, (set, frozenset)):
             self._unordered(f"set {len(value)}", value, depth)
-        elif isinstance(value, torch.Generator):
-            self._mark("generator", value.get_state().numpy().data)
         elif callable(getattr(value, "tobytes", None)) and hasattr(value, "size"):
             # Pictures of Pillow.
             self._mark(f"{_kind(value)} {value.size} {getattr(value, 'mode', '')}", value.tobytes())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from torch.utils.data import BatchSampler, Dataset, DistributedSampler, Sampler
 from local_backend.elastic import generator_states
 from local_backend.elastic.digests import digest
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.generators import find
 from local_backend.elastic.plan import derive_seed, order_seed
 from local_backend.elastic.seeding import seed_everything
 
@@ -43,6 +43,8 @@ class SampledOrder:
         self._orders: OrderedDict[int, np.ndarray] = OrderedDict()
         with generator_states.kept():
             self._sampler = self._fresh()
+            #: Generators of its own, which are seeded for each epoch.
+            self._generators = find({"the sampler": self._sampler})
             self._shared = _shared(self._sampler, dataset)
             self._before = self._digest(sampler)
             #: Whether iterating changes the sampler: then the order of an epoch depends on those before.
@@ -78,6 +80,7 @@ class SampledOrder:
         if self._stateful:
             if epoch < self._next:
                 self._sampler, self._next = self._fresh(), 0
+                self._generators = find({"the sampler": self._sampler})
             for earlier in range(self._next, epoch):
                 self._list(earlier)
         order, changed = self._list(epoch)
@@ -127,8 +130,8 @@ class SampledOrder:
     def _list(self, epoch: int) -> tuple[np.ndarray, bool]:
         """(the indices of an epoch, whether iterating has changed the sampler)."""
         seed = order_seed(self._seed, epoch)
-        for number, part in enumerate(_parts(self._sampler)):
-            _seed_own(part, derive_seed(seed, number))
+        self._generators.seed(seed)
+        for part in _parts(self._sampler):
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(epoch)
         before = self._digest(self._sampler)
@@ -139,8 +142,7 @@ class SampledOrder:
     def _digest(self, sampler: Any) -> str:
         """Digest of all attributes but generators, which are seeded for each epoch."""
         parts = list(_parts(sampler)) if hasattr(sampler, "__iter__") else []
-        ignored = [value for part in parts for value in _attributes(part).values() if _is_generator(value)]
-        return digest([_attributes(part) for part in parts], [*self._shared, *ignored, *parts])
+        return digest([_attributes(part) for part in parts], [*self._shared, *parts])
 
 
 def _attributes(sampler: Any) -> dict[str, Any]:
@@ -187,22 +189,6 @@ def _check_kind(sampler: Any) -> None:
             f"sampler must be iterable anew in each epoch; a {type(sampler).__name__} gives its items only once: give "
             "a list, a sampler, or a function of the training set that makes one"
         )
-
-
-def _is_generator(value: Any) -> bool:
-    return isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random))
-
-
-def _seed_own(sampler: Any, seed: int) -> None:
-    """Seed the generators that a sampler holds."""
-    for number, value in enumerate(value for value in _attributes(sampler).values() if _is_generator(value)):
-        word = derive_seed(seed, number)
-        if isinstance(value, torch.Generator):
-            value.manual_seed(word)
-        elif isinstance(value, np.random.Generator):
-            value.bit_generator.state = type(value.bit_generator)(word).state
-        else:
-            value.seed(word & 0xFFFFFFFF)
 
 
 def _indices(name: str, items: Iterable[Any], samples: int) -> np.ndarray:

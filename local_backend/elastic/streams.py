@@ -2,8 +2,8 @@
 
 Sample i of an epoch is the i-th sample that the stream gives in that epoch; the order is never shuffled. Every worker
 iterates over the whole stream and keeps the samples of its own shards. So the stream must give the same samples in
-every worker: at its beginning all generators are seeded from (seed, epoch), and from then on the stream has generator
-states of its own, which other random numbers of the worker do not influence.
+every worker: at its beginning all generators are seeded from (seed, epoch), its own ones too, and from then on the
+stream has generator states of its own, which other random numbers of the worker do not influence.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from local_backend.elastic import generator_states
 from local_backend.elastic.digests import digest
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.generators import Generators, find, restore
 from local_backend.elastic.plan import stream_seed
 from local_backend.elastic.seeding import seed_everything
 
@@ -53,8 +54,10 @@ class StreamedSamples:
         self._epoch = 0
         self._position = 0
         self._iterator: Iterator[Any] | None = None
-        #: States of the generators within the stream.
-        self._states: generator_states.States | None = None
+        #: Generators of its own: those that it has, and those that the present pass has made.
+        self._own, self._made = find({f"the {name} set": iterable}), Generators()
+        #: States of the global generators within the stream, and of its own.
+        self._states: tuple[Any, ...] | None = None
         #: Places whose samples are noted in an epoch; those of the present epoch, and the digests of their samples.
         self._places_of: Callable[[int], Collection[int]] = lambda _: ()
         self._places: Collection[int] = ()
@@ -113,14 +116,16 @@ class StreamedSamples:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """The global generators are those of the stream within, and as they were afterwards."""
+        """The generators are in the states of the stream within; afterwards the global ones are as they were."""
         with generator_states.kept():
             if self._states is not None:
-                generator_states.restore(self._states)
+                globally, own = self._states
+                generator_states.restore(globally)
+                restore(own)
             try:
                 yield
             finally:
-                self._states = generator_states.capture()
+                self._states = generator_states.capture(), [*self._own.states(), *self._made.states()]
 
     def _at(self, epoch: int, place: int) -> Any:
         if self._iterator is None or epoch != self._epoch or place < self._position:
@@ -134,6 +139,8 @@ class StreamedSamples:
                     f"the {self.name} stream ended after {self._position} samples{_in(epoch)}; {self._source} says "
                     f"{len(self)}"
                 ) from None
+            if self._position == 0:
+                self._made = find({f"the {self.name} set": self.iterable})
             if self._position in self._places:
                 self._noted[self._position] = digest(sample)
             self._position += 1
@@ -147,7 +154,10 @@ class StreamedSamples:
         """Begin the stream for an epoch."""
         # The old iterator ends before the new one begins: it may hold files.
         self._iterator = None
-        seed_everything(stream_seed(self._seed, epoch))
+        seed = stream_seed(self._seed, epoch)
+        seed_everything(seed)
+        self._own.seed(seed)
+        self._made = Generators()
         if callable(getattr(self.iterable, "set_epoch", None)):
             # Validation is always the same, also with the object that is the training set.
             self.iterable.set_epoch(max(0, epoch))
