@@ -25,11 +25,10 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
         name = next((name for name in LABELS if name in batch), None)
         return ({key: batch[key] for key in batch if key != name}, batch[name]) if name else (batch, batch)
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
-        if len(batch) < 2:
-            raise EngineError(
-                f"the data set and collate function made a batch of {len(batch)} items; it must be (inputs, labels), "
-                "a dict or a tensor"
-            )
+        if not batch:
+            raise EngineError("the collate function made an empty batch; it must be (inputs, labels), a dict or a tensor")
+        if len(batch) == 1:
+            return batch[0], batch[0]
         return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
     if hasattr(batch, "_fields"):
         return split_batch(batch._asdict())

@@ -60,9 +60,9 @@ class DataSets:
         """Samples of an epoch."""
         return len(self.train) if self._sampled is None else self._sampled.samples
 
-    def plan(self, batch: int, step_samples: int, epochs: int, seed: int, multiple: int) -> Plan:
+    def plan(self, batch: int, step_samples: int, epochs: int, seed: int, *, multiple: int, phases: int) -> Plan:
         """Return the plan of the training. Raises EngineError when no step would be left."""
-        plan = Plan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple)
+        plan = Plan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple, phases)
         if plan.steps == 0:
             raise EngineError(
                 f"drop_last=True leaves no step of an epoch: an epoch has {plan.samples} samples and a step "

@@ -26,6 +26,7 @@ from local_backend.elastic.liveness import Liveness
 from local_backend.elastic.member import Terms
 from local_backend.elastic.options import Options, Request
 from local_backend.elastic.plan import shard_count
+from local_backend.elastic.recipe import Recipe
 from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.scaleup import limits
@@ -38,6 +39,8 @@ GRACE, HASTE = 10.0, 1.0
 #: Reports that may wait for a slow logger; the hub waits then, and the workers after a while. Few, for a driver that is
 #: killed takes them with it, and snapshots that are ahead of what was logged are of no use.
 BACKLOG = 64
+#: Options that mean the steps of all workers together.
+_NOT_ASYNC = ("clip_grad_norm", "clip_grad_value", "ema")
 
 
 def choose_launcher(job: Job) -> Launcher:
@@ -55,6 +58,8 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     allocation = launcher.allocation()
     options = Options.of(allocation.attributes, request)
     schedules.check(job, options.mode)
+    if options.mode == "async":
+        _check_async(job)
     step_samples = request.effective_batch or (request.engines or allocation.max_workers) * job.batch
     step_samples *= job.recipe.accumulate
     start = resume.begin(job, step_samples * options.window)
@@ -69,6 +74,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         checkpoint_freq=request.checkpoint_freq,
         test_chunk=max(1, 2 * job.loader_threads),
         multiple=step_samples if job.recipe.drop_last else 1,
+        phases=len(job.optimizers),
         limits=limits(request.scaleup, job.epochs, most),
         watch=Watch.of(job.recipe, schedules.goes_by_a_value(job.recipe)),
         start=start.epochs,
@@ -82,6 +88,18 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker said why, but on its own standard error.
         print("WARNING: no ONNX model was written; the log of the worker that saved last says why", file=sys.stderr)
+
+
+def _check_async(job: Job) -> None:
+    """Raises ValueError for options that local steps of single workers cannot honor."""
+    recipe, default = job.recipe, Recipe()
+    names = [name for name in _NOT_ASYNC if getattr(recipe, name) != getattr(default, name)]
+    if recipe.precision == "fp16":
+        names.append("precision='fp16'")
+    if job.phases:
+        names.append("several optimizers")
+    if names:
+        raise ValueError(f"mode async does not support {', '.join(names)}; use mode exact or fast")
 
 
 @dataclass
@@ -120,7 +138,7 @@ class _Driver:
         self._paused = self._parked = False
         path = [entry for entry in sys.path if isinstance(entry, str)]
         terms = Terms(
-            course.epochs, course.batch, course.step_samples, course.multiple, course.seed, options.mode,
+            course.epochs, course.batch, course.step_samples, course.multiple, course.phases, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
             options.window, options.outer_lr, options.outer_momentum, record.generators, course.start,
             f"{table_of(job).digest % (1 << 64):016x}",

@@ -142,7 +142,7 @@ class FabricModel:
             )
         _check_together(self._job, recipe)
         job = self._job
-        job.recipe, job.carried = recipe, Carried()
+        job.recipe, job.carried, job.hooked = recipe, Carried(), None
         if getattr(job.model, "stop_training", False):
             setattr(job.model, "stop_training", False)  # noqa: B010 - a module takes any attribute; of an earlier call
         job.epochs = _whole("epoch_number", epoch_number, 1)

@@ -118,7 +118,8 @@ def _start(state: State) -> Outcome:
     course = state.course
     assert state.crew.data is not None
     plan = Plan(
-        state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed, multiple=course.multiple
+        state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed,
+        multiple=course.multiple, phases=course.phases,
     )
     done = course.start * plan.steps_per_epoch
     if course.start_samples not in (None, plan.samples) or course.start_steps not in (None, done):

@@ -38,6 +38,8 @@ class Course:
     test_chunk: int = 1
     #: An epoch covers a whole multiple of this number of samples.
     multiple: int = 1
+    #: Steps over the same samples: one for each optimizer.
+    phases: int = 1
     #: Most workers in each epoch, () for the same in all.
     limits: tuple[int, ...] = ()
     #: What depends on the values of epochs.

@@ -14,7 +14,7 @@ import cloudpickle
 import torch
 from torch import nn
 
-from local_backend.elastic import pickles
+from local_backend.elastic import hooked, pickles
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError, RemoteTraceback
 from local_backend.elastic.module_values import ModuleValues
@@ -46,6 +46,8 @@ class Job:
     phases: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     carried: Carried = field(default_factory=Carried)
+    #: See `hooked.py`; found in each process anew.
+    hooked: list[Any] | None = None
     #: Values of the modules of the user, as they were in the driver.
     module_values: ModuleValues = field(default_factory=ModuleValues)
     #: In asynchronous mode, in a worker: what applies the mean of all members.
@@ -64,9 +66,18 @@ class Job:
     @property
     def parts(self) -> list[Any]:
         """Objects besides model and optimizers whose attributes are part of the state: callbacks, what the script has
-        registered, schedulers, and what the options keep."""
+        registered, schedulers, what hooks of the optimizers keep, and what the options keep."""
         registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
-        return [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values()), self.carried]
+        own = [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values())]
+        return [*own, *self._kept_by_hooks(own), self.carried]
+
+    def _kept_by_hooks(self, own: list[Any]) -> list[Any]:
+        """What hooks of the optimizers keep, as it was found the first time: before any step."""
+        if self.hooked is None:
+            modules = [part for module in self.modules for part in module.modules()]
+            known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
+            self.hooked = hooked.find(list(self.optimizers.values()), known)
+        return self.hooked
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -87,7 +98,8 @@ class Job:
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""
         try:
-            return pickles.dumps({**self.__dict__, "module_values": ModuleValues.gather(self._shared())})
+            values = ModuleValues.gather(self._shared())
+            return pickles.dumps({**self.__dict__, "hooked": None, "module_values": values})
         except Exception as error:
             path, why = pickles.culprit(self.__dict__, error)
             raise EngineError(

@@ -22,6 +22,8 @@ from local_backend.elastic.errors import EngineError
 
 __all__ = ["NOTHING", "Gradients", "Layout", "aligned", "in_memory_order"]
 
+#: Numbers that `Layout.measure` takes.
+MEASURES = 2
 #: Gradients start at multiples of this many elements.
 ALIGNMENT = 16
 
@@ -35,10 +37,11 @@ class Layout:
     def __init__(
         self, modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer, *, shards: int = 1,
         rules: Mapping[str, Any] | None = None, free: Sequence[str] = (), buffers: Buffers | None = None,
-        alone: bool = True,
+        alone: bool = True, measuring: bool = False,
     ) -> None:
         """`modules`: the model, and the loss where it is a module. `shards`, `rules`, `free`: see Buffers, which other
         layouts of the same modules may share (`buffers`). Unless the optimizer is `alone`, only its parameters count.
+        `measuring`: loss and number of right samples of each shard are summed, too (`measure`).
 
         Raises EngineError for what cannot be summed.
         """
@@ -62,7 +65,11 @@ class Layout:
         self._sparse: set[int] = set()
         self.buffers = buffers or Buffers(modules, rules or {}, shards, self.dtype, free)
         #: Numbers in the statistics of a shard.
-        self.statistics = self.buffers.statistics
+        self.statistics = self.buffers.statistics + MEASURES * measuring
+        self._measuring = measuring
+        self._measured = (0.0, 0.0)
+        #: Sums over the last step of what `measure` was given.
+        self.measures = (0.0, 0.0)
 
     @property
     def gradient_size(self) -> int:
@@ -126,7 +133,15 @@ class Layout:
 
     def take_statistics(self, shard: int) -> Tensor | None:
         """The statistics of the shard that has just run; None when no buffer may change. Raises EngineError."""
-        return self.buffers.take(shard)
+        statistics = self.buffers.take(shard)
+        if not self._measuring:
+            return statistics
+        measured = torch.tensor(self._measured, dtype=self.dtype, device=self.device)
+        return measured if statistics is None else torch.cat([statistics, measured])
+
+    def measure(self, loss: float, right: float) -> None:
+        """What the shard that has just run gave: its part of the step's mean loss, and its samples predicted right."""
+        self._measured = (loss, right)
 
     def views(self, flat: Tensor, offsets: Sequence[int]) -> list[Tensor]:
         """The gradients inside a flat tensor: that of parameter i starts at `offsets[i]`."""
@@ -142,7 +157,10 @@ class Layout:
             parameter.grad = gradient if same else gradient.to(parameter.dtype)  # type: ignore[union-attr]
         for parameter in self._strangers:
             parameter.grad = None
-        if statistics is not None:
+        if statistics is not None and self._measuring:
+            loss, right = statistics[-MEASURES:].tolist()
+            self.measures, statistics = (loss, right), statistics[:-MEASURES]
+        if statistics is not None and len(statistics):
             self.buffers.load(statistics, shards)
 
 

@@ -51,6 +51,8 @@ class Terms:
     step_samples: int
     #: An epoch covers a whole multiple of this number of samples.
     multiple: int
+    #: Steps over the same samples: one for each optimizer.
+    phases: int
     seed: int
     mode: str
     #: Folder for snapshots, None for none.
@@ -123,7 +125,9 @@ class Member:
         captured.set_generators(terms.generators)
         known = (order.get("plan") or {}).get("samples")
         data = DataSets(job, terms.seed, known, journal.say)
-        self.plan = data.plan(terms.batch, terms.step_samples, terms.epochs, terms.seed, terms.multiple)
+        self.plan = data.plan(
+            terms.batch, terms.step_samples, terms.epochs, terms.seed, multiple=terms.multiple, phases=terms.phases
+        )
         self._order_of = data.order_of(self.plan)
         journal.say("create dataloader")
         journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
@@ -302,6 +306,7 @@ class Member:
         self._version = (self._version & ~3) | BEGUN
         # Callbacks may have frozen parameters.
         self._trainer.relayout()
+        self._trainer.begin_step_hooks(epoch * self.plan.steps_per_epoch)
 
     def _end_epoch(self, epoch: int) -> None:
         self._journal.say(f"<=== Epoch {epoch} End ==> ")

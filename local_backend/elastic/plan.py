@@ -127,6 +127,12 @@ class Plan:
     shuffle: bool = True
     #: An epoch covers a whole multiple of this number of samples; the rest is left out. 1 leaves nothing out.
     multiple: int = 1
+    #: Steps that follow each other over the same samples: one for each of several optimizers.
+    phases: int = 1
+
+    def phase(self, step: int) -> int:
+        """The number of the optimizer that makes step `step` of an epoch."""
+        return step % self.phases
 
     @property
     def epoch_samples(self) -> int:
@@ -140,7 +146,7 @@ class Plan:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.epoch_samples // self.step_samples)
+        return self.phases * -(-self.epoch_samples // self.step_samples)
 
     @property
     def steps(self) -> int:
@@ -150,11 +156,11 @@ class Plan:
     def batches_per_epoch(self) -> int:
         """Shards with at least one sample, over all steps of an epoch."""
         whole, rest = divmod(self.epoch_samples, self.step_samples)
-        return whole * self.shards + shard_count(rest, self.batch)
+        return self.phases * (whole * self.shards + shard_count(rest, self.batch))
 
     def size_of_step(self, step: int) -> int:
         """Samples of step `step` of an epoch: fewer in the last one, none twice."""
-        return min(self.step_samples, self.epoch_samples - step * self.step_samples)
+        return min(self.step_samples, self.epoch_samples - step // self.phases * self.step_samples)
 
     def active_shards(self, step: int) -> int:
         """Shards 0 to this number have samples in step `step` of an epoch; the others are absent."""
@@ -182,7 +188,7 @@ class Plan:
     def indices(self, epoch: int, step: int, shard: int, order: Sequence[int] | np.ndarray | None = None) -> list[int]:
         """The samples of one shard; `order` is `self.order(epoch)` when the caller has it at hand."""
         order = self.order(epoch) if order is None else order
-        start = step * self.step_samples + shard * self.batch
+        start = step // self.phases * self.step_samples + shard * self.batch
         return [int(i) for i in order[start : start + self.size_of_shard(step, shard)]]
 
     def shard_seed(self, epoch: int, step: int, shard: int) -> int:

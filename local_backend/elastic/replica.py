@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live, dumps, loads, own
 
@@ -133,7 +134,7 @@ class Replica:
         if number not in self._warned:
             self._warned.add(number)
             warnings.warn(
-                f"{', '.join(missing)} of the callback {type(part).__name__} cannot be copied to workers that join "
+                f"{', '.join(missing)} of the {type(part).__name__} cannot be copied to workers that join "
                 f"({reason}); there the callback's on_train_begin and on_epoch_begin run instead",
                 stacklevel=3,
             )
@@ -242,12 +243,17 @@ def restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
 
 def _attributes_of(part: Any) -> dict[Any, Any]:
     """What of a part is state: its attributes; the items of a dict; those of a list, by their places."""
+    if isinstance(part, Variable):
+        return part.read()
     if isinstance(part, dict):
         return part
     return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
 
 
 def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> None:
+    if isinstance(part, Variable):
+        part.write(attributes)
+        return
     if isinstance(part, list):
         part[:] = attributes.values()
         return

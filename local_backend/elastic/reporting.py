@@ -38,6 +38,8 @@ class Meter:
         self._loss_of_samples = 0.0
         self._correct = 0
         self._metrics: dict[str, float] = {}
+        #: Samples that each metric is known of: a phase of several has its own.
+        self._known: dict[str, int] = {}
 
     def add(self, result: BatchResult) -> None:
         self.samples += result.count
@@ -47,6 +49,7 @@ class Meter:
         self._correct += result.correct or 0
         for name, value in result.metrics.items():
             self._metrics[name] = self._metrics.get(name, 0.0) + value * result.count
+            self._known[name] = self._known.get(name, 0) + result.count
 
     @property
     def recorded_loss(self) -> float:
@@ -68,7 +71,7 @@ class Meter:
 
     @property
     def metrics(self) -> dict[str, float]:
-        own = {name: value / self.samples for name, value in self._metrics.items()}
+        own = {name: value / self._known[name] for name, value in self._metrics.items()}
         return {"loss": self.loss, "accuracy": self.accuracy, **own}
 
 
@@ -117,7 +120,8 @@ class Reporter:
         self._epochs = plan.epochs
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
-        self._samples = epochs * plan.epoch_samples + min(steps * plan.step_samples, plan.epoch_samples)
+        done = steps // plan.phases * plan.step_samples
+        self._samples = epochs * plan.epoch_samples + min(done, plan.epoch_samples)
         # The present epoch may be all there, for its boundary is not behind us.
         self._iterations = (committed - len(rows)) // plan.steps_per_epoch * plan.batches_per_epoch
         for results in rows:
@@ -143,7 +147,8 @@ class Reporter:
             self._meter.add(result)
             self._iterations += 1
             self._log_batch(action.epoch)
-        self._samples += sum(result.count for result in action.results)
+        if self._plan.phase(action.step) == self._plan.phases - 1:
+            self._samples += sum(result.count for result in action.results)
         self._steps += 1
 
     def show_progress(self, action: Commit) -> None:

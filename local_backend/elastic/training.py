@@ -6,14 +6,15 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from local_backend.elastic import faults
-from local_backend.elastic.calling import compute
+from local_backend.elastic.calling import compute, one_number
 from local_backend.elastic.control import Control
 from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.errors import EngineError, GroupBroken
@@ -21,6 +22,7 @@ from local_backend.elastic.events import BatchResult, mean_loss, mean_metrics
 from local_backend.elastic.finishing import Finisher
 from local_backend.elastic.group import Group, Interrupted
 from local_backend.elastic.guards import Guard
+from local_backend.elastic.hooks import call_step_hooks, has_step_hooks
 from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.layout import Layout
@@ -28,10 +30,11 @@ from local_backend.elastic.link import Link
 from local_backend.elastic.live import Live
 from local_backend.elastic.local_sgd import LocalSteps, Window
 from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
-from local_backend.elastic.reduce import make_reducer
+from local_backend.elastic.reduce import Reducer, make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import explained
+from local_backend.elastic.strays import Strays
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
@@ -80,6 +83,16 @@ class Batches:
         return math.ceil(self._samples / self.batch_size)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """What makes the steps of one optimizer: the name of its phase, "" for the only one, and its parts."""
+
+    name: str
+    layout: Layout
+    finisher: Finisher
+    reducer: Reducer
+
+
 class Trainer:
     """Computes this worker's part of steps and validations, on one device."""
 
@@ -122,7 +135,11 @@ class Trainer:
         self._in_step = False
         self._schedules = Schedules(job)
         self._schedules.check_length(plan.steps)
-        self.layout = self._lay_out()
+        self._strays = Strays(job, job.recipe.check == "strict")
+        #: Callbacks have hooks of steps.
+        self._hooked = has_step_hooks(job.callbacks)
+        self._turns = self._lay_out()
+        self.layout = self._turns[0].layout
 
     @property
     def committed(self) -> Any:
@@ -134,14 +151,24 @@ class Trainer:
         for parameter in Live(self.job).parameters:
             # What is frozen now must not go on with the gradient that it had last.
             parameter.grad = None
-        self.layout = self._lay_out()
-        self._finisher = Finisher(self.job, self.job.optimizer, self.layout.parameters, last=True)
-        self._reducer = make_reducer(self._mode, self.layout, self._group, self._local)
+        self._turns = self._lay_out()
+        self.layout = self._turns[0].layout
+        self._strays.renew()
 
-    def _lay_out(self) -> Layout:
-        job = self.job
-        rules, free = job.recipe.buffers, job.recipe.local_state
-        return Layout(job.modules, job.optimizer, shards=self.plan.shards, rules=rules, free=free)
+    def _lay_out(self) -> list[Turn]:
+        """What makes the steps of each optimizer, in this generation and with the parameters that are trained now."""
+        job, turns = self.job, []
+        buffers = None
+        for number, (name, optimizer) in enumerate(job.optimizers.items(), 1):
+            layout = Layout(
+                job.modules, optimizer, shards=self.plan.shards, rules=job.recipe.buffers, free=job.recipe.local_state,
+                buffers=buffers, alone=not job.phases, measuring=self._hooked and self._local is None,
+            )
+            buffers = layout.buffers
+            finisher = Finisher(job, optimizer, layout.parameters, last=number == len(job.optimizers))
+            reducer = make_reducer(self._mode, layout, self._group, self._local)
+            turns.append(Turn(name, layout, finisher, reducer))
+        return turns
 
     def guarded(self) -> AbstractContextManager[None]:
         """Within, user code that computes a batch cannot make steps."""
@@ -193,54 +220,112 @@ class Trainer:
         Raises GroupBroken and Interrupted; parameters, buffers and optimizer are then as before the step.
         """
         assert self._group is not None
-        plan, reducer, control = self.plan, self._reducer, self._control
+        plan, control, turn = self.plan, self._control, self._turn(step)
         active = plan.active_shards(step)
         ranges = shares(self._first_ranges or self._ranges, plan.shards, active)
         shards = range(*ranges[self._group.rank])
         control.phase = "computing"
         began = time.perf_counter()
+        self._in_step = True
+        turn.reducer.begin_step(ranges, active, shards)
         results: list[BatchResult] = []
         report = functools.partial(self._report, epoch, step, results)
-        self._in_step = True
-        reducer.begin_step(ranges, active, shards)
         for shard in shards:
             if control.called_away(self._group.generation):
                 raise Interrupted("wanted in another generation")
-            batch = self._stream.take((epoch, step, shard))
-            seed_everything(plan.shard_seed(epoch, step, shard))
-            reducer.begin_shard(shard)
-            size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
-            with self._guard.up(), explained(plan, size):
-                if self.job.fn_step_train is None:
-                    loss, result = self._forward(shard, size, batch)
-                    results.append(result)
-                    if shard == shards[-1]:
-                        report()
-                    reducer.backward(loss, weight * self._finisher.scale)
-                else:
-                    results.append(self._step_by_user(shard, size, batch))
-            reducer.end_shard(shard, weight)
+            self._compute_shard(epoch, step, shard, results, report if shard == shards[-1] else None)
         if self.job.fn_step_train is not None or not shards:
             report()
         self._seconds = time.perf_counter() - began
         self._finish_sending()
         control.phase = "waiting"
-        words = reducer.finish(word)
+        words = turn.reducer.finish(word)
         self._in_step = False
         # From here on everything is local and cannot fail half-way for a reason outside this process.
         control.phase = "applying"
         faults.at("mid-apply")
+        self._apply(epoch, step, turn)
+        self._first_ranges = None
+        return results, words
+
+    def _compute_shard(
+        self, epoch: int, step: int, shard: int, results: list[BatchResult], report: Callable[[], None] | None
+    ) -> None:
+        """Forward and backward of one shard; adds its result, and reports before backward where this is the last."""
+        turn, plan = self._turn(step), self.plan
+        size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
+        batch = self._stream.take((epoch, step, shard))
+        seed = plan.shard_seed(epoch, step, shard)
+        marks = self._strays.before() if self._local is None else None
+        seed_everything(seed)
+        turn.reducer.begin_shard(shard)
+        with self._guard.up(), explained(plan, size):
+            if self.job.fn_step_train is None:
+                loss, result = self._forward(turn, shard, size, batch)
+                results.append(result)
+                if report is not None:
+                    report()
+                turn.reducer.backward(loss, weight * turn.finisher.scale)
+            else:
+                results.append(self._step_by_user(shard, size, batch))
+        turn.layout.measure(weight * results[-1].loss, float(results[-1].correct or 0))
+        turn.reducer.end_shard(shard, weight)
+        if marks is not None:
+            self._strays.after(marks, functools.partial(self._compute_again, turn, seed, size, batch))
+
+    def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> None:
+        """Compute a shard once more, for what it leaves in the user's objects; nothing of it counts."""
+        seed_everything(seed)
+        turn.layout.begin_shard()
+        with self._guard.up():
+            if self.job.fn_step_train is None:
+                self._forward(turn, 0, size, batch)[0].backward()
+            else:
+                self._step_by_user(0, size, batch)
+        turn.layout.begin_shard()
+
+    def _apply(self, epoch: int, step: int, turn: Turn) -> None:
+        """Make the optimizer's step and what follows it, the same on every member."""
+        done = epoch * self.plan.steps_per_epoch + step
         # Of the optimizer and its hooks.
-        seed_everything(derive_seed(plan.seed, 9, epoch * plan.steps_per_epoch + step))
+        seed_everything(derive_seed(self.plan.seed, 9, done))
         if self.job.outer is not None:
             self.job.outer.step()
         else:
-            self._finisher.finish(epoch * plan.steps_per_epoch + step + 1)
-        self._schedules.after_step()
+            turn.finisher.finish(done + 1)
+        if self.plan.phase(step) == self.plan.phases - 1:
+            self._schedules.after_step()
         # Hooks of the optimizer may have changed buffers.
+        turn.layout.buffers.commit()
+        if self._hooked:
+            self._run_step_hooks("end", done, self._logs(turn, step))
+            if step + 1 < self.plan.steps_per_epoch:
+                self.begin_step_hooks(done + 1)
+
+    def begin_step_hooks(self, done: int) -> None:
+        """Run the hooks of callbacks before step `done` of the training: at the end of the one before it, so that they
+        belong to the same version of the state."""
+        if self._hooked:
+            self._run_step_hooks("begin", done, None)
+
+    def _run_step_hooks(self, moment: str, done: int, logs: dict[str, float] | None) -> None:
+        frozen = [parameter.requires_grad for parameter in Live(self.job).parameters]
+        seed_everything(derive_seed(self.plan.seed, 10, done, moment == "end"))
+        call_step_hooks(self.job.callbacks, moment, done, logs)
         self.layout.buffers.commit()
-        self._first_ranges = None
-        return results, words
+        if frozen != [parameter.requires_grad for parameter in Live(self.job).parameters]:
+            self.relayout()
+
+    def _logs(self, turn: Turn, step: int) -> dict[str, float]:
+        """Values of the step, summed along with its gradients; none in asynchronous mode."""
+        if self._local is not None:
+            return {}
+        loss, right = turn.layout.measures
+        name = f"loss_{turn.name}" if turn.name else "loss"
+        return {name: loss, "accuracy": right / self.plan.size_of_step(step)}
+
+    def _turn(self, step: int) -> Turn:
+        return self._turns[self.plan.phase(step)]
 
     def _report(self, epoch: int, step: int, results: list[BatchResult]) -> None:
         """Tell the hub what this worker's shards gave, before their gradients go to anybody: then no death can take
@@ -250,14 +335,18 @@ class Trainer:
 
     def check_parameters(self, epoch: int) -> None:
         """Raise Nonfinite when a parameter is not finite at the end of an epoch, unless the recipe says otherwise."""
-        self._finisher.check_parameters((epoch + 1) * self.plan.steps_per_epoch)
+        for turn in self._turns:
+            turn.finisher.check_parameters((epoch + 1) * self.plan.steps_per_epoch)
 
     def compute_sample(self) -> None:
         """Run the model on a batch of one sample, in the modes that its modules have."""
         loader = Loader(self.dataset, self.plan.seed, self.job.fn_batch_collate)
         (batch,) = loader.load([keys_of(0, [0])])
         with torch.no_grad():
-            self._compute(batch)
+            if self.job.phases:
+                self._loss_of_phase(self._turns[0].name, batch)
+            else:
+                self._compute(batch)
 
     def warm_up(self) -> None:
         """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
@@ -271,7 +360,7 @@ class Trainer:
             reducer.begin_step(((0, 1),), 1, range(1))
             reducer.begin_shard(0)
             if self.job.fn_step_train is None:
-                reducer.backward(self._forward(0, 1, batch)[0], 1.0)
+                reducer.backward(self._forward(self._turns[0], 0, 1, batch)[0], 1.0)
             else:
                 self._step_by_user(0, 1, batch)
             reducer.end_shard(0, 1.0)
@@ -303,8 +392,11 @@ class Trainer:
         for module in self.job.modules:
             module.eval()
 
-    def _forward(self, shard: int, size: int, batch: Any) -> tuple[torch.Tensor, BatchResult]:
+    def _forward(self, turn: Turn, shard: int, size: int, batch: Any) -> tuple[torch.Tensor, BatchResult]:
         """(loss, to run backward on; what it and the metrics are) of a shard."""
+        if turn.name:
+            loss = self._loss_of_phase(turn.name, batch)
+            return loss, BatchResult(shard, size, number(loss), None, {f"loss_{turn.name}": number(loss)})
         outputs, labels, loss = self._compute(batch)
         with torch.no_grad():
             correct, metrics = count_correct(outputs, labels), self._metrics(outputs, labels)
@@ -316,6 +408,11 @@ class Trainer:
             outputs, labels, loss = compute(self.job.model, self.job.loss_function, to_device(batch, self.device))
         # A half-precision loss could not be multiplied by the weight of its shard.
         return outputs, labels, loss if self._autocast is None else loss.float()
+
+    def _loss_of_phase(self, name: str, batch: Any) -> torch.Tensor:
+        with self._computing():
+            loss = one_number(self.job.loss_function[name](self.job.model, to_device(batch, self.device)))
+        return loss if self._autocast is None else loss.float()
 
     def _computing(self) -> AbstractContextManager[Any]:
         """What forward and loss run in."""
@@ -357,6 +454,9 @@ class Trainer:
 
     def _test_batch(self, number_: int, count: int, batch: Any, whole: WholeSet | None = None) -> BatchResult:
         seed_everything(derive_seed(self.plan.seed, 3, number_))
+        if self.job.phases:
+            losses = {f"loss_{name}": number(self._loss_of_phase(name, batch)) for name in self.job.phases}
+            return BatchResult(number_, count, sum(losses.values()) / len(losses), None, losses)
         outputs, labels, computed = self._compute(batch)
         loss = number(computed)
         if whole is not None:

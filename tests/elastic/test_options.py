@@ -194,7 +194,8 @@ def test_a_batch_that_is_one_tensor_is_its_own_label():
     torch.manual_seed(1)
     model = nn.Linear(4, 4)
     before = F.mse_loss(model(x), x).item()
-    trained(model, lambda: (Rows(lambda x, y: x), Rows(lambda x, y: x)), F.mse_loss, epochs=20)
+    for shape in (lambda x, y: x, lambda x, y: (x,)):
+        trained(model, lambda shape=shape: (Rows(shape), Rows(shape)), F.mse_loss, epochs=20)
     assert F.mse_loss(model(x), x).item() < before
 
 
@@ -358,3 +359,142 @@ def test_fp16_leaves_out_steps_that_overflow_and_lowers_its_scale():
 def test_values_that_an_option_cannot_have(options, error, words):
     with pytest.raises(error, match=words):
         trained(**options)
+
+
+# --- state that nobody registered
+
+
+class Counting(nn.Module):
+    """Keeps something between batches, in the way that `keep(self, x)` says."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.net, self.keep = build(), keep
+        self.calls, self.notes, self.last = 0, [], None
+
+    def forward(self, x):
+        self.keep(self, x)
+        return self.net(x)
+
+
+def counts(module, x):
+    module.calls += 1
+
+
+def notes(module, x):
+    module.notes.append(float(x.mean()))
+
+
+def remembers(module, x):
+    module.last = x.mean() if module.last is None else module.last + x.mean()
+
+
+def looks(module, x):
+    module.last = x.detach()
+
+
+@pytest.mark.parametrize(
+    ("keep", "name"), [(counts, "model.calls"), (notes, r"len\(model.notes\)"), (remembers, "model.last")]
+)
+def test_state_that_batches_change_is_refused_by_name(keep, name):
+    with pytest.raises(EngineError, match=f"^{name} changes while a batch is computed"):
+        trained(Counting(keep))
+
+
+def test_what_is_only_left_behind_and_what_is_declared_local_is_allowed():
+    expected = trained()
+    assert all(map(torch.equal, trained(Counting(looks)), expected))
+    assert all(map(torch.equal, trained(Counting(notes), local_state=["notes"]), expected))
+
+
+calls = 0
+
+
+def counting_loss(outputs, labels):
+    global calls
+    calls += 1
+    return F.cross_entropy(outputs, labels)
+
+
+def test_globals_and_closures_that_batches_change_are_refused():
+    with pytest.raises(EngineError, match=r"^calls changes"):
+        trained(loss=counting_loss)
+    seen = []
+
+    def appending(model, optimizer):
+        def step(handle, data, eva, loader, args):
+            seen.append(1)
+            return 0, backward(handle, data)
+
+        return step
+
+    with pytest.raises(EngineError, match=r"^len\(seen in .*appending"):
+        with_step_function(appending)
+    with_step_function(appending, local_state=["seen"])
+
+
+# --- several optimizers
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 1)
+
+
+def test_each_phase_steps_its_own_optimizer_as_a_training_loop_does():
+    def toward(model, batch):
+        return (model.right(model.left(batch[0])) - 1).square().mean()
+
+    def away(model, batch):
+        return model.right(model.left(batch[0])).square().mean()
+
+    by_loop = Pair()
+    first, second = torch.optim.SGD(by_loop.left.parameters(), 0.1), torch.optim.Adam(by_loop.right.parameters(), 0.1)
+    batch = samples()
+    for _ in range(3):
+        for optimizer, loss in ((first, toward), (second, away)):
+            by_loop.zero_grad()
+            loss(by_loop, batch).backward()
+            optimizer.step()
+    model = Pair()
+    optimizers = {
+        "left": torch.optim.SGD(model.left.parameters(), 0.1), "right": torch.optim.Adam(model.right.parameters(), 0.1)
+    }
+    FabricModel(model, pairs, {"left": toward, "right": away}, optimizers).train(3, 4, 4)
+    torch.testing.assert_close(list(model.parameters()), list(by_loop.parameters()))
+
+
+def test_several_optimizers_need_a_loss_each():
+    model = Pair()
+    optimizers = {"left": torch.optim.SGD(model.left.parameters(), 0.1)}
+    with pytest.raises(TypeError, match="dict with the same names"):
+        FabricModel(model, pairs, F.mse_loss, optimizers)
+
+
+# --- callbacks of steps
+
+
+class Steps:
+    def __init__(self):
+        self.begun, self.ended = [], []
+
+    def on_step_begin(self, step):
+        self.begun.append(step)
+
+    def on_batch_end(self, batch, logs=None):
+        self.ended.append((batch, logs["loss"], logs["accuracy"]))
+
+
+def test_hooks_of_steps_get_the_values_of_the_whole_step():
+    callback = Steps()
+    model = build()
+    x, y = samples()
+    expected = F.cross_entropy(model(x), y).item()
+    right = (model(x).argmax(1) == y).float().mean().item()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    FabricModel(model, pairs, F.cross_entropy, optimizer, user_callback=[callback]).train(3, 4, 4)
+    assert callback.begun == [0, 1, 2]
+    assert [step for step, *_ in callback.ended] == [0, 1, 2]
+    assert callback.ended[0][1:] == pytest.approx((expected, right), rel=1e-5)

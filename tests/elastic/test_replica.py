@@ -383,7 +383,7 @@ def test_a_callback_that_cannot_be_pickled_keeps_what_it_has_and_goes_through_wh
     board.rows.append("first")
     board.rate = 0.5
     replica = Replica(donor)
-    with pytest.warns(UserWarning, match=r"^file of the callback Board cannot be copied to workers that join \(Cannot"):
+    with pytest.warns(UserWarning, match=r"^file of the Board cannot be copied to workers that join \(Cannot"):
         state = replica.capture()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

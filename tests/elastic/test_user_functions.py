@@ -38,7 +38,8 @@ def test_step_and_test_functions():
         return sum(losses) / len(losses)
 
     by_user, plain = NewLogger(), NewLogger()
-    model, network = fabric(fn_step_train=step, fn_test=test, fn_args="extra", driver_logger=by_user)
+    options = {"fn_args": "extra", "local_state": ["seen"]}
+    model, network = fabric(fn_step_train=step, fn_test=test, driver_logger=by_user, **options)
     model.train(2, 4, 2)
     reference, expected = fabric(driver_logger=plain)
     reference.train(2, 4, 2)

@@ -1,0 +1,102 @@
+"""What the hooks of an optimizer keep: objects, variables of closures and globals that are part of the state.
+
+Every member runs these hooks alike, after the same steps, so what they keep is the same everywhere. It only has to come
+along when a worker joins, and to be in snapshots. `Job.parts` has it for that reason.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from local_backend.elastic.generators import is_generator
+from local_backend.elastic.user_code import is_user_file, is_user_module
+
+
+class Variable:
+    """A variable of a function: a cell of its closure, or a global name."""
+
+    def __init__(self, read: Callable[[], dict[str, Any]], write: Callable[[dict[str, Any]], None]) -> None:
+        self.read = read
+        self.write = write
+
+
+def find(optimizers: list[Optimizer], known: list[Any]) -> list[Any]:
+    """Return the parts that hooks of these optimizers keep, in the same order in every process.
+
+    Args:
+        known: objects that are part of the state already; what they refer to comes with them.
+    """
+    seen = {id(value): value for value in known}
+    found: list[Any] = []
+    for optimizer in optimizers:
+        hooks = (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values())
+        for hook in hooks:
+            found += _within(hook, seen)
+    return found
+
+
+def _within(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
+    """Yield the parts that can be reached from a function or an object that a hook refers to."""
+    if id(value) in seen or is_generator(value) or isinstance(value, (Optimizer, ModuleType, type)):
+        return
+    seen[id(value)] = value
+    if isinstance(value, MethodType):
+        yield from _within(value.__self__, seen)
+        yield from _within(value.__func__, seen)
+    elif isinstance(value, functools.partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from _within(part, seen)
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value, seen)
+    elif isinstance(value, (dict, list, nn.Module)) or _is_object(value):
+        yield value
+
+
+def _of_function(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
+    if not is_user_file(function.__code__.co_filename) and function.__module__ != "__main__":
+        return
+    for cell in function.__closure__ or ():
+        if id(cell) in seen:
+            continue
+        seen[id(cell)] = cell
+        try:
+            inside = list(_within(cell.cell_contents, seen))
+        except ValueError:
+            continue
+        yield from inside
+        if not inside and not callable(cell.cell_contents) and id(cell.cell_contents) not in seen:
+            yield _cell(cell)
+    stored = {item.argval for item in dis.get_instructions(function) if item.opname == "STORE_GLOBAL"}
+    for name in dict.fromkeys(function.__code__.co_names):
+        if name in stored:
+            yield _global(function.__globals__, name)
+        elif name in function.__globals__:
+            yield from _within(function.__globals__[name], seen)
+
+
+def _cell(cell: CellType) -> Variable:
+    def write(values: dict[str, Any]) -> None:
+        cell.cell_contents = values["value"]
+
+    return Variable(lambda: {"value": cell.cell_contents}, write)
+
+
+def _global(names: dict[str, Any], name: str) -> Variable:
+    def write(values: dict[str, Any]) -> None:
+        names.update(values)
+
+    return Variable(lambda: {name: names[name]} if name in names else {}, write)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is an object of a class of the user, or another one with attributes that is no function."""
+    return isinstance(getattr(value, "__dict__", None), dict) and (
+        is_user_module(type(value).__module__) or type(value).__module__.startswith("torch.optim")
+    )

@@ -1,0 +1,249 @@
+"""State that computing a batch leaves in the user's objects, outside everything that the engine sums or copies.
+
+A counter in `forward`, a list that a step function appends to, a queue in an attribute: each worker would have its own,
+and the result would depend on the number of workers. The engine looks at what the model, the loss and the step function
+can reach before and after a batch. Where something has changed, the batch is computed once more: what is then as it was
+after the first time was only left behind for somebody to look at, as activations are; anything else is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.generators import is_generator
+from local_backend.elastic.job import Job
+from local_backend.elastic.user_code import is_user_file, is_user_module
+
+#: Objects that are looked at, items of a container, and bytes of an array.
+OBJECTS, ITEMS, BYTES = 50_000, 100, 1 << 20
+#: Batches that are looked at when a worker begins, and the share of the time that looking may take afterwards.
+FIRST, SHARE = 2, 0.005
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device, torch.Size)
+_OF_MODULES = frozenset(vars(nn.Module()))
+_NOT_LOOKED_AT = (Optimizer, logging.Logger, torch.utils.data.Dataset, torch.utils.data.DataLoader)
+
+#: Path of a value → what tells it from another one.
+Marks = dict[str, Any]
+
+
+class Strays:
+    """Looks for changes around batches. For one thread."""
+
+    def __init__(self, job: Job, strict: bool) -> None:
+        """`strict`: look at every batch."""
+        self._job = job
+        self._left = FIRST
+        self._strict = strict
+        self._free = tuple(job.recipe.local_state)
+        self._harmless: set[str] = set()
+        self._cost, self._looked = 0.0, time.monotonic()
+
+    def renew(self) -> None:
+        """Look again: an epoch or a membership begins."""
+        spare = (time.monotonic() - self._looked) * SHARE
+        self._left = max(self._left, 1 if self._cost <= spare else 0)
+
+    def before(self) -> Marks | None:
+        """Return the marks before a batch; None when this batch is not looked at."""
+        if not self._left and not self._strict:
+            return None
+        self._left = max(0, self._left - 1)
+        began = time.monotonic()
+        marks = scan(self._job)
+        self._looked = time.monotonic()
+        self._cost = 2 * (self._looked - began)
+        return marks
+
+    def after(self, marks: Marks, again: Callable[[], None]) -> None:
+        """Compare with the marks before the batch; `again` computes the batch once more.
+
+        Raises EngineError naming what has changed.
+        """
+        changed = self._changed(marks, scan(self._job))
+        if not changed:
+            return
+        first = {path: mark for path, mark in scan(self._job, contents=True).items() if path in changed}
+        again()
+        now = scan(self._job, contents=True)
+        kept = [path for path in changed if now.get(path) != first.get(path)]
+        if kept:
+            raise EngineError(sentence(kept[0]))
+        self._harmless.update(changed)
+
+    def _changed(self, before: Marks, after: Marks) -> list[str]:
+        paths = [path for path in after if path not in before or before[path] != after[path]]
+        paths += [path for path in before if path not in after]
+        return [path for path in paths if path not in self._harmless and not self._is_free(path)]
+
+    def _is_free(self, path: str) -> bool:
+        """Whether the path, or an attribute within it, is one that each worker may change."""
+        bare = path.removeprefix("len(").removesuffix(")")
+        bare = bare.partition(" in ")[0] if " in " in bare else bare
+        within = tuple(part for name in self._free for part in (f"{name}.", f"{name}["))
+        return bare in self._free or bare.startswith(within) or any(f".{name}" in bare for name in self._free)
+
+
+def sentence(path: str) -> str:
+    """Say what is wrong with a value that changes while a batch is computed."""
+    return (
+        f"{path} changes while a batch is computed, so each worker would have a value of its own. Keep it in a buffer "
+        "with buffers={...}, change it in a callback (on_step_end) or a hook of the optimizer, take values from the "
+        "history that train() returns, or, if it has no influence on the result, name it in local_state=[...]"
+    )
+
+
+def scan(job: Job, contents: bool = False) -> Marks:
+    """Return a mark for every value of the user that computing a batch can reach.
+
+    Args:
+        contents: mark tensors by what is in them, not by their place and version.
+    """
+    return _Scan(job, contents).marks
+
+
+class _Scan:
+    """A walk through what model, loss and step function refer to, each object once."""
+
+    def __init__(self, job: Job, contents: bool) -> None:
+        self.marks: Marks = {}
+        self._contents = contents
+        self._seen: set[int] = {id(job), id(job.carried)}
+        self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
+        for module in job.modules:
+            for name, part in module.named_modules():
+                self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
+        losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
+        registered = {f"state[{name!r}]": value for name, value in job.recipe.state.items()}
+        roots = {**losses, "fn_step_train": job.fn_step_train, "fn_args": job.fn_args, **registered}
+        waiting = deque(roots.items())
+        while waiting and len(self._seen) < OBJECTS:
+            path, value = waiting.popleft()
+            self._value(path, value, waiting)
+
+    def _module(self, path: str, module: nn.Module) -> None:
+        self._seen.add(id(module))
+        waiting: deque[tuple[str, Any]] = deque()
+        for name, value in vars(module).items():
+            if name not in _OF_MODULES and not isinstance(value, nn.Module):
+                waiting.append((f"{path}.{name}", value))
+        for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
+            waiting.extend((f"a hook of {path}", hook) for hook in hooks.values())
+        for name, parameter in module._parameters.items():
+            kinds = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks) if parameter is not None else ()
+            waiting.extend((f"a hook of {path}.{name}", hook) for kind in kinds for hook in (kind or {}).values())
+        forward = type(module).forward
+        if isinstance(forward, FunctionType) and id(forward) not in self._seen:
+            waiting.append((f"{type(module).__name__}.forward", forward))
+        while waiting and len(self._seen) < OBJECTS:
+            self._value(*waiting.popleft(), waiting)
+
+    def _value(self, path: str, value: Any, waiting: deque[tuple[str, Any]]) -> None:
+        """Mark a value, and put what is inside on the list."""
+        if isinstance(value, _PLAIN):
+            self.marks[path] = repr(value) if isinstance(value, (float, complex, np.generic)) else value
+            return
+        if isinstance(value, Tensor):
+            self.marks[path] = self._tensor(value)
+            return
+        if isinstance(value, np.ndarray):
+            self.marks[path] = (value.shape, str(value.dtype), _checksum(value))
+            return
+        if id(value) in self._seen or isinstance(value, _NOT_LOOKED_AT) or is_generator(value):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, (FunctionType, MethodType, functools.partial)):
+            waiting.extend(_of_function(path, value))
+        elif isinstance(value, ModuleType):
+            if is_user_module(value.__name__) and value.__name__ != "__main__":
+                waiting.extend(_data_of(f"{value.__name__}.", vars(value)))
+        elif isinstance(value, type):
+            if is_user_module(value.__module__):
+                waiting.extend(_data_of(f"{value.__name__}.", dict(vars(value))))
+        else:
+            self._container(path, value, waiting)
+
+    def _container(self, path: str, value: Any, waiting: deque[tuple[str, Any]]) -> None:
+        if isinstance(value, dict):
+            self.marks[f"len({path})"] = len(value)
+            waiting.extend((f"{path}[{key!r}]", item) for key, item in _some(value.items(), len(value)))
+        elif isinstance(value, (list, tuple, deque)):
+            self.marks[f"len({path})"] = len(value)
+            waiting.extend((f"{path}[{i}]", item) for i, item in _some(enumerate(value), len(value)))
+        elif isinstance(value, (set, frozenset)):
+            self.marks[f"len({path})"] = len(value)
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            waiting.extend((f"{path}.{name}", item) for name, item in attributes.items())
+            if is_user_module(type(value).__module__):
+                waiting.append((path, type(value)))
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        if not self._contents:
+            return tensor.data_ptr() if tensor.layout is torch.strided else 0, tensor._version, tuple(tensor.shape)
+        dense = tensor.detach()
+        dense = dense.to_dense() if dense.layout is not torch.strided else dense
+        return tuple(tensor.shape), zlib.crc32(dense.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _of_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a function of the user holds: closure, defaults, attributes, and the globals that it names."""
+    if isinstance(function, MethodType):
+        yield path, function.__self__
+        yield path, function.__func__
+        return
+    if isinstance(function, functools.partial):
+        yield from ((path, part) for part in (function.func, function.args, function.keywords))
+        return
+    if not is_user_file(function.__code__.co_filename) and function.__module__ != "__main__":
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"{name} in {function.__qualname__}", cell.cell_contents
+        except ValueError:
+            continue
+    yield from ((f"a default of {path}", value) for value in function.__defaults__ or ())
+    yield from ((f"{path}.{name}", value) for name, value in vars(function).items())
+    for name in _names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def _names(code: Any) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            yield from _names(constant)
+
+
+def _data_of(prefix: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a module or class, and its functions."""
+    for name, value in names.items():
+        if not name.startswith("__"):
+            yield f"{prefix}{name}", getattr(value, "__func__", value)
+
+
+def _some(items: Iterable[Any], size: int) -> Iterator[Any]:
+    """The first and the last items of a container."""
+    for i, item in enumerate(items):
+        if i < ITEMS or i >= size - ITEMS:
+            yield item
+
+
+def _checksum(array: np.ndarray) -> int:
+    if array.dtype.hasobject:
+        return 0
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return zlib.crc32((data if len(data) <= BYTES else np.ascontiguousarray(data[:: len(data) // BYTES])).data)
