@@ -300,6 +300,9 @@ class Member:
 
     def _begin_epoch(self, epoch: int) -> None:
         self._trainer.training_mode()
+        if self._stops:
+            # The state is of a training that a callback had ended, and this training goes on from it.
+            self._job.model.stop_training = False  # type: ignore[assignment]
         self._callbacks(epoch, "on_epoch_begin", epoch)
         if epoch == 0:
             check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
@@ -441,6 +444,11 @@ class Member:
                     return order, blob
             self._control.phase = "waiting"
 
+    @property
+    def _stops(self) -> bool:
+        """Whether a callback wants training to end after the epoch."""
+        return bool(getattr(self._job.model, "stop_training", False))
+
     def _report_boundary(self, epoch: int, data: Message) -> None:
         """Tell the hub that this worker waits for orders; `data` describes the data sets."""
         told = self._job.carried.told
@@ -450,7 +458,7 @@ class Member:
             "saved": self._saved,
             "data": data,
             "told": self._version & 3 == TOLD,
-            "stop": bool(getattr(self._job.model, "stop_training", False)),
+            "stop": self._stops,
             "values": told[-1] if told else {},
         })
 

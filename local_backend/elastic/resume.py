@@ -80,7 +80,8 @@ def begin(job: Job, step_samples: int) -> Start:
     given = job.recipe.resume_from
     if given is None:
         return Start()
-    checkpoint = _find(Path(given))
+    # Workers may have another working directory.
+    checkpoint = _find(Path(given).expanduser().absolute())
     state = state_path(checkpoint)
     start = _whole(job, state, step_samples) if state.exists() else _weights_only(job, checkpoint)
     if start.epochs >= job.epochs:

@@ -29,7 +29,8 @@ _LIBRARIES = ("torch", "numpy", "builtins", "local_backend", "callbacks")
 
 def interval(scheduler: Any, recipe: Recipe) -> str:
     """Return "step" or "epoch": after what the engine calls `step()` of the scheduler."""
-    return recipe.lr_scheduler_interval or ("step" if isinstance(scheduler, PER_STEP) else "epoch")
+    per_step = any(isinstance(one, PER_STEP) for one in flat([scheduler]))
+    return recipe.lr_scheduler_interval or ("step" if per_step else "epoch")
 
 
 def goes_by_a_value(recipe: Recipe) -> bool:
@@ -43,6 +44,8 @@ def check(job: Job, mode: str) -> None:
     Raises ValueError for a scheduler of another optimizer, one that cannot be stepped as the options say, and one
     that is built from the optimizer and that the training would never step.
     """
+    if job.recipe.lr_scheduler_interval is not None and not job.recipe.lr_scheduler:
+        raise ValueError("lr_scheduler_interval has no effect without lr_scheduler: pass lr_scheduler=scheduler")
     for name, scheduler in job.recipe.lr_scheduler.items():
         which = f"lr_scheduler[{name!r}]" if name else "lr_scheduler"
         if name not in job.optimizers:

@@ -87,10 +87,13 @@ class Watch:
 
     @classmethod
     def of(cls, recipe: Recipe, plateau: bool) -> Watch:
-        """Return what the options of a training ask for; `plateau`: a scheduler goes by a value."""
+        """Return what the options of a training ask for; `plateau`: a scheduler goes by a value.
+
+        A monitor that nothing goes by is checked all the same.
+        """
         early, best = recipe.early_stopping, recipe.save_best
         return cls(
-            plateau=Rule(recipe.monitor) if plateau else None,
+            plateau=Rule(recipe.monitor) if plateau or recipe.monitor else None,
             stopping=None if early is None else Rule(early.monitor or recipe.monitor, early.mode, early.min_delta),
             patience=0 if early is None else early.patience,
             best=Rule(best if isinstance(best, str) else recipe.monitor) if best else None,

@@ -219,6 +219,19 @@ def test_a_resumed_training_has_the_bits_of_one_that_was_not_interrupted(tmp_pat
     assert resumed == expected
 
 
+@pytest.mark.parametrize("point", ["told:1", "validating:2", "checkpoint-rename:1"])
+def test_a_death_between_two_epochs_changes_nothing(tmp_path, point):
+    options = {"epochs": 3, "train": {"save_best": True}}
+    expected = run(tmp_path / "undisturbed", 1, options)[1]
+    disturbed = FakeRunner(tmp_path / "2", 2)
+    ended = disturbed.run(
+        lay_out(tmp_path / "2", SCRIPT), json.dumps(options), ELASTIC_FAULT=f"{point}:*:kill"
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.of("spawn")) == 3, "the fault has happened"
+    assert outcome(tmp_path / "2") == expected
+
+
 # --- in the script's own process
 
 
@@ -260,6 +273,16 @@ def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
 
 
 # --- going on from a checkpoint
+
+
+def test_a_training_that_a_callback_has_ended_may_be_gone_on_with(result_dir):
+    class Stop(Callback):
+        def on_validation_end(self, epoch, logs):
+            self.model.stop_training = epoch == 0
+
+    assert len(fabric(user_callback=[Stop()])[0].train(4, 4, 2)["loss"]) == 1
+    again, _ = fabric(user_callback=[Stop()])
+    assert len(again.train(4, 4, 2, resume_from=train_dir(result_dir) / "model_epoch_final.pth")["loss"]) == 4
 
 
 def train_dir(result_dir):

@@ -14,7 +14,7 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.job import Job
 from local_backend.elastic.recipe import Recipe
 from local_backend.elastic.replica import Replica
-from local_backend.elastic.schedules import Schedules
+from local_backend.elastic.schedules import Schedules, interval
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 
@@ -115,6 +115,17 @@ def test_a_scheduler_of_another_optimizer():
 
 def test_a_name_that_is_no_optimizer():
     refused(lambda m, o: {"lr_scheduler": {"g": kinds.StepLR(o, 1)}}, "write lr_scheduler=scheduler")
+
+
+def test_an_interval_without_a_scheduler():
+    refused(lambda m, o: {"lr_scheduler_interval": "step"}, "no effect without lr_scheduler")
+
+
+def test_a_cycle_within_a_sequence_is_stepped_per_step():
+    made = job_with(
+        lambda o: kinds.SequentialLR(o, [kinds.ConstantLR(o), kinds.OneCycleLR(o, 0.5, total_steps=9)], [2])
+    )
+    assert interval(made.recipe.lr_scheduler[""], made.recipe) == "step"
 
 
 def test_a_plateau_per_step():
