@@ -10,7 +10,8 @@ import queue
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from local_backend.elastic import artifacts, captured, events, hub, resume, schedules
@@ -19,7 +20,7 @@ from local_backend.elastic.balance import Balance
 from local_backend.elastic.chronicle import Chronicle
 from local_backend.elastic.errors import WorkerLost
 from local_backend.elastic.handover import take_over
-from local_backend.elastic.hub_io import HubServer, Pong
+from local_backend.elastic.hub_io import HubServer, Observed, Pong
 from local_backend.elastic.job import Job, revive
 from local_backend.elastic.launcher import InProcessLauncher, Launcher, runner
 from local_backend.elastic.liveness import Liveness
@@ -31,6 +32,7 @@ from local_backend.elastic.record import Record
 from local_backend.elastic.reporting import Reporter
 from local_backend.elastic.scaleup import limits
 from local_backend.elastic.surroundings import choose_device, thread_count
+from local_backend.elastic.verification import Check, Finished, OtherNumber, Rehearsal, Silent, other_number
 from local_backend.elastic.watching import Watch
 from local_backend.elastic.worker import serve
 
@@ -41,6 +43,8 @@ GRACE, HASTE = 10.0, 1.0
 BACKLOG = 64
 #: Options that mean the steps of all workers together.
 _NOT_ASYNC = ("clip_grad_norm", "clip_grad_value", "ema")
+#: Exit code of a program that was to be verified only, and was not.
+NOT_VERIFIED = 3
 
 
 def choose_launcher(job: Job) -> Launcher:
@@ -83,8 +87,15 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     )
     record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
     record.go_on_from(start)
+    check = _rehearse(job, options, record, launcher) if options.verify else None
     with job.put_back():
-        _Driver(job, options, record, Reporter(driver_logger, launcher.progress), launcher).run()
+        reporter = Reporter(driver_logger, launcher.progress)
+        try:
+            _Driver(job, options, record, reporter, launcher, verification=check).run()
+        except Finished:
+            raise SystemExit(0 if check is not None and check.held else NOT_VERIFIED) from None
+    if check is not None:
+        check.to_manifest()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker said why, but on its own standard error.
         print("WARNING: no ONNX model was written; the log of the worker that saved last says why", file=sys.stderr)
@@ -102,6 +113,34 @@ def _check_async(job: Job) -> None:
         raise ValueError(f"mode async does not support {', '.join(names)}; use mode exact or fast")
 
 
+def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) -> Check | None:
+    """Compute the first steps with another number of workers, and return what compares the training with them.
+
+    None when that is not possible, which is said. Raises what a training raises, and SystemExit when nothing else was
+    wanted.
+    """
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+        launcher.history(text)
+
+    workers, why = other_number(launcher, shard_count(record.course.step_samples, job.batch))
+    if record.committed or record.course.start:
+        workers, why = 0, "not verified: the training continues from a checkpoint, or its driver was restarted"
+    if workers == 0:
+        say(why)
+        if options.verify_only:
+            raise SystemExit(NOT_VERIFIED)
+        return None
+    rehearsal = Rehearsal(options.verify)
+    course = record.course
+    course = replace(course, workers=workers, checkpoint_freq=0, limits=(), watch=replace(course.watch, best=None))
+    throwaway = Record(course, generators=record.generators)
+    with job.put_back(), suppress(Finished):
+        _Driver(job, options, throwaway, Silent(), OtherNumber(launcher, workers), verification=rehearsal).run()
+    return Check(options.verify, rehearsed=rehearsal, exact=options.mode == "exact", only=options.verify_only, say=say)
+
+
 @dataclass
 class _Report:
     """Something for the thread that reports."""
@@ -114,7 +153,12 @@ class _Report:
 
 
 class _Driver:
-    def __init__(self, job: Job, options: Options, record: Record, reporter: Reporter, launcher: Launcher) -> None:
+    def __init__(
+        self, job: Job, options: Options, record: Record, reporter: Reporter, launcher: Launcher,
+        *, verification: Rehearsal | None = None,
+    ) -> None:
+        """`verification` hears of the first steps."""
+        self._verification = verification
         course = record.course
         self._job = job
         self._launcher = launcher
@@ -141,7 +185,7 @@ class _Driver:
             course.epochs, course.batch, course.step_samples, course.multiple, course.phases, course.seed, options.mode,
             str(record.folder) if record.folder else None, options.snapshot_seconds,
             options.window, options.outer_lr, options.outer_momentum, record.generators, course.start,
-            f"{table_of(job).digest % (1 << 64):016x}",
+            f"{table_of(job).digest % (1 << 64):016x}", 0 if verification is None else options.verify,
         )
         welcome = {
             "op": "welcome", "path": path, "argv": sys.argv, "threads": thread_count(),
@@ -233,7 +277,7 @@ class _Driver:
             self._see_off(0.0)
             self._reports.put(error)
 
-    def _next(self, until: float | None) -> events.Event | Pong | None:
+    def _next(self, until: float | None) -> events.Event | Pong | Observed | None:
         """The next event; None when it is time to look whether somebody hangs."""
         try:
             event = self._server.inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
@@ -245,10 +289,13 @@ class _Driver:
             self._alive.discard(event.worker)
         return event
 
-    def _hear(self, event: events.Event | Pong | None) -> None:
+    def _hear(self, event: events.Event | Pong | Observed | None) -> None:
         now = time.monotonic()
         if isinstance(event, Pong):
             self._liveness.ponged(event.worker, event.phase, now)
+        elif isinstance(event, Observed):
+            if self._verification is not None:
+                self._verification.observed(event)
         elif event is not None:
             self._liveness.heard(event, now)
             self._step(event)
@@ -271,6 +318,8 @@ class _Driver:
     def _do(self, action: events.Action) -> None:
         for line in self._chronicle.heard(action, time.monotonic()):
             self._launcher.history(line)
+        if self._verification is not None:
+            self._verification.heard(action, len(self._state.members))
         match action:
             case events.Send():
                 self._server.send(action.worker, dict(action.message), action.attachment)

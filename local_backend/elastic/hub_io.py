@@ -57,7 +57,17 @@ class Pong:
     phase: str
 
 
-Inbox = queue.Queue[Event | Pong | BaseException]
+@dataclass(frozen=True)
+class Observed:
+    """The state of a worker after a step, counted from 0 over the job, and how many members computed the step."""
+
+    worker: int
+    step: int
+    members: int
+    table: bytes
+
+
+Inbox = queue.Queue[Event | Pong | Observed | BaseException]
 
 
 class HubServer:
@@ -223,12 +233,12 @@ def _say_over(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong:
+def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong | Observed:
     """The event that a worker's message means. Raises KeyError, TypeError or ValueError when it makes no sense."""
     return _EVENTS[message["op"]](worker, message, attachment)
 
 
-_EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
+_EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong | Observed]] = {
     "ready": lambda worker, m, _: Ready(
         worker, int(m["samples"]), int(m["test_batches"]), dict(m.get("data", {}))
     ),
@@ -247,6 +257,7 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong]] = {
     "finished": lambda worker, _, attachment: Finished(worker, attachment),
     "failed": lambda worker, m, attachment: Failed(worker, str(m["summary"]), str(m["traceback"]), attachment),
     "broken": lambda worker, m, _: Broken(worker, int(m["generation"])),
+    "observed": lambda worker, m, data: Observed(worker, int(m["step"]), int(m["members"]), data),
     "pong": lambda worker, m, _: Pong(worker, str(m["phase"])),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from local_backend.elastic import captured, faults, manifest
-from local_backend.elastic.agreement import Agreement
+from local_backend.elastic.agreement import Agreement, table_of
 from local_backend.elastic.control import Control, Order
 from local_backend.elastic.data import Key, Stream, keys_of
 from local_backend.elastic.data_sets import DataSets
@@ -69,6 +69,8 @@ class Terms:
     start: int = 0
     #: Fingerprint of the state before training, for the manifest.
     initial: str = ""
+    #: The first so many steps are observed, for `verification`.
+    verify: int = 0
 
 
 class Member:
@@ -353,6 +355,9 @@ class Member:
             self._version = (done + 1) << 2
             self._say_applied(done + 1)
             self._agreement.after_step(self._group, self._members, done + 1)
+            if done < self._terms.verify:
+                message = {"op": "observed", "step": done, "members": len(self._members)}
+                self._link.send(message, table_of(self._job).to_bytes())
             for result in results:
                 counter = self._counter(epoch, step * plan.shards + result.number)
                 journal.batch(result, epoch, counter, len(self._members))

@@ -41,6 +41,9 @@ class Options:
     #: In asynchronous mode: of the outer step at a window's end.
     outer_lr: float
     outer_momentum: float
+    #: First steps that are computed with two numbers of workers and compared, 0 for none; whether training ends then.
+    verify: int = 0
+    verify_only: bool = False
 
     @classmethod
     def of(cls, attributes: Mapping[str, str], request: Request) -> Options:
@@ -49,6 +52,9 @@ class Options:
         mode = request.mode or attributes.get("mode") or default
         if mode not in MODES:
             raise ValueError(f"the attribute mode must be one of {', '.join(MODES)}, not {mode!r}")
+        verify, only = (_steps(attributes, name) for name in ("verify", "verify_only"))
+        if (verify or only) and mode == "async":
+            raise ValueError("the attribute verify needs mode exact or fast: async results depend on the workers")
         window = _number(attributes, "window", 8, "of steps, whole and above 0", lambda v: v >= 1 and v % 1 == 0)
         return cls(
             mode,
@@ -57,7 +63,16 @@ class Options:
             int(window) if mode == "async" else 1,
             _number(attributes, "outer_lr", 1.0, "above 0", lambda value: value > 0),
             _number(attributes, "outer_momentum", 0.0, "from 0 to below 1", lambda value: 0 <= value < 1),
+            only or verify,
+            only > 0,
         )
+
+
+def _steps(attributes: Mapping[str, str], name: str) -> int:
+    """A number of steps, 0 without the attribute."""
+    if name not in attributes:
+        return 0
+    return int(_number(attributes, name, 0, "of steps, whole and above 0", lambda value: value >= 1 and value % 1 == 0))
 
 
 def _number(
