@@ -148,8 +148,8 @@ class Member:
             job, self.plan, self._stream, self._device, mode=terms.mode, window=window, link=self._link,
             control=self._control,
         )
-        lengths = {"samples": data.samples, "test_samples": len(data.test)}
-        describe = partial(manifest.write, job, self.plan, terms.mode, data=lengths, initial=terms.initial)
+        known_data = {"samples": data.samples, "test_samples": len(data.test), **self._probe.first}
+        describe = partial(manifest.write, job, self.plan, terms.mode, data=known_data, initial=terms.initial)
         self._epoch_end = EpochEnd(
             job, self._trainer, self._test_stream, self._replica, journal, describe=describe,
             generators=terms.generators,
