@@ -2,18 +2,23 @@
 
 `ELASTIC_FAULT=point:worker:step:action` in the worker's environment, several separated by commas; `*` fits every
 worker or step, `POINTS` names the points. Without it a point costs one comparison. Each happens once in a process.
+The action `hold` makes the main thread wait at the point: see `_hold`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from local_backend.elastic.errors import GroupBroken
 
 VARIABLE = "ELASTIC_FAULT"
+#: The folder in which `hold` shows where a worker waits.
+HOLD_FOLDER = "ELASTIC_HOLD"
 
 #: In the order in which a worker comes by.
 POINTS = (
@@ -110,7 +115,19 @@ def _break(point: str) -> None:
     raise GroupBroken(f"injected at {point}")
 
 
-#: What may happen: a kill, a hang, an end without a word, a crash, an exception, the loss of the other members.
+def _hold(point: str) -> None:
+    """Write the file `<point>-<worker>` into the folder ELASTIC_HOLD, and wait until the test has removed it.
+
+    A file `over` in the folder ends all waiting. The other threads of the worker go on.
+    """
+    folder = Path(os.environ[HOLD_FOLDER])
+    mark = folder / f"{point}-{_worker}"
+    mark.touch()
+    while mark.exists() and not (folder / "over").exists():
+        time.sleep(0.005)
+
+
+#: What may happen: a kill, a hang, an end without a word, a crash, an exception, the loss of the other members, a wait.
 ACTIONS: dict[str, Callable[[str], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
@@ -118,4 +135,5 @@ ACTIONS: dict[str, Callable[[str], object]] = {
     "segfault": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
     "raise": _raise,
     "break": _break,
+    "hold": _hold,
 }

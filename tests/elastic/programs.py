@@ -1,0 +1,376 @@
+"""The programs of tests/programs, and how each is run: alone, on workers, with a resize, with a killed worker.
+
+A program is one file as a user writes it, or `train.py` in a folder with its modules. Its first lines say what is
+expected: `# family:`, `# about:`, `# expect: same` or `# expect: refused ErrorType "part of the sentence"`, and
+`# alone: works` where only a training on several workers is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import torch
+from fake_runner import FakeRunner, Outcome
+from scripts import alone, plain
+from support import PATIENCE
+
+FOLDER = Path(__file__).parent.parent / "programs"
+#: Lines that the engine itself prints.
+_ENGINE = re.compile(r"<> |Using |resume from |Timestamp|batches :|Iteration |-{5,}|start message server|validation_|test_|WARNING")
+#: What the engine keeps beside the weights: not the same for other numbers of workers, or compared by what it leads to.
+_NOT_COMPARED = "_training_state.pth"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One file of the corpus, and what its first lines say."""
+
+    path: Path
+    family: str
+    about: str
+    #: Type of the error, and a part of its sentence, that ends the program; empty where it trains.
+    error: str
+    sentence: str
+    #: The program trains alone although it is refused on workers.
+    works_alone: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the file, or of the folder for `train.py`."""
+        return self.path.parent.name if self.path.name == "train.py" else self.path.stem
+
+    @property
+    def refused(self) -> bool:
+        """Whether the engine is expected to refuse it."""
+        return bool(self.error)
+
+
+def read(path: Path) -> Program:
+    """Read what the first lines of a program declare. Raises ValueError when they are not complete."""
+    head: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        found = re.fullmatch(r"# (\w+): (.+)", line)
+        if not found:
+            break
+        head[found[1]] = found[2]
+    expected = re.fullmatch(r'same|refused (\w+) "(.+)"', head.get("expect", ""))
+    if expected is None or set(head) - {"alone"} != {"family", "about", "expect"}:
+        raise ValueError(f"{path}: the first lines must be # family:, # about: and # expect:, not {head}")
+    error, sentence = expected[1] or "", expected[2] or ""
+    return Program(path, head["family"], head["about"], error, sentence, head.get("alone") == "works")
+
+
+def corpus() -> list[Program]:
+    """All programs, by family and name."""
+    files = [*FOLDER.glob("*.py"), *FOLDER.glob("*/train.py")]
+    return sorted(map(read, files), key=lambda program: (program.family, program.name))
+
+
+# --- what a program leaves
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a program leaves: hashes of the tensors in its checkpoints, by file, and the lines that it printed."""
+
+    checkpoints: dict[str, str]
+    printed: tuple[str, ...]
+
+
+def left(folder: Path, stdout: str) -> Left:
+    """What a program left below `folder`/result."""
+    train = folder / "result" / "model" / "train"
+    files = [path for path in sorted(train.glob("*.pth")) if not path.name.endswith(_NOT_COMPARED)]
+    hashes = {path.name: digest(torch.load(path, weights_only=False)) for path in files}
+    printed = [line for line in stdout.splitlines() if line.strip() and not _ENGINE.match(line)]
+    return Left(hashes, tuple(printed))
+
+
+def digest(value: Any) -> str:
+    """A hash of all tensors and numbers in nested dicts and lists."""
+    total = hashlib.sha256()
+    for part in _parts(value):
+        total.update(part)
+    return total.hexdigest()
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        whole = value.detach().contiguous().reshape(-1)
+        yield f"{value.dtype}{tuple(value.shape)}".encode()
+        yield whole.view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield repr(key).encode()
+            yield from _parts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield repr(value).encode()
+
+
+# --- ways to run a program
+
+
+def lay_out(folder: Path, program: Program) -> Path:
+    """Copy a program, as a submission does, and make its folders; the path of its main file."""
+    code = folder / "code"
+    if program.path.name == "train.py":
+        shutil.copytree(program.path.parent, code, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        code.mkdir(parents=True)
+        shutil.copy(program.path, code)
+    (folder / "result").mkdir()
+    (folder / "log").mkdir()
+    return code / program.path.name
+
+
+def run_alone(folder: Path, program: Program) -> Outcome:
+    """Run it in one process without a backend."""
+    return alone(folder, lay_out(folder, program))
+
+
+def run_plain(folder: Path, program: Program) -> Outcome:
+    """Run it as `python train.py` in a fresh interpreter."""
+    ended = plain(folder, lay_out(folder, program))
+    return Outcome(ended.returncode, ended.stdout, ended.stderr)
+
+
+def run_on(workers: int) -> Callable[[Path, Program], Outcome]:
+    """Run it on so many workers, undisturbed."""
+    return lambda folder, program: FakeRunner(folder, workers).run(lay_out(folder, program))
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A worker waits at a fault point; then the job gets `slots`, and goes on when `newcomer` may enter.
+
+    After a death, hold a survivor two steps later: at the next step the survivors have to enter a new generation.
+    """
+
+    point: str
+    worker: int
+    step: int
+    slots: int = 0
+    newcomer: int = 0
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A worker is killed by SIGKILL at a fault point."""
+
+    point: str
+    worker: int
+    step: int
+
+
+#: 1 worker, from the third step on 3, later 2.
+RESIZE = (1, (Hold("before-reduce", 1, 1, slots=3, newcomer=3), Hold("before-reduce", 2, 5, slots=2)))
+#: One of 3 workers dies after its gradients are with the others, and another one takes its place.
+KILL = (3, (Kill("mid-apply", 2, 2), Hold("before-reduce", 1, 4, newcomer=4)))
+#: All of it in one run: 2 workers, 3, the first dies, a newcomer copies from a newcomer, 1 worker.
+DISTURBED = (
+    2,
+    (
+        Hold("before-reduce", 1, 1, slots=3, newcomer=3),
+        Kill("mid-apply", 1, 4),
+        Hold("before-reduce", 2, 6, newcomer=4),
+        Hold("before-reduce", 3, 9, slots=1),
+    ),
+)
+Scenario = tuple[int, Sequence[Hold | Kill]]
+
+
+class Disturbed(FakeRunner):
+    """Runs a program while workers come, go and die at defined steps; the program is as it is."""
+
+    def __init__(self, folder: Path, scenario: Scenario) -> None:
+        slots, self.events = scenario
+        super().__init__(folder, slots, 4)
+        self.holds = folder / "holds"
+        self.holds.mkdir()
+        self.ended = threading.Event()
+        #: Events that took place.
+        self.done: list[Hold | Kill] = []
+
+    def run(self, script: Path, *arguments: str, **extra: str) -> Outcome:
+        """Run the script to its end."""
+        faults = [f"{e.point}:{e.worker}:{e.step}:{'hold' if isinstance(e, Hold) else 'kill'}" for e in self.events]
+        entering = [f"entering:{e.newcomer}:*:hold" for e in self.events if isinstance(e, Hold) and e.newcomer]
+        acting = threading.Thread(target=self._act)
+        acting.start()
+        try:
+            faulty = {"ELASTIC_FAULT": ",".join([*faults, *entering]), "ELASTIC_HOLD": str(self.holds)}
+            return super().run(script, *arguments, **faulty, **extra)
+        finally:
+            self.ended.set()
+            acting.join()
+
+    def _act(self) -> None:
+        """Go through the events in their order; afterwards nothing is held any more."""
+        for event in self.events:
+            if isinstance(event, Hold) and not self._act_on(event):
+                break
+            self.done.append(event)
+        (self.holds / "over").touch()
+
+    def _act_on(self, event: Hold) -> bool:
+        """Resize while a worker waits; False when the program ended before.
+
+        A newcomer may come to a boundary before the other worker comes to where it waits.
+        """
+        held, newcomer = self.holds / f"{event.point}-{event.worker}", self.holds / f"entering-{event.newcomer}"
+        asked, entered = False, not event.newcomer
+        deadline = time.monotonic() + PATIENCE
+        while not self.ended.wait(0.01) and time.monotonic() < deadline:
+            if newcomer.exists():
+                newcomer.unlink()
+                entered = True
+            if held.exists() and event.slots and not asked:
+                asked = True
+                self.allocate(event.slots)
+            if held.exists() and entered:
+                held.unlink()
+                return True
+        return False
+
+
+def run_disturbed(scenario: Scenario) -> Callable[[Path, Program], Outcome]:
+    """Run it through a scenario. Fails when the scenario has not come to its first events."""
+
+    def run(folder: Path, program: Program) -> Outcome:
+        script = lay_out(folder, program)
+        runner = Disturbed(folder, scenario)
+        outcome = runner.run(script)
+        holds = [event for event in scenario[1] if isinstance(event, Hold)]
+        came = [event for event in runner.done if isinstance(event, Hold)]
+        if outcome.returncode == 0 and len(came) < min(2, len(holds)):
+            raise AssertionError(f"{program.name} ended before {holds[len(came)]}: it has too few steps")
+        return outcome
+
+    return run
+
+
+#: All ways that a program is run, by the title of the column.
+WAYS: dict[str, Callable[[Path, Program], Outcome]] = {
+    "alone": run_plain,
+    "1 worker": run_on(1),
+    "2 workers": run_on(2),
+    "3 workers": run_on(3),
+    "resize": run_disturbed(RESIZE),
+    "kill": run_disturbed(KILL),
+}
+
+
+# --- verdicts
+
+
+def verdict(program: Program, way: str, folder: Path, outcome: Outcome, reference: Left | None) -> str:
+    """Say what is not as expected of one run, nothing when all is. `reference`: what it left alone, if it is known."""
+    log = outcome.stderr
+    if program.refused and not (program.works_alone and way == "alone"):
+        if outcome.returncode == 0:
+            return f"{way}: ended FINISHED, expected {program.error} with {program.sentence!r}"
+        last = [line for line in log.splitlines() if re.match(r"[\w.]+(Error|Exception)?: ", line)]
+        fits = [line for line in last if program.error in line.partition(":")[0] and program.sentence in line]
+        return "" if fits else f"{way}: expected {program.error} with {program.sentence!r}, got {log[-1500:]}"
+    if outcome.returncode != 0:
+        return f"{way}: ended with {outcome.returncode}: {log[-1500:]}"
+    found = left(folder, outcome.stdout)
+    if "model_epoch_final.pth" not in found.checkpoints:
+        return f"{way}: left no weights"
+    if reference is None or found == reference:
+        return ""
+    names = found.checkpoints.keys() | reference.checkpoints.keys()
+    files = sorted(name for name in names if found.checkpoints.get(name) != reference.checkpoints.get(name))
+    lines = [pair for pair in zip(reference.printed, found.printed, strict=False) if pair[0] != pair[1]]
+    return f"{way}: differs from alone in {files or 'no file'}; printed {lines or (reference.printed, found.printed)}"
+
+
+def matrix(program: Program, folder: Path) -> list[str]:
+    """Run a program in all ways; what was not as expected."""
+    problems, reference = [], None
+    for way, run in WAYS.items():
+        if program.refused and way not in ("alone", "1 worker", "2 workers"):
+            continue
+        if program.works_alone and way == "1 worker":
+            continue
+        here = folder / way.replace(" ", "-")
+        outcome = run(here, program)
+        problem = verdict(program, way, here, outcome, reference)
+        if problem:
+            problems.append(problem)
+        elif reference is None and outcome.returncode == 0:
+            reference = left(here, outcome.stdout)
+    return problems
+
+
+# --- the page
+
+PAGE = FOLDER.parent.parent / "docs" / "compatibility.md"
+_INTRODUCTION = """\
+# Compatibility
+
+Which programs train with the same result on any number of workers, and which are refused. Each program below is a file
+in `tests/programs/`, written as a user writes it. Made by `python tests/elastic/programs.py`, which runs every program
+in all ways; `pytest -m slow tests/elastic/test_programs.py` does the same.
+
+- **same bits**: all checkpoints (weights, optimizer, moving average, best) and all printed lines are equal for
+  `python train.py`, 1, 2 and 3 workers, 1 → 3 → 2 workers while it trains, and 3 workers of which one is killed.
+- **refused**: the job ends ERROR, and the sentence contains the words shown. *On workers*: alone the program trains,
+  for there is nothing that could differ.
+
+{same} programs train, {refused} are refused.
+"""
+
+
+def page(programs: Sequence[Program], problems: dict[str, list[str]]) -> str:
+    """docs/compatibility.md, with the problems of programs that are not as expected."""
+    refused = sum(program.refused for program in programs)
+    lines = [_INTRODUCTION.format(same=len(programs) - refused, refused=refused)]
+    lines += ["| family | program | shows | result |", "|---|---|---|---|"]
+    for program in programs:
+        where = program.path.relative_to(FOLDER.parent.parent)
+        wrong = "; ".join(problems.get(program.name, [])).replace("\n", " ").replace("|", "\\|")
+        result = f"**NOT AS EXPECTED**: {wrong}" if wrong else _result(program)
+        lines.append(f"| {program.family} | [{program.name}](../{where}) | {program.about} | {result} |")
+    return "\n".join(lines) + "\n"
+
+
+def _result(program: Program) -> str:
+    if not program.refused:
+        return "same bits"
+    where = " on workers" if program.works_alone else ""
+    return f"refused{where}: `{program.sentence}`"
+
+
+def main() -> int:
+    """Run all programs in all ways and write the page; 1 when one is not as expected."""
+    problems: dict[str, list[str]] = {}
+    programs = corpus()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda program: matrix(program, Path(folder) / program.name), programs)
+        for program, wrong in zip(programs, found, strict=True):
+            print(program.name, "; ".join(wrong) or "as expected", flush=True)
+            problems[program.name] = wrong
+    PAGE.write_text(page(programs, problems))
+    return int(any(problems.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
