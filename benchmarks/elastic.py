@@ -1,6 +1,6 @@
 """The elastic engine: what a change of workers costs, against torchrun, and its speed, against hand-written DDP.
 
-    python benchmarks/elastic.py [pauses] [deaths] [warm] [steady] [scaling] [--quick] [--json]
+    python benchmarks/elastic.py [pauses] [deaths] [warm] [steady] [scaling] [checks] [--quick] [--json]
 
 All rows without a name. CPU workers with one thread each, or GPUs where there are any. A target that is missed fails
 nothing: the table says so. The exit code is 1 when a row could not be measured.
@@ -38,13 +38,13 @@ def show(rows: Iterable[dict]) -> None:
 
 def main() -> int:
     # Not above: workers are forked by a server that imports this file.
-    from elastic_bench import rows_changes, rows_speed
+    from elastic_bench import rows_changes, rows_checks, rows_speed
     from elastic_bench.rows import FULL, QUICK, Measure
     from elastic_bench.runner import warm_up
 
     measures: dict[str, Measure] = {
         "pauses": rows_changes.pauses, "deaths": rows_changes.deaths, "warm": rows_changes.warm,
-        "steady": rows_speed.steady, "scaling": rows_speed.scaling,
+        "steady": rows_speed.steady, "scaling": rows_speed.scaling, "checks": rows_checks.checks,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="rows", help=", ".join(measures))
