@@ -203,5 +203,5 @@ def _length(iterable: Any) -> int | None:
     """The length that an iterable tells, None when it tells none."""
     try:
         return len(iterable)
-    except (TypeError, NotImplementedError, AttributeError):
+    except (TypeError, RuntimeError, AttributeError):  # also what is not implemented
         return None
