@@ -134,7 +134,7 @@ class Trainer:
         #: Live buffers are not those of the state, for shards have begun to change them.
         self._in_step = False
         self._schedules = Schedules(job)
-        self._schedules.check_length(plan.steps)
+        self._schedules.check_length(plan.steps // plan.phases)
         self._strays = Strays(job, job.recipe.check == "strict")
         #: Callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)

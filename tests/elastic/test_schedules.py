@@ -179,3 +179,19 @@ def test_one_cycle_must_be_as_long_as_the_training():
     scheduler = kinds.OneCycleLR(trained._job.optimizer, 0.5, total_steps=3)
     with pytest.raises(EngineError, match="OneCycleLR ends after 3 steps, and the training has 4 optimizer steps"):
         trained.train(2, 8, 2, lr_scheduler=scheduler)
+
+
+def test_one_cycle_counts_a_step_of_several_phases_once():
+    model, _ = parts()
+    first, last = (torch.optim.SGD(model[i].parameters(), 0.1) for i in (0, 2))
+    optimizers = {"first": first, "last": last}
+    scheduler = kinds.OneCycleLR(optimizers["first"], 0.5, total_steps=4)
+
+    def loss(model, batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    trained = FabricModel(model, datasets, {"first": loss, "last": loss}, optimizers, lr_scheduler={"first": scheduler})
+    history = trained.train(2, 8, 2)
+    assert scheduler.last_epoch == 4
+    assert history["lr_last"] == [0.1, 0.1]
+    assert history["lr_first"][0] != history["lr_first"][1]
