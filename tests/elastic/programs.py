@@ -30,7 +30,9 @@ from support import PATIENCE
 
 FOLDER = Path(__file__).parent.parent / "programs"
 #: Lines that the engine itself prints.
-_ENGINE = re.compile(r"<> |Using |resume from |Timestamp|batches :|Iteration |-{5,}|start message server|validation_|test_|WARNING")
+_ENGINE = re.compile(
+    r"<> |Using |Timestamp|batches :|Iteration |-{5,}|start message server|resume from |validation_|test_|WARNING"
+)
 #: What the engine keeps beside the weights: not the same for other numbers of workers, or compared by what it leads to.
 _NOT_COMPARED = "_training_state.pth"
 
