@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
@@ -25,5 +24,5 @@ class Carried:
     steady: int = 0
     #: Steps that were skipped because their gradients were not finite.
     skipped: int = 0
-    #: Anything else that an option keeps, by name.
-    more: dict[str, Any] = field(default_factory=dict)
+    #: Loss of each phase of the present step, for callbacks.
+    losses: dict[str, float] = field(default_factory=dict)

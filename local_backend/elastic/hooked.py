@@ -36,8 +36,9 @@ def find(optimizers: list[Optimizer], known: list[Any]) -> list[Any]:
     seen = {id(value): value for value in known}
     found: list[Any] = []
     for optimizer in optimizers:
-        hooks = (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values())
-        for hook in hooks:
+        # Wrappers of optimizers often leave out super().__init__().
+        kinds = (getattr(optimizer, name, {}) for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+        for hook in (hook for kind in kinds for hook in kind.values()):
             found += _within(hook, seen)
     return found
 

@@ -293,20 +293,22 @@ class Trainer:
             self.job.outer.step()
         else:
             turn.finisher.finish(done + 1)
-        if self.plan.phase(step) == self.plan.phases - 1:
-            self._schedules.after_step()
         # Hooks of the optimizer may have changed buffers.
         turn.layout.buffers.commit()
+        logs = self._logs(turn, step) if self._hooked else {}
+        if self.plan.phase(step) < self.plan.phases - 1:
+            return
+        self._schedules.after_step()
         if self._hooked:
-            self._run_step_hooks("end", done, self._logs(turn, step))
+            self._run_step_hooks("end", done // self.plan.phases, logs)
             if step + 1 < self.plan.steps_per_epoch:
                 self.begin_step_hooks(done + 1)
 
     def begin_step_hooks(self, done: int) -> None:
-        """Run the hooks of callbacks before step `done` of the training: at the end of the one before it, so that they
+        """Run the hooks of callbacks before step `done` of the plan: at the end of the one before it, so that they
         belong to the same version of the state."""
         if self._hooked:
-            self._run_step_hooks("begin", done, None)
+            self._run_step_hooks("begin", done // self.plan.phases, None)
 
     def _run_step_hooks(self, moment: str, done: int, logs: dict[str, float] | None) -> None:
         frozen = [parameter.requires_grad for parameter in Live(self.job).parameters]
@@ -321,8 +323,12 @@ class Trainer:
         if self._local is not None:
             return {}
         loss, right = turn.layout.measures
-        name = f"loss_{turn.name}" if turn.name else "loss"
-        return {name: loss, "accuracy": right / self.plan.size_of_step(step)}
+        if not turn.name:
+            return {"loss": loss, "accuracy": right / self.plan.size_of_step(step)}
+        # A member that joins between two phases has to know the losses of those before.
+        losses = self.job.carried.losses
+        losses[turn.name] = loss
+        return {"loss": sum(losses.values()) / len(losses), **{f"loss_{name}": losses[name] for name in losses}}
 
     def _turn(self, step: int) -> Turn:
         return self._turns[self.plan.phase(step)]

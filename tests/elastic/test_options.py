@@ -462,7 +462,13 @@ def test_each_phase_steps_its_own_optimizer_as_a_training_loop_does():
     optimizers = {
         "left": torch.optim.SGD(model.left.parameters(), 0.1), "right": torch.optim.Adam(model.right.parameters(), 0.1)
     }
-    FabricModel(model, pairs, {"left": toward, "right": away}, optimizers).train(3, 4, 4)
+    callback = Steps()
+    fabric = FabricModel(model, pairs, {"left": toward, "right": away}, optimizers, user_callback=[callback])
+    fabric.train(3, 4, 4)
+    assert callback.begun == [0, 1, 2], "a step has several phases"
+    step, mean, losses = callback.ended[-1]
+    assert (step, mean) == (2, pytest.approx(sum(losses.values()) / 2))
+    assert list(losses) == ["left", "right"]
     torch.testing.assert_close(list(model.parameters()), list(by_loop.parameters()))
 
 
@@ -484,7 +490,8 @@ class Steps:
         self.begun.append(step)
 
     def on_batch_end(self, batch, logs=None):
-        self.ended.append((batch, logs["loss"], logs["accuracy"]))
+        parts = {name.removeprefix("loss_"): value for name, value in logs.items() if name.startswith("loss_")}
+        self.ended.append((batch, logs["loss"], logs.get("accuracy", parts)))
 
 
 def test_hooks_of_steps_get_the_values_of_the_whole_step():
