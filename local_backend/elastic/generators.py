@@ -159,7 +159,7 @@ def _walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
         seen[id(value)] = value
         if is_generator(value):
             yield value
-        elif not isinstance(value, _ARRAYS):
+        elif not isinstance(value, _ARRAYS) or isinstance(value, torch.nn.Parameter):
             waiting.extend(reversed(list(_inside(value))))
 
 
@@ -209,7 +209,9 @@ def _first(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _attributes(value: Any) -> Iterator[Any]:
-    """Yield the values of an object's attributes and slots, by name."""
+    """Yield the values of an object's attributes and slots, by name; of a parameter, its hooks."""
+    if isinstance(value, torch.nn.Parameter):
+        yield from (value._backward_hooks, value._post_accumulate_grad_hooks)
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -17,6 +18,9 @@ from torch.optim import Optimizer
 
 from local_backend.elastic.generators import is_generator
 from local_backend.elastic.user_code import is_user_file, is_user_module
+
+#: Items of the largest dict or list of a callback that is part of the state.
+ITEMS = 1000
 
 
 class Variable:
@@ -27,8 +31,10 @@ class Variable:
         self.write = write
 
 
-def find(optimizers: list[Optimizer], known: list[Any]) -> list[Any]:
+def find(optimizers: list[Optimizer], callbacks: list[Any], known: list[Any]) -> list[Any]:
     """Return the parts that hooks of these optimizers keep, in the same order in every process.
+
+    Of callbacks, whose attributes are part of the state anyway, these are the variables that their methods set.
 
     Args:
         known: objects that are part of the state already; what they refer to comes with them.
@@ -40,7 +46,34 @@ def find(optimizers: list[Optimizer], known: list[Any]) -> list[Any]:
         kinds = (getattr(optimizer, name, {}) for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
         for hook in (hook for kind in kinds for hook in kind.values()):
             found += _within(hook, seen)
+    for kind in dict.fromkeys(kind for callback in callbacks for kind in type(callback).__mro__):
+        for _, function in sorted(vars(kind).items()) if is_user_module(kind.__module__) else ():
+            if isinstance(function, FunctionType):
+                found += _set_by(function, seen)
     return found
+
+
+def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
+    """Yield the variables that a method of a callback sets: globals and cells, items of dicts and lists, and attributes
+    of objects that it names."""
+    stored: dict[str, set[str]] = {}
+    for item in dis.get_instructions(function):
+        stored.setdefault(item.opname, set()).add(item.argval)
+    names = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if name in stored.get("STORE_DEREF", ()) and id(cell) not in seen:
+            seen[id(cell)] = cell
+            yield _cell(cell)
+        with suppress(ValueError):
+            names.setdefault(name, cell.cell_contents)
+    for name, value in names.items():
+        if name in stored.get("STORE_GLOBAL", ()):
+            yield _global(function.__globals__, name)
+        elif id(value) not in seen and isinstance(value, (dict, list)) and len(value) <= ITEMS:
+            seen[id(value)] = value
+            yield value
+        elif id(value) not in seen and _is_object(value):
+            yield _attributes(value, stored.get("STORE_ATTR", set()))
 
 
 def _within(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
@@ -94,6 +127,15 @@ def _global(names: dict[str, Any], name: str) -> Variable:
         names.update(values)
 
     return Variable(lambda: {name: names[name]} if name in names else {}, write)
+
+
+def _attributes(value: Any, names: set[str]) -> Variable:
+    """Those attributes of an object, as far as it has them."""
+
+    def read() -> dict[str, Any]:
+        return {name: vars(value)[name] for name in sorted(names) if name in vars(value)}
+
+    return Variable(read, vars(value).update)
 
 
 def _is_object(value: Any) -> bool:

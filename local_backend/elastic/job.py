@@ -76,7 +76,7 @@ class Job:
         if self.hooked is None:
             modules = [part for module in self.modules for part in module.modules()]
             known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
-            self.hooked = hooked.find(list(self.optimizers.values()), known)
+            self.hooked = hooked.find(list(self.optimizers.values()), self.callbacks, known)
         return self.hooked
 
     @property

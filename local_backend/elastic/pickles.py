@@ -44,10 +44,7 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
             # torch.backends.cudnn and others are objects of classes of their own.
             return importlib.import_module, (obj.__name__,)
-        compiler = _compiler(obj)
-        if compiler is not None and not _importable(obj):
-            return _compile, (compiler, obj._torchdynamo_orig_callable)
-        return super().reducer_override(obj)
+        return _of_wrapper(obj) or super().reducer_override(obj)
 
     @staticmethod
     def _module(module: nn.Module) -> Any:
@@ -124,6 +121,20 @@ def _set_parametrized(module: nn.Module, parts: tuple[dict[str, Any], Any]) -> N
     for name in module.parametrizations:  # type: ignore[union-attr]
         parametrize._inject_property(module, str(name))
     _set_compiler(module, compiler)
+
+
+def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:
+    """The reduction of a compiled or caching function that workers cannot import."""
+    compiler = _compiler(obj)
+    if compiler is not None and not _importable(obj):
+        return _compile, (compiler, obj._torchdynamo_orig_callable)
+    if isinstance(obj, functools._lru_cache_wrapper) and not _importable(obj):
+        return _cached, (obj.__wrapped__, obj.cache_parameters())
+    return None
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _compile(compiler: Any, function: Callable[..., Any]) -> Any:

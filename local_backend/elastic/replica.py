@@ -246,7 +246,7 @@ def _attributes_of(part: Any) -> dict[Any, Any]:
     if isinstance(part, Variable):
         return part.read()
     if isinstance(part, dict):
-        return part
+        return dict(part)  # a copy: the dict itself is only a name in a pickle
     return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
 
 
@@ -257,7 +257,7 @@ def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> 
     if isinstance(part, list):
         part[:] = attributes.values()
         return
-    here = _attributes_of(part)
+    here = part if isinstance(part, dict) else getattr(part, "__dict__", {})
     kept = {name: here[name] for name in missing if name in here}
     here.clear()
     here.update({**kept, **attributes})
