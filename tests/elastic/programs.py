@@ -181,8 +181,15 @@ class Kill:
     step: int
 
 
-#: 1 worker, from the third step on 3, later 2.
-RESIZE = (1, (Hold("before-reduce", 1, 1, slots=3, newcomer=3), Hold("before-reduce", 2, 5, slots=2)))
+#: 1 worker, then 3, later 2. The two newcomers may become ready together or one after the other.
+RESIZE = (
+    1,
+    (
+        Hold("before-reduce", 1, 1, slots=3, newcomer=2),
+        Hold("before-reduce", 1, 4, newcomer=3),
+        Hold("before-reduce", 2, 7, slots=2),
+    ),
+)
 #: One of 3 workers dies after its gradients are with the others, and another one takes its place.
 KILL = (3, (Kill("mid-apply", 2, 2), Hold("before-reduce", 1, 4, newcomer=4)))
 #: All of it in one run: 2 workers, 3, the first dies, a newcomer copies from a newcomer, 1 worker.

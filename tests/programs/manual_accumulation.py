@@ -1,6 +1,6 @@
 # family: user functions
-# about: a step function that accumulates gradients itself and steps at every fourth batch
-# expect: refused EngineError "accumulate"
+# about: a step function that accumulates gradients itself; its counter is found before its optimizer.step()
+# expect: refused EngineError "batches changes while a batch is computed"
 import torch
 from torch import nn
 from torch.nn import functional as F
