@@ -1,7 +1,7 @@
 # family: data
-# about: samples come through functools.lru_cache of the main script
+# about: samples come through a cached function of the main script
 # expect: same
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ torch.manual_seed(0)
 table = torch.randn(96, 8)
 
 
-@lru_cache(maxsize=None)
+@cache
 def load(i):
     return table[i].softmax(0)
 

@@ -1,5 +1,5 @@
 # family: random numbers
-# about: hooks of parameters add noise to gradients from a generator of their own; the optimizer holds one more parameter
+# about: hooks of parameters add noise to gradients from a generator of their own; one parameter is outside the model
 # expect: same
 import math
 
