@@ -31,14 +31,26 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
             return batch[0], batch[0]
         return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
     if hasattr(batch, "_fields"):
-        return split_batch(batch._asdict())
+        return _split_named(batch)
     return batch, batch
+
+
+def _split_named(batch: Any) -> tuple[Any, Any]:
+    """(inputs, labels) of a named tuple: labels by their name, else the last item, as of any tuple."""
+    names = batch._fields
+    label = next((name for name in LABELS if name in names), names[-1])
+    inputs = {name: getattr(batch, name) for name in names if name != label}
+    return (next(iter(inputs.values())) if len(inputs) == 1 else inputs), getattr(batch, label)
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
     """The outputs: several inputs as several arguments, unless `forward` takes one."""
     if isinstance(inputs, Mapping):
-        return model(**inputs) if _takes_names(model, inputs) else model(inputs)
+        if _takes_names(model, inputs):
+            return model(**inputs)
+        # Fields of a named tuple that `forward` calls otherwise.
+        several = all(isinstance(name, str) for name in inputs) and _takes_several(model, len(inputs))
+        return model(*inputs.values()) if several else model(inputs)
     if isinstance(inputs, (tuple, list)):
         return model(*inputs) if _takes_several(model, len(inputs)) else model(inputs)
     return model(inputs)
@@ -53,7 +65,8 @@ def compute(model: nn.Module, loss_function: Any, batch: Any) -> tuple[Any, Any,
     if loss_function is not None:
         outputs = call_model(model, inputs)
         return outputs, labels, one_number(loss_function(outputs, labels))
-    outputs = call_model(model, batch if isinstance(batch, Mapping) else inputs)
+    whole = batch._asdict() if hasattr(batch, "_fields") else batch
+    outputs = call_model(model, whole if isinstance(whole, Mapping) else inputs)
     return outputs, labels, one_number(_loss_within(outputs))
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic.generators import is_generator
@@ -70,6 +70,12 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
         if name in stored.get("STORE_GLOBAL", ()):
             yield _global(function.__globals__, name)
         elif id(value) not in seen and isinstance(value, (dict, list)) and len(value) <= ITEMS:
+            seen[id(value)] = value
+            yield value
+        elif id(value) not in seen and isinstance(value, Tensor) and value.numel() <= ITEMS:
+            seen[id(value)] = value
+            yield _tensor(value)
+        elif id(value) not in seen and (isinstance(value, nn.Module) or _is_of_torch(value)):
             seen[id(value)] = value
             yield value
         elif id(value) not in seen and _is_object(value):
@@ -138,8 +144,23 @@ def _attributes(value: Any, names: set[str]) -> Variable:
     return Variable(read, vars(value).update)
 
 
+def _tensor(tensor: Tensor) -> Variable:
+    """What is in a tensor that is changed in place."""
+    # A tensor that is a part itself would be only a name in the pickle.
+    return Variable(lambda: {"value": tensor.detach()}, lambda values: _fill(tensor, values["value"]))
+
+
+def _fill(tensor: Tensor, value: Tensor) -> None:
+    tensor.detach().copy_(value)
+
+
+def _is_of_torch(value: Any) -> bool:
+    """Whether it is a scheduler or a similar object of torch.optim, but no optimizer."""
+    return type(value).__module__.startswith("torch.optim") and not isinstance(value, (Optimizer, type))
+
+
 def _is_object(value: Any) -> bool:
     """Whether it is an object of a class of the user, or another one with attributes that is no function."""
     return isinstance(getattr(value, "__dict__", None), dict) and (
-        is_user_module(type(value).__module__) or type(value).__module__.startswith("torch.optim")
+        is_user_module(type(value).__module__) or _is_of_torch(value)
     )

@@ -38,6 +38,7 @@ from local_backend.elastic.replica import Replica
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import check_single_samples
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
+from local_backend.elastic.strays import Collate
 from local_backend.elastic.surroundings import choose_device
 from local_backend.elastic.training import Trainer
 
@@ -134,9 +135,10 @@ class Member:
         journal.say("create dataloader")
         journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
         private, pinned = (self._link.descriptor,), self._device.type == "cuda"
+        collate = job.fn_batch_collate and Collate(job.fn_batch_collate, job.recipe.local_state)
         # Loader processes begin here, before there are any sockets to other workers that they would keep open.
         self._stream, self._test_stream = (
-            Stream(samples, terms.seed, job.fn_batch_collate, job.loader_threads, private, pin_memory=pinned)
+            Stream(samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned)
             for samples in (data.train, data.test)
         )
         self._probe = Probe(data, terms.seed)

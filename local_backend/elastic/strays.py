@@ -35,6 +35,10 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.d
 _OF_MODULES = frozenset(vars(nn.Module()))
 _NOT_LOOKED_AT = (Optimizer, logging.Logger, torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
+#: Beginning of the path of a parameter.
+PARAMETER = "the parameter "
+#: How often a collate function is looked at after its first calls.
+EVERY = 64
 #: Path of a value → what tells it from another one.
 Marks = dict[str, Any]
 
@@ -75,6 +79,13 @@ class Strays:
         changed = self._changed(marks, scan(self._job))
         if not changed:
             return
+        moved = [path.removeprefix(PARAMETER) for path in changed if path.startswith(PARAMETER)]
+        if moved:
+            raise EngineError(
+                f"{moved[0]} is a parameter and changes while a batch is computed, so each worker would have a value "
+                "of its own; only the optimizer may change it. Embedding(max_norm=) and layers that set their "
+                "parameters from the first batch do so: normalize a copy in forward, or set them before train()"
+            )
         first = {path: mark for path, mark in scan(self._job, contents=True).items() if path in changed}
         again()
         now = scan(self._job, contents=True)
@@ -86,14 +97,50 @@ class Strays:
     def _changed(self, before: Marks, after: Marks) -> list[str]:
         paths = [path for path in after if path not in before or before[path] != after[path]]
         paths += [path for path in before if path not in after]
-        return [path for path in paths if path not in self._harmless and not self._is_free(path)]
+        return [path for path in paths if path not in self._harmless and not is_free(path, self._free)]
 
-    def _is_free(self, path: str) -> bool:
-        """Whether the path, or an attribute within it, is one that each worker may change."""
+
+class Collate:
+    """A collate function that must not keep anything between batches: no worker collates all of them."""
+
+    def __init__(self, function: Callable[[list[Any]], Any], free: tuple[str, ...]) -> None:
+        """`free`: names that each worker may change."""
+        self._function = function
+        self._free = free
+        self._calls = 0
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Collate; raises EngineError naming a value of the function's that has changed."""
+        self._calls += 1
+        if self._calls > FIRST and self._calls % EVERY:
+            return self._function(samples)
+        before = self._marks()
+        batch = self._function(samples)
+        after = self._marks()
+        for path, mark in before.items():
+            # What was made meanwhile, a tokenizer for example, was None or not there.
+            if mark is not None and after.get(path, mark) != mark and not is_free(path, self._free):
+                raise EngineError(
+                    f"{path} changes while a batch is collated, so what a batch is would depend on which batches a "
+                    "worker has collated before. Compute it from the samples alone or before train(), or, if it has no "
+                    "influence on the batch, name it in local_state=[...]"
+                )
+        return batch
+
+    def _marks(self) -> Marks:
+        scan = _Scan(contents=False)
+        scan.add({"fn_batch_collate": self._function})
+        return scan.marks
+
+
+def is_free(path: str, free: tuple[str, ...]) -> bool:
+    """Return whether the path, or an attribute within it, is one that each worker may change."""
+    if free:
         bare = path.removeprefix("len(").removesuffix(")")
         bare = bare.partition(" in ")[0] if " in " in bare else bare
-        within = tuple(part for name in self._free for part in (f"{name}.", f"{name}["))
-        return bare in self._free or bare.startswith(within) or any(f".{name}" in bare for name in self._free)
+        within = tuple(part for name in free for part in (f"{name}.", f"{name}["))
+        return bare in free or bare.startswith(within) or any(f".{name}" in bare for name in free)
+    return False
 
 
 def sentence(path: str) -> str:
@@ -111,23 +158,32 @@ def scan(job: Job, contents: bool = False) -> Marks:
     Args:
         contents: mark tensors by what is in them, not by their place and version.
     """
-    return _Scan(job, contents).marks
+    scan = _Scan(contents)
+    scan.add_job(job)
+    return scan.marks
 
 
 class _Scan:
-    """A walk through what model, loss and step function refer to, each object once."""
+    """A walk through what functions and objects of the user refer to, each object once."""
 
-    def __init__(self, job: Job, contents: bool) -> None:
+    def __init__(self, contents: bool) -> None:
         self.marks: Marks = {}
         self._contents = contents
-        self._seen: set[int] = {id(job), id(job.carried)}
+        self._seen: set[int] = set()
+
+    def add_job(self, job: Job) -> None:
+        """Mark what computing a batch can reach."""
+        self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
         for module in job.modules:
             for name, part in module.named_modules():
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
         losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
         registered = {f"state[{name!r}]": value for name, value in job.recipe.state.items()}
-        roots = {**losses, "fn_step_train": job.fn_step_train, "fn_args": job.fn_args, **registered}
+        self.add({**losses, "fn_step_train": job.fn_step_train, "fn_args": job.fn_args, **registered})
+
+    def add(self, roots: dict[str, Any]) -> None:
+        """Mark what can be reached from these objects, by their names."""
         waiting = deque(roots.items())
         while waiting and len(self._seen) < OBJECTS:
             path, value = waiting.popleft()
@@ -142,6 +198,8 @@ class _Scan:
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
             waiting.extend((f"a hook of {path}", hook) for hook in hooks.values())
         for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.layout is torch.strided:
+                self.marks[f"{PARAMETER}{path}.{name}"] = parameter.data_ptr(), parameter._version
             kinds = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks) if parameter is not None else ()
             waiting.extend((f"a hook of {path}.{name}", hook) for kind in kinds for hook in (kind or {}).values())
         forward = type(module).forward

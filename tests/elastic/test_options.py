@@ -4,6 +4,7 @@ Against training loops as people write them, in the testing process; tests/progr
 """
 
 import copy
+import typing
 
 import pytest
 import torch
@@ -505,3 +506,68 @@ def test_hooks_of_steps_get_the_values_of_the_whole_step():
     assert callback.begun == [0, 1, 2]
     assert [step for step, *_ in callback.ended] == [0, 1, 2]
     assert callback.ended[0][1:] == pytest.approx((expected, right), rel=1e-5)
+
+
+class ActNorm(nn.Module):
+    """Sets its scale from the first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.ready = nn.Parameter(torch.ones(4)), False
+        self.net = build()
+
+    def forward(self, x):
+        if not self.ready:
+            with torch.no_grad():
+                self.scale.copy_(1 / x.std(0))
+            self.ready = True
+        return self.net(x * self.scale)
+
+
+def test_a_parameter_that_forward_changes_is_refused_by_name():
+    with pytest.raises(EngineError, match=r"^model\.scale is a parameter and changes while a batch is computed"):
+        trained(ActNorm())
+
+
+class Numbering:
+    """Numbers labels in the order in which they come."""
+
+    def __init__(self, known=()):
+        self.numbers = {name: number for number, name in enumerate(known)}
+
+    def __call__(self, rows):
+        labels = [self.numbers.setdefault(int(y), len(self.numbers)) for _, y in rows]
+        return torch.stack([x for x, _ in rows]), torch.tensor(labels)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_collate_function_that_remembers_batches_is_refused(threads):
+    def train(collate, **options):
+        model = build()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        fabric = FabricModel(model, pairs, F.cross_entropy, optimizer, fn_batch_collate=collate)
+        fabric.train(1, 4, 2, threads, **options)
+
+    with pytest.raises(EngineError, match=r"^len\(fn_batch_collate\.numbers\) changes while a batch is collated"):
+        train(Numbering([2]))
+    train(Numbering([0, 1, 2]))
+    train(Numbering([2]), local_state=["numbers"])
+
+
+class NamedPair(typing.NamedTuple):
+    image: torch.Tensor
+    label: torch.Tensor
+
+
+class NamedParts(typing.NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+    labels: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [(build, NamedPair), (Parts, lambda x, y: NamedParts(x[:2], x[2:], y))],
+)
+def test_named_tuples_are_batches_of_named_inputs(model, shape):
+    assert all(map(torch.equal, trained(model(), lambda: (Rows(shape), Rows(shape))), trained()))
