@@ -148,7 +148,8 @@ def sentence(path: str) -> str:
     return (
         f"{path} changes while a batch is computed, so each worker would have a value of its own. Keep it in a buffer "
         "with buffers={...}, change it in a callback (on_step_end) or a hook of the optimizer, take values from the "
-        "history that train() returns, or, if it has no influence on the result, name it in local_state=[...]"
+        "history that train() returns, or make steps of several batches with accumulate=. If it has no influence on "
+        "the result, name it in local_state=[...]"
     )
 
 
