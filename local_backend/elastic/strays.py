@@ -176,6 +176,8 @@ class _Scan:
         """Mark what computing a batch can reach."""
         self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
+        # Before attributes are followed: a compiled model refers to the module that it was made of.
+        self._seen.update(id(part) for module in job.modules for part in module.modules())
         for module in job.modules:
             for name, part in module.named_modules():
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
@@ -191,7 +193,6 @@ class _Scan:
             self._value(path, value, waiting)
 
     def _module(self, path: str, module: nn.Module) -> None:
-        self._seen.add(id(module))
         waiting: deque[tuple[str, Any]] = deque()
         for name, value in vars(module).items():
             if name not in _OF_MODULES and not isinstance(value, nn.Module):

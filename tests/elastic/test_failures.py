@@ -49,7 +49,8 @@ class Logger:
 model = nn.Sequential(nn.Linear(4, 3))
 BEFORE
 FabricModel(model, datasets, loss, torch.optim.SGD(model.parameters(), 0.1), driver_logger=object(),
-            worker_logger=Logger(), user_callback=[Own()], fn_batch_collate=collate).train(50, 8, 2, THREADS)
+            worker_logger=Logger(), user_callback=[Own()], fn_batch_collate=collate,
+            local_state=["calls"]).train(50, 8, 2, THREADS)
 print("reached the end")
 """
 IN_WORKER_2 = "if os.environ['DLI_WORKER_NUMBER'] == '2': "

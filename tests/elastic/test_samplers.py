@@ -264,7 +264,7 @@ def trained(batch, engines, **options):
     collect = Collected()
     model, _ = fabric(fn_batch_collate=collect, driver_logger=object())
     model._job.datasets_function = lambda: (Numbered(), None)
-    model.train(2, batch, engines, **options)
+    model.train(2, batch, engines, local_state=["seen"], **options)
     return collect.seen
 
 
