@@ -59,7 +59,7 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
     stored: dict[str, set[str]] = {}
     for item in dis.get_instructions(function):
         stored.setdefault(item.opname, set()).add(item.argval)
-    names = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    names = {name: function.__globals__[name] for name in _globals_of(function)}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if name in stored.get("STORE_DEREF", ()) and id(cell) not in seen:
             seen[id(cell)] = cell
@@ -114,11 +114,17 @@ def _of_function(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
         if not inside and not callable(cell.cell_contents) and id(cell.cell_contents) not in seen:
             yield _cell(cell)
     stored = {item.argval for item in dis.get_instructions(function) if item.opname == "STORE_GLOBAL"}
-    for name in dict.fromkeys(function.__code__.co_names):
+    for name in _globals_of(function):
         if name in stored:
             yield _global(function.__globals__, name)
-        elif name in function.__globals__:
+        else:
             yield from _within(function.__globals__[name], seen)
+
+
+def _globals_of(function: FunctionType) -> list[str]:
+    """The global names that a function itself uses: not names of attributes, which workers may not have as globals."""
+    used = (item.argval for item in dis.get_instructions(function) if item.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
+    return [name for name in dict.fromkeys(used) if name in function.__globals__]
 
 
 def _cell(cell: CellType) -> Variable:
