@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from trouble import Recipe, Result, Trouble
+
+
+@pytest.fixture(scope="package", autouse=True)
+def elsewhere(tmp_path_factory):
+    """An empty working directory: where the main program has no file, modules below it count as the user's."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture

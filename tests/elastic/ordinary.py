@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,12 +11,15 @@ from typing import Any, ClassVar
 import torch
 from callbacks import Callback
 from fabric_model import FabricModel
+from pace import Paced
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset
 
 SAMPLES, FEATURES, CLASSES = 22, 6, 3
 EPOCHS = 40
+#: Seconds per batch of four samples, and batches until a training waits for the test.
+PACE, BATCHES = 0.05, 120
 
 
 @dataclass
@@ -31,20 +32,6 @@ class Case:
     #: None for `plain_data`.
     datasets: Callable[[], Any] | None = None
     extras: dict[str, Any] = field(default_factory=dict)
-
-
-class Paced:
-    """A collate function that is slow until the file is there, and the slower the longer that takes: workers come and
-    go within a fixed number of steps, however busy the machine is."""
-
-    def __init__(self, hurry: str) -> None:
-        self._hurry = hurry
-        self._made = time.time()
-
-    def __call__(self, samples: list[Any]) -> Any:
-        if not os.path.exists(self._hurry):
-            time.sleep(min(2.0, 0.05 * 1.1 ** max(0.0, time.time() - self._made)))
-        return default_collate(samples)
 
 
 class Rows:
@@ -67,7 +54,7 @@ def train(build: Callable[[], Case], hurry: str) -> tuple[str, list[Any]]:
     rows = Rows()
     fabric = FabricModel(
         case.model, case.datasets or plain_data, case.loss, case.optimizer, driver_logger=rows,
-        fn_batch_collate=Paced(hurry), **case.extras,
+        fn_batch_collate=Paced(hurry, PACE, BATCHES), **case.extras,
     )
     fabric.train(EPOCHS, 4, 3, validation_freq=10, checkpoint_freq=0)
     return fingerprint(case), rows.rows

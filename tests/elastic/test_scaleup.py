@@ -1,5 +1,7 @@
 """scaleup_function: the script's own limit on workers, epoch by epoch."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -68,11 +70,12 @@ def test_a_job_warms_up_on_one_worker_and_shrinks_again(tmp_path, result_dir):
         training.wait_for_step(1)
         assert training.status["workers"] == len(training.workers) == 1
         training.wait_for_workers(3)
-        training.wait_for_workers(2)
         training.finish()
     finally:
         training.abort()
     assert results == [expected]
+    told = [message["workers"] for message in training.messages if message["op"] == "progress" and "workers" in message]
+    assert [count for count, _ in itertools.groupby(told)][-2:] == [3, 2]
     # Counted from 1 here: the third one has not begun when its workers are started.
     assert len(epochs) == 3
     assert max(epochs) <= 2

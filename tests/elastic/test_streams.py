@@ -184,7 +184,7 @@ class Collected:
 
 def trained(datasets, *arguments, **options):
     collect = Collected()
-    model, _ = fabric(fn_batch_collate=collect, driver_logger=object())
+    model, _ = fabric(fn_batch_collate=collect, driver_logger=object(), local_state=["seen"])
     model._job.datasets_function = datasets
     model.train(2, *arguments, **options)
     return collect.seen

@@ -10,7 +10,6 @@ import itertools
 import os
 import random
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +20,12 @@ import torch
 from callbacks import Callback
 from fabric_model import FabricModel
 from fake_runner import POLLING
+from pace import Paced
 from resident import Resident
 from support import PATIENCE
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset
 
 #: Of 38 samples in shards of 4, 4 shards a step: the last step of an epoch has two, and the last of them is not full.
 SAMPLES, BATCH, SHARDS = 38, 4, 4
@@ -48,6 +48,11 @@ class Recipe:
     checkpoint_freq: int = 2
     callbacks: tuple[Callback, ...] = ()
 
+    @property
+    def batches(self) -> int:
+        """Batches of the whole training."""
+        return self.epochs * -(-SAMPLES // BATCH)
+
 
 class Noisy(Dataset):
     """Augmented at random, by all three generators."""
@@ -61,19 +66,6 @@ class Noisy(Dataset):
 
     def __getitem__(self, i: int) -> Any:
         return self.x[i] + 0.1 * torch.randn(1, 6, 6) + random.random() * np.random.rand(), self.y[i]
-
-
-class Paced:
-    """A collate function that takes its time until there is a file `hurry`."""
-
-    def __init__(self, folder: Path, pace: float) -> None:
-        self._hurry = str(folder / "hurry")
-        self._pace = pace
-
-    def __call__(self, samples: list[Any]) -> Any:
-        if not os.path.exists(self._hurry):
-            time.sleep(self._pace)
-        return default_collate(samples)
 
 
 class Schedule(Callback):
@@ -124,7 +116,8 @@ def train(recipe: Recipe, folder: Path) -> Result:
     rows = Rows()
     fabric = FabricModel(
         model, lambda: (Noisy(SAMPLES), Noisy(23)), F.cross_entropy, optimizer, driver_logger=rows,
-        user_callback=[Schedule(), *recipe.callbacks], fn_batch_collate=Paced(folder, recipe.pace),
+        user_callback=[Schedule(), *recipe.callbacks],
+        fn_batch_collate=Paced(str(folder / "hurry"), recipe.pace, recipe.batches // 2),
     )
     fabric.train(
         recipe.epochs, BATCH, SHARDS, recipe.threads, recipe.validation_freq, recipe.checkpoint_freq, mode="exact"
