@@ -9,6 +9,7 @@ holds no secrets: of environment variables only names, of the command line only 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -114,7 +115,7 @@ def write(job: Job, plan: Plan, mode: str, checkpoint: str, *, data: Mapping[str
         "machine": _machine(next(job.model.parameters()).device),
         "settings": {**captured.settings(), "autocast": captured.autocast(), "hash_seed": _hash_seed()},
         "environment": {"names": sorted(name for name in os.environ if name.startswith(_INFLUENTIAL))},
-        "code": code_of(sys.argv),
+        "code": code_of(tuple(sys.argv)),
         "data": dict(data),
     }
     save(found)
@@ -167,8 +168,9 @@ def options_of(job: Job) -> dict[str, Any]:
     return found
 
 
-def code_of(argv: list[str]) -> dict[str, Any]:
-    """Return name and digests of the main script's folder and of the command line.
+@functools.cache
+def code_of(argv: tuple[str, ...]) -> dict[str, Any]:
+    """Return name and digests of the main script's folder, as it is at the first call, and of the command line.
 
     Only files of source code and configuration count, up to 2,000 files and 64 MiB; hidden folders do not.
     """

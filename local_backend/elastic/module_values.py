@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import EnumMeta
 from importlib.machinery import ModuleSpec
-from types import FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ class ModuleValues:
             for owner, prefix in _owners(module):
                 for name, item in _data(owner):
                     told = _told(item)
-                    if told is not None:
+                    if told is not None and (not told[2] or _picklable(item)):
                         found[prefix + name] = Value(item, told[1])
                         sized.append((0 if id(item) in known else told[0], found[prefix + name]))
         total = 0
@@ -128,8 +128,9 @@ def _data(owner: Any) -> Iterator[tuple[str, Any]]:
             yield name, item
 
 
-def _told(value: Any) -> tuple[int, str] | None:
-    """Return (size of the pickle in bytes, digest) of a value, None when it cannot be pickled."""
+def _told(value: Any) -> tuple[int, str, bool] | None:
+    """Return (size of the pickle in bytes, digest, whether it has functions that may not be picklable) of a value, None
+    when it cannot be pickled."""
     for fast in (True, False):
         file = _Digest()
         pickler = _Digester(file)
@@ -139,8 +140,16 @@ def _told(value: Any) -> tuple[int, str] | None:
             pickler.dump(value)
         except Exception:
             continue
-        return file.size, file.digest.hexdigest()
+        return file.size, file.digest.hexdigest(), pickler.functions
     return None
+
+
+def _picklable(value: Any) -> bool:
+    try:
+        pickles.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 class _Digest:
@@ -159,13 +168,34 @@ class _Digest:
 
 
 class _Digester(pickles.Pickler):
-    """Pickles tensors as their elements: their own pickles have addresses in them."""
+    """Pickles tensors as their elements, for their own pickles have addresses in them, and functions that cannot be
+    imported as what they do and hold: they refer to themselves, which takes seconds without a memo."""
+
+    #: Whether there were such functions.
+    functions = False
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, FunctionType) and not pickles.importable(obj):
+            self.functions = True
+            held = [_content(cell) for cell in obj.__closure__ or ()]
+            # What it holds comes after it, for that may be the function itself.
+            return tuple, ((obj.__qualname__, _of_code(obj.__code__)),), (obj.__defaults__, obj.__kwdefaults__, held)
         if isinstance(obj, torch.Tensor):
             flat = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             return tuple, ((str(obj.dtype), tuple(obj.shape), flat),)
         return super().reducer_override(obj)
+
+
+def _of_code(code: CodeType) -> tuple[Any, ...]:
+    constants = [_of_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _set(module: ModuleType, values: dict[str, Value]) -> None:

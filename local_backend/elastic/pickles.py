@@ -126,9 +126,9 @@ def _set_parametrized(module: nn.Module, parts: tuple[dict[str, Any], Any]) -> N
 def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:
     """The reduction of a compiled or caching function that workers cannot import."""
     compiler = _compiler(obj)
-    if compiler is not None and not _importable(obj):
+    if compiler is not None and not importable(obj):
         return _compile, (compiler, obj._torchdynamo_orig_callable)
-    if isinstance(obj, functools._lru_cache_wrapper) and not _importable(obj):
+    if isinstance(obj, functools._lru_cache_wrapper) and not importable(obj):
         return _cached, (obj.__wrapped__, obj.cache_parameters())
     return None
 
@@ -150,7 +150,7 @@ def _compiler(function: Any) -> Any:
     return next((value for value in held if isinstance(value, kind)), None)
 
 
-def _importable(function: Any) -> bool:
+def importable(function: Any) -> bool:
     module = sys.modules.get(function.__module__)
     return function.__module__ != "__main__" and getattr(module, function.__name__, None) is function
 

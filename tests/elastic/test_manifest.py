@@ -111,22 +111,27 @@ def test_the_command_compares_two_files(made, tmp_path, capsys):
     assert manifest.main([]) == 2
 
 
+def code_now(main, rate):
+    code_of.cache_clear()
+    return code_of((str(main), "--rate", rate))
+
+
 def test_code_counts_and_results_do_not(tmp_path, monkeypatch):
     main = tmp_path / "train.py"
     main.write_text("print()")
     (tmp_path / "config.yaml").write_text("rate: 1")
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "results"))
-    before = code_of([str(main), "--rate", "1"])
+    before = code_now(main, "1")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "copy.py").write_text("")
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "more.py").write_text("")
     (tmp_path / "weights.pth").write_text("")
-    assert code_of([str(main), "--rate", "1"]) == before
-    assert code_of([str(main), "--rate", "2"]) != before
+    assert code_now(main, "1") == before
+    assert code_now(main, "2") != before
     (tmp_path / "config.yaml").write_text("rate: 2")
-    assert code_of([str(main), "--rate", "1"])["digest"] != before["digest"]
-    assert code_of([""])["main"] is None
+    assert code_now(main, "1")["digest"] != before["digest"]
+    assert code_of(("",))["main"] is None
 
 
 @pytest.mark.parametrize("change", [lambda s: s["weight"].add_(1), lambda s: s.pop("bias"), lambda s: s.update(a=1)])

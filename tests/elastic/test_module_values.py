@@ -159,6 +159,8 @@ def test_what_belongs_to_a_process_stays_its_own(imported):
 
 def test_a_large_value_that_differs_is_refused(imported, monkeypatch):
     monkeypatch.setattr(module_values, "MOST_BYTES", 10_000)
+    # Of other tests there may be modules, too.
+    monkeypatch.setattr(module_values, "user_modules", lambda: [sys.modules["of_user"]])
     text = "import numpy as np\nTABLE = np.arange(5000)\nSMALL = np.zeros(3)\n"
     driver = imported(text)
     driver.SMALL[0] = 1
@@ -173,6 +175,25 @@ def test_a_large_value_that_differs_is_refused(imported, monkeypatch):
     imported(text)
     with pytest.raises(EngineError, match=r"of_user.TABLE differs between the script and its workers"):
         values.apply()
+
+
+def test_functions_that_differ_in_what_they_hold_are_set(imported):
+    text = (
+        "def make(rate):\n    def schedule(step):\n        return schedule and rate * step\n    return schedule\n"
+        "TABLE = {'a': make(1), 'b': lambda x: x + 1}\n"
+    )
+    driver = imported(text)
+    driver.TABLE["a"] = driver.make(3)
+    values = sent()
+    worker = imported(text)
+    values.apply()
+    assert (worker.TABLE["a"](2), worker.TABLE["b"](2)) == (6, 3)
+    driver = imported(text)
+    values = sent()
+    worker = imported(text)
+    kept = worker.TABLE["b"]
+    values.apply()
+    assert worker.TABLE["b"] is kept
 
 
 def test_an_object_of_the_job_stays_the_same_object(imported):
