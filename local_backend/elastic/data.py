@@ -74,6 +74,16 @@ def _check_dataset(name: str, dataset: Any) -> None:
         )
 
 
+def lengths(dataset: Any) -> list[int]:
+    """Return the lengths of the containers that a data set has as attributes, and those that it wraps."""
+    found: list[int] = []
+    for _ in range(4):
+        attributes = getattr(dataset, "__dict__", {})
+        found += [len(value) for value in attributes.values() if isinstance(value, (dict, list, set))]
+        dataset = attributes.get("dataset")
+    return found
+
+
 class _Source(ByValue, Dataset[Any]):
     """Loads whole batches, seeded for each sample."""
 
@@ -81,7 +91,7 @@ class _Source(ByValue, Dataset[Any]):
         self._dataset = dataset
         self._seed = seed
         self._collate = collate or default_collate
-        self._loading = SeededLoading(self._fetch, self._collate)
+        self._loading = SeededLoading(self._fetch, self._collate, lambda: lengths(dataset))
 
     def load(self, keys: Iterable[Key]) -> Any:
         keys = list(keys)

@@ -2,8 +2,13 @@
 
 Seeding costs more than fetching a tensor from memory does. Most data sets draw nothing, so this is found out by
 looking: at every sample of the first batch, then at every batch as a whole. A batch in which something was drawn after
-all is loaded again, with a seed for each sample, and so is every later one without being looked at. Who asks in the
-first batch what state the generators are in, to make one of his own or to put it back, counts as one who draws.
+all is loaded again, with a seed for each sample, and so is every later one without being looked at. A function that
+asks in the first batch what state the generators are in, to make one of its own or to put it back, counts as one that
+draws.
+
+A sample that draws when it is read for the first time, and not when it is read again, is refused: the data set
+remembers what it drew, and each worker would remember something else. That is looked for in the first batch, in a batch
+in which something was drawn after all, and wherever reading a sample makes a container of the data set longer.
 """
 
 from __future__ import annotations
@@ -19,7 +24,14 @@ from numpy.random import bit_generator
 from torch.utils.data import default_collate
 
 from local_backend.elastic import early_seeding
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.generators import Generators, find, restore
+
+_REMEMBERS = (
+    "a sample draws random numbers when it is read for the first time and none, or others, when it is read again: the "
+    "data set remembers what it drew, and each worker would remember something else. Draw in datasets_function, or "
+    "from the number of the sample: random.Random(i)"
+)
 
 
 class _Own:
@@ -80,17 +92,23 @@ def seed_everything(seed: int) -> None:
 class SeededLoading:
     """Fetches and collates batches. Equal in all processes, but for the number of times that a sample is fetched."""
 
-    def __init__(self, fetch: Callable[[Any], Any], collate: Callable[[list[Any]], Any]) -> None:
-        """`fetch(key)` gives a sample; `collate` makes a batch of samples."""
+    def __init__(
+        self, fetch: Callable[[Any], Any], collate: Callable[[list[Any]], Any],
+        lengths: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """`fetch(key)` gives a sample; `collate` makes a batch of samples; `lengths()` tells how much the data set
+        keeps."""
         self._fetch = fetch
         self._collate = collate
+        self._lengths = lengths
         #: Whether samples draw random numbers; None before the first batch.
         self._draws: bool | None = None
         #: What the generators give next after they were seeded with 0.
         self._untouched: tuple[Any, ...] = ()
 
     def load(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
-        """The batch of these samples; raises what fetching and collating raise."""
+        """The batch of these samples; raises what fetching and collating raise, and EngineError for a data set that
+        remembers what it drew."""
         if not keys or self._draws:
             return self._one_by_one(keys, seed_of)
         if self._draws is None:
@@ -106,13 +124,26 @@ class SeededLoading:
     def _one_by_one(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
         samples = []
         for key in keys:
+            lengths = self._lengths()
             seed_everything(seed_of(key))
-            samples.append(self._fetch(key))
+            sample = self._fetch(key)
+            if self._lengths() != lengths:
+                self._compare(key, seed_of(key), _next())
+                seed_everything(seed_of(key))
+                sample = self._fetch(key)
+            samples.append(sample)
         return self._collate(samples)
+
+    def _compare(self, key: Any, seed: int, after: tuple[Any, ...]) -> None:
+        """Read a sample again. Raises EngineError where the generators are not as they were after the first time."""
+        seed_everything(seed)
+        self._fetch(key)
+        if _next() != after:
+            raise EngineError(_REMEMBERS)
 
     def _watching(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
         """As one by one, but it shows whether a sample draws (or collating does)."""
-        draws, samples, batch = False, [], None
+        draws, samples, batch, afterwards = False, [], None, []
         with _overhearing() as asked:
             for i, key in enumerate(keys):
                 untouched = _next_after(seed_of(key))
@@ -120,10 +151,15 @@ class SeededLoading:
                 samples.append(self._fetch(key))
                 if i == len(keys) - 1:
                     batch = self._collate(samples)
-                draws = draws or _next() != untouched
+                afterwards.append(_next())
+                draws = draws or afterwards[-1] != untouched
         if look_again():
             return self._watching(keys, seed_of)
         self._draws, self._untouched = draws or bool(asked), _next_after(0)
+        if self._draws:
+            # Collating may draw as well, after the last one.
+            for key, after in zip(keys[:-1], afterwards[:-1], strict=True):
+                self._compare(key, seed_of(key), after)
         return batch
 
     def _unseeded(self, keys: Sequence[Any]) -> list[Any] | None:
@@ -131,7 +167,15 @@ class SeededLoading:
         seed_everything(0)
         fetch = self._fetch
         samples = [fetch(key) for key in keys]
-        return samples if _next() == self._untouched else None
+        after = _next()
+        if after == self._untouched:
+            return samples
+        seed_everything(0)
+        for key in keys:
+            fetch(key)
+        if _next() != after:
+            raise EngineError(_REMEMBERS)
+        return None
 
 
 #: Functions that tell the state of a generator.

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.seeding import SeededLoading, seed_everything
 
 #: Who draws and from which generator.
@@ -46,7 +47,7 @@ def test_a_sample_is_what_it_is_when_it_is_loaded_alone(batches, drawers, collat
             assert extra == random.random(), "collating goes on where the last sample was"
 
 
-@pytest.mark.parametrize(("drawers", "fetches"), [((), 9), ((0,), 9), ((4,), 12), ((8,), 12)])
+@pytest.mark.parametrize(("drawers", "fetches"), [((), 9), ((0,), 11), ((4,), 15), ((8,), 15)])
 def test_a_sample_is_fetched_again_only_when_it_turns_out_that_some_draw(drawers, fetches):
     fetched = []
 
@@ -58,6 +59,53 @@ def test_a_sample_is_fetched_again_only_when_it_turns_out_that_some_draw(drawers
     for first in (0, 3, 6):
         loading.load(range(first, first + 3), seed_of)
     assert len(fetched) == fetches
+
+
+class Remembering:
+    """Replaces some samples by others that it draws, and remembers which."""
+
+    def __init__(self, broken, keep):
+        self.broken, self.instead, self.keep = broken, list(range(20)) if keep is list else {}, keep
+
+    def __getitem__(self, key):
+        if self.keep is list:
+            if self.instead[key] in self.broken:
+                self.instead[key] = random.randrange(10, 20)
+            return self.instead[key]
+        if key in self.broken and key not in self.instead:
+            self.instead[key] = random.randrange(10, 20)
+        return self.instead.get(key, key)
+
+
+@pytest.mark.parametrize("broken", [0, 4, 8])
+@pytest.mark.parametrize("keep", [list, dict])
+def test_a_data_set_that_remembers_what_it_drew_is_refused(broken, keep):
+    data = Remembering({broken}, keep)
+    loading = SeededLoading(lambda key: data[key], list)
+    with pytest.raises(EngineError, match="the data set remembers what it drew"):
+        for first in (0, 3, 6):
+            loading.load(range(first, first + 3), seed_of)
+
+
+def test_so_is_one_whose_other_samples_draw_as_well():
+    data = Remembering({4}, dict)
+    loading = SeededLoading(lambda key: (data[key], random.random()), list, lambda: len(data.instead))
+    loading.load([0, 1, 2], seed_of)
+    with pytest.raises(EngineError, match="the data set remembers what it drew"):
+        loading.load([3, 4, 5], seed_of)
+
+
+def test_samples_that_are_kept_and_augmented_afterwards_are_as_alone():
+    kept = {}
+
+    def fetch(key):
+        kept.setdefault(key, key * 2)
+        return kept[key] + random.random()
+
+    loading = SeededLoading(fetch, list, lambda: len(kept))
+    found = [loading.load(keys, seed_of) for keys in ([0, 1], [2, 3], [1, 2])]
+    kept.clear()
+    assert found == [SeededLoading(fetch, list).load(keys, seed_of) for keys in ([0, 1], [2, 3], [1, 2])]
 
 
 def initial():
