@@ -60,7 +60,7 @@ class Finisher:
             nn.utils.clip_grad_value_(self._parameters, recipe.clip_grad_value)
         if recipe.clip_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, recipe.clip_grad_norm)
-        self._optimizer.step()
+        make_step(self._optimizer)
         if self._last and recipe.ema is not None:
             average(carried, self._job, recipe.ema)
         return True
@@ -96,6 +96,20 @@ class Finisher:
 
 
 _ADVICE = "lower the learning rate, use clip_grad_norm=, or look for divisions and logarithms of 0 in the loss"
+
+
+def make_step(optimizer: Optimizer) -> None:
+    """Call step(). Raises EngineError for an optimizer that needs a closure, and what step() raises otherwise."""
+    try:
+        optimizer.step()
+    except (AssertionError, TypeError, ValueError, RuntimeError) as error:
+        if "closure" not in str(error):
+            raise
+        raise EngineError(
+            f"the optimizer {type(optimizer).__name__} needs a closure that computes the loss again ({error}); the "
+            "engine calls step() once per sum of gradients, which workers computed together: use an optimizer whose "
+            "step() needs no closure"
+        ) from error
 
 
 def _last_checkpoint() -> str:

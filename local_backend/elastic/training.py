@@ -19,7 +19,7 @@ from local_backend.elastic.control import Control
 from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.events import BatchResult, mean_loss, mean_metrics
-from local_backend.elastic.finishing import Finisher
+from local_backend.elastic.finishing import Finisher, make_step
 from local_backend.elastic.group import Group, Interrupted
 from local_backend.elastic.guards import Guard
 from local_backend.elastic.hooks import call_step_hooks, has_step_hooks
@@ -371,7 +371,7 @@ class Trainer:
                 self._step_by_user(0, 1, batch)
             reducer.end_shard(0, 1.0)
             reducer.finish(0)
-            self.job.optimizer.step()
+            make_step(self.job.optimizer)
 
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
         """Validates batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
