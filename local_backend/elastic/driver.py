@@ -259,6 +259,8 @@ class _Driver:
     def _fail(self, action: events.Fail) -> None:
         self._launcher.history(f"training failed at step {self._state.committed}: {action.reason.splitlines()[0]}")
         if action.cause is not None:
+            if action.cause.trained and not self._launcher.in_process:
+                take_over(self._job, action.cause.trained)
             raise revive(action.cause.summary, action.cause.traceback, action.cause.exception)
         raise WorkerLost(f"{action.reason}; training stopped after step {self._state.committed}")
 

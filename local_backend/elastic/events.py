@@ -160,6 +160,8 @@ class Failed:
     summary: str
     traceback: str
     exception: bytes = b""
+    #: What was trained until then, for `handover.take_over`; empty where there is nothing.
+    trained: bytes = b""
 
 
 @dataclass(frozen=True)

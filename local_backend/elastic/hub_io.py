@@ -255,7 +255,9 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong | Observed]] = {
     "kept": lambda worker, m, data: Kept(worker, int(m["version"]), str(m["path"]), data),
     "left": lambda worker, *_: Left(worker),
     "finished": lambda worker, _, attachment: Finished(worker, attachment),
-    "failed": lambda worker, m, attachment: Failed(worker, str(m["summary"]), str(m["traceback"]), attachment),
+    "failed": lambda worker, m, data: Failed(
+        worker, str(m["summary"]), str(m["traceback"]), data[: int(m["exception"])], data[int(m["exception"]) :],
+    ),
     "broken": lambda worker, m, _: Broken(worker, int(m["generation"])),
     "observed": lambda worker, m, data: Observed(worker, int(m["step"]), int(m["members"]), data),
     "pong": lambda worker, m, _: Pong(worker, str(m["phase"])),

@@ -16,12 +16,16 @@ from typing import NoReturn
 from local_backend.elastic import captured, faults, group
 from local_backend.elastic.data import LoaderLost
 from local_backend.elastic.errors import Dismissed, HubGone
+from local_backend.elastic.handover import result_of
 from local_backend.elastic.job import Job, describe_exception
 from local_backend.elastic.link import Link
 from local_backend.elastic.member import Member, Terms
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.seeding import own_generators, seed_everything
 from local_backend.elastic.surroundings import reproducible
+
+#: What all files are made of. `io.IOBase` is an abstract class, and asking it about each type takes seconds.
+_FILE = io.IOBase.__mro__[1]
 
 
 def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
@@ -30,6 +34,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
     Shows an exception on stderr (of a worker process) and tells the hub before raising it.
     """
     link = Link(number, address, key)
+    job = own
     try:
         welcome, payload = link.receive()
         _find_modules(welcome["path"])
@@ -62,10 +67,18 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
             # Before telling the hub, for it may end this process at once.
             print(text, end="", file=sys.stderr, flush=True)
         with suppress(HubGone):
-            link.send({"op": "failed", "summary": summary, "traceback": text}, pickled)
+            message = {"op": "failed", "summary": summary, "traceback": text, "exception": len(pickled)}
+            link.send(message, pickled + _trained(None if own is not None else job))
         raise
     finally:
         link.close()
+
+
+def _trained(job: Job | None) -> bytes:
+    """Return what was trained so far: a script that catches the exception finds it, as it does without workers."""
+    with suppress(Exception):
+        return b"" if job is None else result_of(job)
+    return b""
 
 
 def _find_modules(path: list[str]) -> None:
@@ -92,7 +105,7 @@ def main() -> NoReturn:
 
 def _flush() -> None:
     """All files that user code has left open, too."""
-    files = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+    files = [item for item in gc.get_objects() if issubclass(type(item), _FILE)]
     for file in [*files, sys.stdout, sys.stderr]:
         with suppress(Exception):
             if file.writable():
