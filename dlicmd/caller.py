@@ -25,7 +25,7 @@ STOP = "stop"
 _DOING = {
     "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
     "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
-    "metrics": "give the metrics of {}", "code": "give the code of {}",
+    "metrics": "give the metrics of {}", "code": "give the code of {}", "verify": "verify {}",
 }
 
 Self = TypeVar("Self", bound="Caller")

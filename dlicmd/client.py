@@ -142,6 +142,11 @@ class Client(Caller):
         found = self.exec(exec_id)
         return {name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found}
 
+    def verify_exec(self, exec_id: str, steps: int = 20) -> dict[str, Any]:
+        """Submit an elastic exec again to verify its first steps (extension `verify`): the new exec. It ends FINISHED
+        when two numbers of workers gave the same result, else ERROR."""
+        return an_object(self._exec_call("POST", exec_id, "verify", f"steps={steps}", timeout=SUBMIT_TIMEOUT))
+
     def delete_exec(self, exec_id: str) -> int:
         """Delete an exec and its files; the HTTP code of the answer."""
         return self._exec_call("DELETE", exec_id).status

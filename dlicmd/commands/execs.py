@@ -220,17 +220,31 @@ def _exec_start(session: Session) -> int:
         return Exit.DONE
     from dlicmd.submit import submit
 
-    watching = session.line.flag("--follow") or session.line.flag("--wait")
-    if not watching and session.line.number("--wait-timeout") is not None:
+    if not _watching(session) and session.line.number("--wait-timeout") is not None:
         info("--wait-timeout does nothing without --wait or --follow")
-    found = submit(session)
+    return _submitted(session, submit(session))
+
+
+def _watching(session: Session) -> bool:
+    return session.line.flag("--follow") or session.line.flag("--wait")
+
+
+def _submitted(session: Session, found: dict[str, Any]) -> int:
+    """Say what was submitted, and follow it or wait for it when the command line says so."""
     session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
-    if not (watching and session.output.is_data):
+    if not (_watching(session) and session.output.is_data):
         emit_value(ids, session.output)
     else:
         info(f"submitted {found[wire.ID]}")
-    return _watch(session, str(found[wire.ID])) if watching else Exit.DONE
+    return _watch(session, str(found[wire.ID])) if _watching(session) else Exit.DONE
+
+
+def _exec_verify(session: Session) -> int:
+    if wire.EXT_VERIFY not in session.client.extensions():
+        raise DlicmdError(f"this server does not verify execs (it lacks the extension '{wire.EXT_VERIFY}'): submit the "
+                          "model again with --msd-attr verify=20")
+    return _submitted(session, session.client.verify_exec(session.operand, session.line.number("--steps") or 20))
 
 
 def _data_preview(session: Session) -> int:
@@ -318,6 +332,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
     "--exec-why": _exec_why,
     "--exec-diff": _exec_diff,
     "--exec-plot": _exec_plot,
+    "--exec-verify": _exec_verify,
     "--exec-stop": _exec_stop,
     "--exec-delete": _exec_delete,
     "--exec-delete-all": _exec_delete_all,

@@ -110,6 +110,8 @@ EXT_STOP_MANY = "stop-many"
 EXT_METRICS = "metrics"
 #: GET /execs/{id}/code gives the files that were submitted.
 EXT_CODE = "code"
+#: POST /execs/{id}/verify runs an exec again for a few steps, with two numbers of workers, and compares.
+EXT_VERIFY = "verify"
 #: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 

@@ -31,6 +31,7 @@ from local_backend.api import (
     slots_view,
     submitted_code,
     users,
+    verifying,
 )
 from local_backend.api.as_json import JsonAnswer
 from local_backend.api.backend import Backend, Supervisor
@@ -42,7 +43,7 @@ from local_backend.store.database import Database
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
-    health.router, previews.router, exec_metrics.router, submitted_code.router, searches.router,
+    health.router, previews.router, exec_metrics.router, submitted_code.router, verifying.router, searches.router,
 )
 
 

@@ -42,6 +42,7 @@ JSON = {
     ("GET", SEARCHES): [SEARCH], ("GET", f"{SEARCHES}/w-1"): SEARCH, ("GET", f"{SEARCHES}/algorithm"): [{"name": "a"}],
     ("GET", f"{SEARCHES}/algorithm/w-1"): {"name": "w-1"},
     ("POST", f"{BASE}/data/preview"): [{"name": "d", "ok": True}],
+    ("POST", f"{BASE}/execs/w-1/verify"): {"id": "w-2", "appId": "w-2"},
 }
 #: What only people were to read.
 WORDS = [

@@ -20,7 +20,7 @@ def test_point_2_conf_is_a_flat_map_of_texts(live: Live) -> None:
     assert all(isinstance(value, str) for value in conf.values())
     assert conf["DLICMD_EXTENSIONS"].split(",") == [
         "argv", "follow", "slots", "why", "slot-view", "holdings", "idempotency-key", "connections",
-        "data-preview", "stop-many", "metrics", "code", "local-paths",
+        "data-preview", "stop-many", "metrics", "code", "verify", "local-paths",
     ]
 
 
@@ -28,7 +28,7 @@ def test_point_2_a_shared_server_does_not_offer_local_paths(start) -> None:
     live = start(embedded=False)
     offered = live.call("GET", "/conf").json()["DLICMD_EXTENSIONS"]
     assert offered == ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,"
-                       "metrics,code")
+                       "metrics,code,verify")
 
 
 def test_point_4_submit_answers_id_and_app_id(live: Live) -> None:

@@ -1,0 +1,75 @@
+"""POST /execs/{id}/verify: an exec that runs the first steps of another one again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from live_server import Live, tar
+
+from local_backend.store import execs
+from local_backend.store.execs import ExecRow
+
+ELASTIC = "--exec-start edtPyTorch --numWorker 3 --msd-attr verify=5 --model-dir model --model-main train.py --epochs 2"
+FILES = {"x.modelDir.tar": tar({"model/train.py": b"print(1)\n", "model/lib/a.py": b"A = 1\n"})}
+
+
+def row(live: Live, exec_id: str) -> ExecRow:
+    found = live.database.read(lambda c: execs.get(c, exec_id))
+    assert found is not None
+    return found
+
+
+def test_code_words_and_data_are_those_of_the_exec(live: Live, tmp_path: Path) -> None:
+    first = live.submitted(ELASTIC + " --msd-env A=secret", files=FILES)
+    answer = live.call("POST", f"/execs/{first}/verify?steps=7")
+    assert answer.status == 200, answer.text
+    made = answer.json()
+    assert made["id"] != first and made["numWorker"] == 3 and made["elastic"] is True
+    assert made["args"].startswith("--exec-start edtPyTorch --msd-attr verify_only=7 --numWorker 3 ")
+    assert "secret" not in answer.text
+    before, spec = row(live, first).job, row(live, made["id"]).job
+    assert spec.attributes == {"verify_only": "7"} and before.attributes == {"verify": "5"}
+    assert (spec.main, spec.model_dir, spec.program_args) == ("train.py", "model", ("--epochs", "2"))
+    assert spec.env == before.env != {}
+    told = [live.call("GET", f"/execs/{one}/code").json() for one in (first, made["id"])]
+    assert told[0] == told[1] and len(told[0]["files"]) == 2
+
+
+def test_twenty_steps_when_nothing_is_said(live: Live) -> None:
+    made = live.call("POST", f"/execs/{live.submitted(ELASTIC, files=FILES)}/verify").json()
+    assert row(live, made["id"]).job.attributes == {"verify_only": "20"}
+
+
+@pytest.mark.parametrize("steps", ["0", "-1", "many", "1.5", ""])
+def test_steps_that_are_no_number(live: Live, steps: str) -> None:
+    first = live.submitted(ELASTIC, files=FILES)
+    assert live.call("POST", f"/execs/{first}/verify?steps={steps}").status == 400
+    assert len(live.call("GET", "/execs").json()) == 1
+
+
+def test_what_is_not_elastic_is_refused(live: Live) -> None:
+    answer = live.call("POST", f"/execs/{live.submitted()}/verify")
+    assert answer.status == 400 and "not elastic" in answer.text
+
+
+def test_a_file_that_is_gone_is_named(live: Live) -> None:
+    first = live.submitted(ELASTIC, files=FILES)
+    (Path(row(live, first).work_dir) / "lib/a.py").unlink()
+    answer = live.call("POST", f"/execs/{first}/verify")
+    assert answer.status == 400 and "model/lib/a.py" in answer.text
+    assert [one["id"] for one in live.call("GET", "/execs").json()] == [first]
+
+
+def test_an_exec_that_is_unknown(live: Live) -> None:
+    assert live.call("POST", "/execs/local-99/verify").status == 400
+
+
+def test_credentials_that_are_not_kept_are_asked_for(live: Live) -> None:
+    source = [{"type": "connection_asset", "name": "d", "connection": {"kind": "s3", "access_key": "***"}}]
+    first = live.submitted(ELASTIC, files=FILES)
+    live.database.write(lambda c: c.exec_driver_sql(
+        "UPDATE execs SET data_source = ? WHERE id = ?", (json.dumps(source), first)))
+    answer = live.call("POST", f"/execs/{first}/verify")
+    assert answer.status == 400 and "credentials" in answer.text
