@@ -14,10 +14,11 @@ import cloudpickle
 import torch
 from torch import nn
 
-from local_backend.elastic import hooked, pickles
+from local_backend.elastic import hooked, patches, pickles
 from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError, RemoteTraceback
 from local_backend.elastic.module_values import ModuleValues
+from local_backend.elastic.patches import Patch
 from local_backend.elastic.recipe import Recipe
 from local_backend.elastic.schedules import flat
 
@@ -50,6 +51,8 @@ class Job:
     hooked: list[Any] | None = None
     #: Values of the modules of the user, as they were in the driver.
     module_values: ModuleValues = field(default_factory=ModuleValues)
+    #: What the script has put into installed modules; set in workers.
+    patches: list[Patch] = field(default_factory=list)
     #: In asynchronous mode, in a worker: what applies the mean of all members.
     outer: torch.optim.Optimizer | None = None
 
@@ -98,8 +101,10 @@ class Job:
     def dumps(self) -> bytes:
         """The job as bytes. Raises EngineError naming the part that cannot be sent."""
         try:
-            values = ModuleValues.gather(self._shared())
-            return pickles.dumps({**self.__dict__, "hooked": None, "module_values": values})
+            found = {"module_values": ModuleValues.gather(self._shared()), "patches": patches.gather()}
+            return pickles.dumps({**self.__dict__, "hooked": None, **found})
+        except EngineError:
+            raise
         except Exception as error:
             path, why = pickles.culprit(self.__dict__, error)
             raise EngineError(
@@ -112,6 +117,8 @@ class Job:
         """Inverse of `dumps`, in a worker; modules of the user get the values of the driver. Raises EngineError."""
         job = cls.__new__(cls)
         job.__dict__.update(cloudpickle.loads(data))
+        for patch in job.patches:
+            patch.apply()
         job.module_values.apply()
         return job
 

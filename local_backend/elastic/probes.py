@@ -7,13 +7,13 @@ random numbers seeded for each of them. Samples that raise are left out: trainin
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
 from local_backend.elastic import generator_states
 from local_backend.elastic.data import Loader
 from local_backend.elastic.data_sets import DataSets
 from local_backend.elastic.digests import digest
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.streams import StreamedSamples
 
@@ -40,8 +40,23 @@ class Probe:
         self.first = {"length of the training set": str(len(data.train)), "length of the test set": str(len(data.test))}
         for name, samples, count in (("training", data.train, TRAINING), ("test", data.test, TEST)):
             self.first |= self._describe(name, samples, self._indices(samples, count))
+        self._compare_again()
         self._slow = time.perf_counter() - began > SLOW * (len(self.first) - 2)
         self.first |= self._order(0)
+
+    def _compare_again(self) -> None:
+        """Load the first samples once more. Raises EngineError for one that differs."""
+        for name, samples, count in (("training", self._data.train, TRAINING), ("test", self._data.test, TEST)):
+            if isinstance(samples, StreamedSamples):
+                continue
+            for what, found in self._describe(name, samples, self._indices(samples, count)).items():
+                if self.first.get(what, found) != found:
+                    raise EngineError(
+                        f"{what} differs when it is read again with the same random numbers: the data set uses "
+                        "something that changes from one read to the next, such as a counter, the time or a generator "
+                        "of another thread, so samples would depend on the worker that reads them. Compute a sample "
+                        "from its number, and draw from torch, numpy or random"
+                    )
 
     def of_epoch(self, epoch: int) -> dict[str, str]:
         """Describe the data after an epoch: name → digest."""
@@ -72,7 +87,11 @@ class Probe:
         found = {}
         with generator_states.kept():
             for index in indices:
-                with suppress(Exception):
+                try:
                     (loaded,) = self._loaders[id(samples)].load([[(epoch, index)]])
                     found[f"{name} sample {index}"] = digest(loaded)
+                except EngineError:
+                    raise
+                except Exception:
+                    continue  # training raises it
         return found

@@ -71,7 +71,7 @@ class Strays:
         self._cost = 2 * (self._looked - began)
         return marks
 
-    def after(self, marks: Marks, again: Callable[[], None]) -> None:
+    def after(self, marks: Marks, again: Callable[[], object]) -> None:
         """Compare with the marks before the batch; `again` computes the batch once more.
 
         Raises EngineError naming what has changed.
@@ -131,6 +131,27 @@ class Collate:
         scan = _Scan(contents=False)
         scan.add({"fn_batch_collate": self._function})
         return scan.marks
+
+
+def repeated(loss: float, again: Callable[[], tuple[float, list[int]]]) -> None:
+    """Compute a batch twice more from the same state and the same random numbers: state that cannot be looked at, such
+    as a database, gives another result.
+
+    Args:
+        loss: that of the first time.
+        again: computes the batch; (loss, fingerprints of the gradients).
+
+    Raises:
+        EngineError: the results differ.
+    """
+    first, second = again(), again()
+    if repr(first[0]) != repr(loss) or repr(first) != repr(second):
+        what = f"loss {loss!r}, then {first[0]!r}, then {second[0]!r}" if first[1] == second[1] else "other gradients"
+        raise EngineError(
+            f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
+            "buffers and random numbers: model, loss or step function use something that changes from one call to the "
+            "next, such as a database, a file, the time or a counter. Each worker would have a result of its own"
+        )
 
 
 def is_free(path: str, free: tuple[str, ...]) -> bool:
@@ -202,6 +223,8 @@ class _Scan:
         for name, parameter in module._parameters.items():
             if parameter is not None and parameter.layout is torch.strided:
                 self.marks[f"{PARAMETER}{path}.{name}"] = parameter.data_ptr(), parameter._version
+            if parameter is not None:
+                waiting.extend((f"{path}.{name}.{key}", value) for key, value in vars(parameter).items())
             kinds = (parameter._backward_hooks, parameter._post_accumulate_grad_hooks) if parameter is not None else ()
             waiting.extend((f"a hook of {path}.{name}", hook) for kind in kinds for hook in (kind or {}).values())
         forward = type(module).forward

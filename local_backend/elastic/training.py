@@ -19,6 +19,7 @@ from local_backend.elastic.control import Control
 from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.events import BatchResult, mean_loss, mean_metrics
+from local_backend.elastic.fingerprints import of_tensors
 from local_backend.elastic.finishing import Finisher, make_step
 from local_backend.elastic.group import Group, Interrupted
 from local_backend.elastic.guards import Guard
@@ -34,7 +35,7 @@ from local_backend.elastic.reduce import Reducer, make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import explained
-from local_backend.elastic.strays import Strays
+from local_backend.elastic.strays import Strays, repeated
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
@@ -135,7 +136,8 @@ class Trainer:
         self._in_step = False
         self._schedules = Schedules(job)
         self._schedules.check_length(plan.steps // plan.phases)
-        self._strays = Strays(job, job.recipe.check == "strict")
+        self._strict = job.recipe.check == "strict"
+        self._strays = Strays(job, self._strict)
         #: Callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)
         self._turns = self._lay_out()
@@ -271,18 +273,25 @@ class Trainer:
         turn.layout.measure(weight * results[-1].loss, float(results[-1].correct or 0))
         turn.reducer.end_shard(shard, weight)
         if marks is not None:
-            self._strays.after(marks, functools.partial(self._compute_again, turn, seed, size, batch))
+            again = functools.partial(self._compute_again, turn, seed, size, batch)
+            self._strays.after(marks, again)
+            if self._mode == "exact" and (self._strict or (epoch == 0 and step < plan.phases)):
+                repeated(results[-1].loss, again)
 
-    def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> None:
-        """Compute a shard once more, for what it leaves in the user's objects; nothing of it counts."""
+    def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> tuple[float, list[int]]:
+        """Compute a shard once more, of which nothing counts; (loss, fingerprints of the gradients)."""
         seed_everything(seed)
         turn.layout.begin_shard()
         with self._guard.up():
             if self.job.fn_step_train is None:
-                self._forward(turn, 0, size, batch)[0].backward()
+                loss, result = self._forward(turn, 0, size, batch)
+                loss.backward()
             else:
-                self._step_by_user(0, size, batch)
+                result = self._step_by_user(0, size, batch)
+        gradients = [parameter.grad for parameter in turn.layout.parameters if parameter.grad is not None]
+        marks = of_tensors([gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients])
         turn.layout.begin_shard()
+        return result.loss, marks
 
     def _apply(self, epoch: int, step: int, turn: Turn) -> None:
         """Make the optimizer's step and what follows it, the same on every member."""

@@ -21,7 +21,8 @@ def test_the_new_exec_is_told(desk: Desk, local: FakeServer) -> None:
     server = server_with(local, wire.EXT_VERIFY)
     done = desk.run("--exec-verify", "w-1")
     assert done.code == 0 and json.loads(done.out)["execId"] == "w-2"
-    assert desk.run("--exec-verify", "w-1", "--steps", "7").code == 0
+    del local.execs["w-2"]
+    assert desk.run("--exec-verify", "last", "--steps", "7").code == 0
     assert [seen.query for seen in server.requests("POST")] == [{"steps": ["20"]}, {"steps": ["7"]}]
 
 

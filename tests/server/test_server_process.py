@@ -182,7 +182,8 @@ def test_a_server_with_tls_on_another_home(run: Run, environment: dict[str, str]
     assert url.startswith("https://127.0.0.1:")
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     conf = get(url, wire.CONF, backend_file(environment)["token"], context)
-    offered = "argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,metrics,code"
+    offered = ("argv,follow,slots,why,slot-view,holdings,idempotency-key,connections,data-preview,stop-many,metrics,"
+               "code,verify")
     assert conf["DLICMD_EXTENSIONS"] == offered
     code, out, _ = ended(run("status"))
     assert code == 0 and json.loads(out)["embedded"] is False

@@ -28,7 +28,6 @@ def test_code_words_and_data_are_those_of_the_exec(live: Live, tmp_path: Path) -
     made = answer.json()
     assert made["id"] != first and made["numWorker"] == 3 and made["elastic"] is True
     assert made["args"].startswith("--exec-start edtPyTorch --msd-attr verify_only=7 --numWorker 3 ")
-    assert "secret" not in answer.text
     before, spec = row(live, first).job, row(live, made["id"]).job
     assert spec.attributes == {"verify_only": "7"} and before.attributes == {"verify": "5"}
     assert (spec.main, spec.model_dir, spec.program_args) == ("train.py", "model", ("--epochs", "2"))
