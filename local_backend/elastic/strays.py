@@ -14,6 +14,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -133,24 +134,34 @@ class Collate:
         return scan.marks
 
 
-def repeated(loss: float, again: Callable[[], tuple[float, list[int]]]) -> None:
+@dataclass(frozen=True)
+class Computed:
+    """What computing a batch gave."""
+
+    loss: float
+    #: Digest of the states of the generators afterwards.
+    drawn: str
+    #: Fingerprints of the gradients; None where they were not looked at.
+    gradients: tuple[int, ...] | None = None
+
+
+def compare_again(first: Computed, again: Callable[[], Computed]) -> None:
     """Compute a batch twice more from the same state and the same random numbers: state that cannot be looked at, such
-    as a database, gives another result.
-
-    Args:
-        loss: that of the first time.
-        again: computes the batch; (loss, fingerprints of the gradients).
-
-    Raises:
-        EngineError: the results differ.
-    """
-    first, second = again(), again()
-    if repr(first[0]) != repr(loss) or repr(first) != repr(second):
-        what = f"loss {loss!r}, then {first[0]!r}, then {second[0]!r}" if first[1] == second[1] else "other gradients"
+    as a database, gives another result. Raises EngineError where the results differ."""
+    second, third = again(), again()
+    if repr(first.loss) != repr(second.loss) or repr(second) != repr(third):
+        what = f"loss {first.loss!r}, then {second.loss!r}, then {third.loss!r}"
+        what += "" if second.gradients == third.gradients else ", and other gradients"
         raise EngineError(
             f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
             "buffers and random numbers: model, loss or step function use something that changes from one call to the "
             "next, such as a database, a file, the time or a counter. Each worker would have a result of its own"
+        )
+    if first.drawn != second.drawn:
+        raise EngineError(
+            "model, loss or step function draw random numbers when the first batch is computed and none, or others, "
+            "when it is computed again: something remembers what was drawn, such as a cache, and each worker would "
+            "remember something else. Draw it before train(), and keep it in a buffer"
         )
 
 
@@ -276,6 +287,8 @@ class _Scan:
     def _tensor(self, tensor: Tensor) -> Any:
         if not self._contents:
             return tensor.data_ptr() if tensor.layout is torch.strided else 0, tensor._version, tuple(tensor.shape)
+        if tensor.is_meta:
+            return tuple(tensor.shape)
         dense = tensor.detach()
         dense = dense.to_dense() if dense.layout is not torch.strided else dense
         return tuple(tensor.shape), zlib.crc32(dense.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from local_backend.elastic import faults
+from local_backend.elastic import faults, generator_states
 from local_backend.elastic.calling import compute, one_number
 from local_backend.elastic.control import Control
 from local_backend.elastic.data import VALIDATION, Loader, Stream, count_correct, keys_of, to_device
+from local_backend.elastic.digests import digest
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.events import BatchResult, mean_loss, mean_metrics
 from local_backend.elastic.fingerprints import of_tensors
@@ -35,7 +36,7 @@ from local_backend.elastic.reduce import Reducer, make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import explained
-from local_backend.elastic.strays import Strays, repeated
+from local_backend.elastic.strays import Computed, Strays, compare_again
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
@@ -274,12 +275,13 @@ class Trainer:
         turn.reducer.end_shard(shard, weight)
         if marks is not None:
             again = functools.partial(self._compute_again, turn, seed, size, batch)
+            first = Computed(results[-1].loss, digest(generator_states.capture()))
             self._strays.after(marks, again)
             if self._mode == "exact" and (self._strict or (epoch == 0 and step < plan.phases)):
-                repeated(results[-1].loss, again)
+                compare_again(first, again)
 
-    def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> tuple[float, list[int]]:
-        """Compute a shard once more, of which nothing counts; (loss, fingerprints of the gradients)."""
+    def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> Computed:
+        """Compute a shard once more, of which nothing counts."""
         seed_everything(seed)
         turn.layout.begin_shard()
         with self._guard.up():
@@ -290,8 +292,9 @@ class Trainer:
                 result = self._step_by_user(0, size, batch)
         gradients = [parameter.grad for parameter in turn.layout.parameters if parameter.grad is not None]
         marks = of_tensors([gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients])
+        computed = Computed(result.loss, digest(generator_states.capture()), tuple(marks))
         turn.layout.begin_shard()
-        return result.loss, marks
+        return computed
 
     def _apply(self, epoch: int, step: int, turn: Turn) -> None:
         """Make the optimizer's step and what follows it, the same on every member."""

@@ -17,7 +17,7 @@ from local_backend.elastic.options import Options, Request
 from local_backend.elastic.plan import Plan
 from local_backend.elastic.verification import Check, Finished, Rehearsal
 
-#: With the argument "wrong", the loss depends on how many batches its process has computed.
+#: With the argument "wrong", the loss depends on the process that computes it.
 SCRIPT = '''
 import hashlib, os, sys
 import torch
@@ -37,15 +37,10 @@ class Watch(Callback):
 
 
 class Loss(torch.nn.Module):
-    """Depends on how many batches this process has computed before."""
+    """Depends on the process."""
 
     def forward(self, outputs, labels):
-        if "wrong" in sys.argv:
-            calls = os.path.join(result, f"calls-{os.getpid()}")
-            with open(calls, "a") as file:
-                file.write("x")
-            return F.cross_entropy(outputs, labels) * os.path.getsize(calls)
-        return F.cross_entropy(outputs, labels)
+        return F.cross_entropy(outputs, labels) * (1 + os.getpid() if "wrong" in sys.argv else 1)
 
 
 def datasets():
