@@ -160,7 +160,8 @@ def run_on(workers: int) -> Callable[[Path, Program], Outcome]:
 
 @dataclass(frozen=True)
 class Hold:
-    """A worker waits at a fault point; then the job gets `slots`, and goes on when `newcomer` may enter.
+    """A worker waits at a fault point; then the job gets `slots`, and goes on when as many newcomers have entered as
+    the events until then name.
 
     After a death, hold a survivor two steps later: at the next step the survivors have to enter a new generation.
     """
@@ -214,6 +215,9 @@ class Disturbed(FakeRunner):
         self.holds = folder / "holds"
         self.holds.mkdir()
         self.ended = threading.Event()
+        #: Newcomers that have entered, and how many must have.
+        self.entered: set[str] = set()
+        self.expected = 0
         #: Events that took place.
         self.done: list[Hold | Kill] = []
 
@@ -241,19 +245,20 @@ class Disturbed(FakeRunner):
     def _act_on(self, event: Hold) -> bool:
         """Resize while a worker waits; False when the program ended before.
 
-        A newcomer may come to a boundary before the other worker comes to where it waits.
+        A newcomer may come to a boundary before the other worker comes to where it waits. Which of two newcomers comes
+        first is open, and one enters once more when the other becomes ready meanwhile.
         """
-        held, newcomer = self.holds / f"{event.point}-{event.worker}", self.holds / f"entering-{event.newcomer}"
-        asked, entered = False, not event.newcomer
+        held, asked = self.holds / f"{event.point}-{event.worker}", False
+        self.expected += bool(event.newcomer)
         deadline = time.monotonic() + PATIENCE
         while not self.ended.wait(0.01) and time.monotonic() < deadline:
-            if newcomer.exists():
-                newcomer.unlink()
-                entered = True
+            for waiting in self.holds.glob("entering-*"):
+                waiting.unlink()
+                self.entered.add(waiting.name)
             if held.exists() and event.slots and not asked:
                 asked = True
                 self.allocate(event.slots)
-            if held.exists() and entered:
+            if held.exists() and len(self.entered) >= self.expected:
                 held.unlink()
                 return True
         return False
