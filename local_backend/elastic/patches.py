@@ -89,6 +89,8 @@ def _is_own(function: FunctionType, own: set[str]) -> bool:
 
 def _of_class(module: str, owner: type, own: set[str]) -> Iterator[Patch]:
     for name, value in list(vars(owner).items()):
-        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        # As above, the type is asked: to look at an attribute of a lazy object may import a module that is not there.
+        kind = type(value)
+        function = value.fget if kind is property else value.__func__ if kind in (staticmethod, classmethod) else value
         if type(function) is FunctionType and _is_own(function, own):
             yield Patch(module, owner.__name__, name, value)

@@ -1,0 +1,76 @@
+"""What a script puts into installed modules reaches its workers."""
+
+import sys
+import types
+
+import cloudpickle
+import pytest
+import torch.nn.functional as F
+from torch import nn
+
+from local_backend.elastic import patches
+from local_backend.elastic.errors import EngineError
+from local_backend.elastic.patches import Patch
+
+
+def twice(x):
+    return 2 * x
+
+
+def found(path):
+    return [patch for patch in patches.gather() if patch.path == path]
+
+
+def test_functions_methods_and_classes_are_found_and_put_into_their_places(monkeypatch):
+    class Mine:
+        pass
+
+    monkeypatch.setattr(F, "relu", twice)
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: twice(x))
+    monkeypatch.setattr(nn.Tanh, "rate", staticmethod(twice), raising=False)
+    monkeypatch.setattr(nn, "GELU", Mine)
+    paths = ("torch.nn.functional.relu", "torch.nn.modules.activation.ReLU.forward",
+             "torch.nn.modules.activation.Tanh.rate", "torch.nn.GELU")
+    sent = cloudpickle.loads(cloudpickle.dumps([patch for path in paths for patch in found(path)]))
+    assert [patch.path for patch in sent] == list(paths)
+    monkeypatch.undo()
+    assert F.relu is not twice
+    with monkeypatch.context() as kept:
+        for place, name in ((F, "relu"), (nn.ReLU, "forward"), (nn, "GELU")):
+            kept.setattr(place, name, getattr(place, name))
+        kept.setattr(nn.Tanh, "rate", None, raising=False)
+        for patch in sent:
+            patch.apply()
+        assert (F.relu(3), nn.ReLU()(4), nn.Tanh.rate(5), nn.GELU.__name__) == (6, 8, 10, "Mine")
+    assert F.relu is not twice and nn.GELU.__name__ == "GELU" and not hasattr(nn.Tanh, "rate")
+
+
+def test_a_patch_of_a_module_that_is_not_here_is_left_out():
+    Patch("no.such.module", "", "name", twice).apply()
+    Patch("torch.nn", "NoSuchClass", "name", twice).apply()
+
+
+def test_what_cannot_be_sent_is_refused_but_not_in_modules_of_python(monkeypatch):
+    lock = __import__("threading").Lock()
+
+    def locked(x):
+        with lock:
+            return x
+
+    monkeypatch.setattr(sys, "excepthook", locked)
+    patches.gather()
+    monkeypatch.setattr(F, "relu", locked)
+    with pytest.raises(EngineError, match=r"torch.nn.functional.relu"):
+        patches.gather()
+
+
+def test_lazy_objects_are_not_looked_at(monkeypatch):
+    class Lazy:
+        def __getattr__(self, name):
+            raise ModuleNotFoundError(name)
+
+    module = types.ModuleType("installed_lazily")
+    holder = type("Holder", (), {"lazy": Lazy(), "__module__": module.__name__, "__qualname__": "Holder"})
+    module.Holder, module.lazy = holder, Lazy()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    patches.gather()
