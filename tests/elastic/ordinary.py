@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from callbacks import Callback
 from fabric_model import FabricModel
+from hashing import feed
 from pace import Paced
 from torch import nn
 from torch.nn import functional as F
@@ -73,24 +74,6 @@ def fingerprint(case: Case) -> str:
         own = {k: v for k, v in vars(callback).items() if k not in ("params", "model")}
         feed(digest, own)
     return digest.hexdigest()
-
-
-def feed(digest: Any, value: Any) -> None:
-    """Add a value to a hash."""
-    if isinstance(value, torch.Tensor):
-        digest.update(value.detach().contiguous().view(torch.uint8).numpy().tobytes() if value.dim() else
-                      repr(value.item()).encode())
-    elif isinstance(value, dict):
-        for key in value:
-            digest.update(repr(key).encode())
-            feed(digest, value[key])
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            feed(digest, item)
-    elif isinstance(value, nn.Module):
-        feed(digest, value.state_dict())
-    elif value is None or isinstance(value, (int, float, str)):
-        digest.update(repr(value).encode())
 
 
 def plain_data() -> Any:

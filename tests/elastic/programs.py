@@ -7,7 +7,6 @@ expected: `# family:`, `# about:`, `# expect: same` or `# expect: refused ErrorT
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -15,16 +14,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import torch
 from fake_runner import FakeRunner, Outcome
+from hashing import hash_of
 from scripts import alone, plain
 from support import PATIENCE
 
@@ -97,33 +96,9 @@ def left(folder: Path, stdout: str) -> Left:
     """What a program left below `folder`/result."""
     train = folder / "result" / "model" / "train"
     files = [path for path in sorted(train.glob("*.pth")) if not path.name.endswith(_NOT_COMPARED)]
-    hashes = {path.name: digest(torch.load(path, weights_only=False)) for path in files}
+    hashes = {path.name: hash_of(torch.load(path, weights_only=False)) for path in files}
     printed = [line for line in stdout.splitlines() if line.strip() and not _ENGINE.match(line)]
     return Left(hashes, tuple(printed))
-
-
-def digest(value: Any) -> str:
-    """A hash of all tensors and numbers in nested dicts and lists."""
-    total = hashlib.sha256()
-    for part in _parts(value):
-        total.update(part)
-    return total.hexdigest()
-
-
-def _parts(value: Any) -> Iterator[bytes]:
-    if isinstance(value, torch.Tensor):
-        whole = value.detach().contiguous().reshape(-1)
-        yield f"{value.dtype}{tuple(value.shape)}".encode()
-        yield whole.view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield repr(key).encode()
-            yield from _parts(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _parts(item)
-    else:
-        yield repr(value).encode()
 
 
 # --- ways to run a program

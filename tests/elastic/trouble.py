@@ -5,7 +5,6 @@ The testing process itself is the driver, so that a training costs little more t
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -20,6 +19,7 @@ import torch
 from callbacks import Callback
 from fabric_model import FabricModel
 from fake_runner import POLLING
+from hashing import hash_of
 from pace import Paced
 from resident import Resident
 from support import PATIENCE
@@ -123,27 +123,6 @@ def train(recipe: Recipe, folder: Path) -> Result:
         recipe.epochs, BATCH, SHARDS, recipe.threads, recipe.validation_freq, recipe.checkpoint_freq, mode="exact"
     )
     return Result(hash_of([model.state_dict(), optimizer.state_dict()]), rows.rows)
-
-
-def hash_of(state: Any) -> str:
-    """Hash over all tensors and numbers in nested dicts and lists."""
-    digest = hashlib.sha256()
-
-    def feed(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            digest.update(value.detach().contiguous().numpy().tobytes())
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                digest.update(str(key).encode())
-                feed(item)
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                feed(item)
-        else:
-            digest.update(repr(value).encode())
-
-    feed(state)
-    return digest.hexdigest()
 
 
 class Trouble(Resident):
