@@ -112,8 +112,8 @@ COMMANDS: tuple[Option, ...] = (
     _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
     _command("--exec-diff", "show what differs between two execs", "ID ID", arity=Arity.TWO),
     _command("--exec-plot", "draw the losses of an exec as a curve", "ID"),
-    _command("--exec-verify", "run the first steps of an exec again, with two numbers of workers, and compare; with "
-             "--steps N, else 20", "ID"),
+    _command("--exec-verify", "compute the first steps of an exec again with two numbers of workers, and compare them "
+             "(--steps N, default 20)", "ID"),
     _command("--exec-stop", "stop an exec", "ID"),
     _command("--exec-delete", "delete an exec and its files", "ID"),
     _command("--exec-deploy", "deploy the trained model: --kernel FILE and, if wanted, --name, --runtime, --weight, "

@@ -28,11 +28,11 @@ router = APIRouter(tags=["execs"])
 def verify(
     request: Request, backend: TheBackend, user: TheUser, exec_id: str, steps: int = Query(20, ge=1, le=10**6),
 ) -> dict[str, Any]:
-    """Submit the code and the words of an elastic exec again: its first `steps` steps are computed with two numbers of
-    workers and compared. The new exec ends FINISHED when they gave the same result, else ERROR."""
+    """Submit an elastic exec again as a new exec that computes its first `steps` steps with two numbers of workers and
+    compares them. The new exec ends FINISHED when the results are equal, else ERROR."""
     row = backend.exec_row(exec_id, user)
     if row.creator != user.name:
-        raise ApiError(403, f"Only {row.creator} can have {row.id} run again")
+        raise ApiError(403, f"Only {row.creator} may verify {row.id}")
     spec, shown = to_verify(row, steps)
     paths, quotas = backend.settings.paths, backend.settings.quotas
     folder = paths.incoming / secrets.token_hex(8)

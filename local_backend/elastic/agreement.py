@@ -7,6 +7,7 @@ error that names the first difference. In asynchronous mode states differ by des
 Members compare parameters, buffers, optimizers, schedulers, registered objects (`state=`), the values that options
 keep, and tensors and arrays of callbacks. They do not compare other attributes of callbacks: time stamps, process ids
 and paths differ without harm, and a harmful one changes a value that is compared. Names in `local_state=` are left out.
+After an epoch they also compare what has changed since they began of the values that computing a batch can reach.
 
 Members compare among themselves, by a collective, before they report the boundary to the hub. So a state on which they
 disagree is never saved, and a death during the comparison is handled like one during a step.
@@ -34,6 +35,7 @@ from local_backend.elastic.group import Group
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live
 from local_backend.elastic.replica import parts_of
+from local_backend.elastic.strays import Drift, sentence
 
 #: Training takes at least so many times as long as the comparisons in it, the first and the last one aside.
 SHARE = 100
@@ -170,7 +172,9 @@ class Agreement:
         if self._strict and not self._off and group is not None and group.size > 1:
             self._compare(group, members, applied, callbacks=True)
 
-    def at_boundary(self, group: Group | None, members: Sequence[int], applied: int, last: bool) -> None:
+    def at_boundary(
+        self, group: Group | None, members: Sequence[int], applied: int, last: bool, drift: Drift,
+    ) -> None:
         """Compare after an epoch, always after the first and after one that is or may be the `last`, and else when
         training has taken `SHARE` times as long as a comparison since the last one. All members decide the same.
 
@@ -187,6 +191,7 @@ class Agreement:
         if ends or min(costs) == 0 or longest >= SHARE * max(costs):
             # In the last epoch one worker's callbacks save what the user wants to keep, and may note it.
             self._compare(group, members, applied, callbacks=not last)
+            self._compare_drift(group, members, applied, drift)
 
     @property
     def _device(self) -> torch.device:
@@ -203,6 +208,27 @@ class Agreement:
         if len(set(digests)) > 1:
             raise EngineError(self._explain(group, members, applied, table))
         self._since, self._agreed = time.monotonic(), applied
+
+    def _compare_drift(self, group: Group, members: Sequence[int], applied: int, drift: Drift) -> None:
+        """Raises EngineError for a value that batches have changed in another way in another member."""
+        self._control.phase = "callbacks"
+        changed = drift.changed()
+        self._control.phase = "waiting"
+        if not any(row[0] for row in _gather(group, [len(changed)], self._device)):
+            return
+        told = _told(group, [changed, drift.harmless()], self._device)
+        harmless = {path for _, paths in told for path in paths}
+        # What has an address in its name is another one in each process.
+        paths = sorted({path for found, _ in told for path in found if " at 0x" not in path} - harmless)
+        values = _told(group, drift.values(paths), self._device)
+        for number, path in enumerate(paths):
+            place = next((i for i, found in enumerate(values) if found[number] != values[0][number]), None)
+            if place is not None:
+                here, there = (found[number][:SHOWN] for found in (values[0], values[place]))
+                raise EngineError(
+                    f"the workers' states differ after step {applied}: {path} differs ({here} and {there}) between "
+                    f"worker {members[0]} and worker {members[place]}. {sentence(path)}"
+                )
 
     def _explain(self, group: Group, members: Sequence[int], applied: int, table: Table) -> str:
         tables = [Table.from_bytes(data) for data in _gather_bytes(group, table.to_bytes(), self._device)]
@@ -335,6 +361,11 @@ def _gather(group: Group, numbers: list[int], device: torch.device) -> list[list
     told = torch.empty(group.size * len(numbers), dtype=torch.int64, device=device)
     group.all_gather(told, mine)
     return told.view(group.size, len(numbers)).tolist()
+
+
+def _told(group: Group, value: Any, device: torch.device) -> list[Any]:
+    """These values of all members, in order of rank; they must be fit for JSON."""
+    return [json.loads(data) for data in _gather_bytes(group, json.dumps(value).encode(), device)]
 
 
 def _gather_bytes(group: Group, data: bytes, device: torch.device) -> list[bytes]:

@@ -416,7 +416,8 @@ class Member:
         data = self._probe.of_epoch(epoch)
         self._control.phase = "waiting"
         faults.at("boundary")
-        self._agreement.at_boundary(self._group, self._members, self._version >> 2, epoch == self.plan.epochs - 1)
+        last = epoch == self.plan.epochs - 1
+        self._agreement.at_boundary(self._group, self._members, self._version >> 2, last, self._trainer.drift)
         self._report_boundary(epoch, data)
         while True:
             order, blob = self._control.order(

@@ -1,8 +1,7 @@
-"""Functions and classes of the user that the script has put into installed modules: workers get them, too.
+"""Patches: functions and classes of the user that the script has put into installed modules.
 
-A script may replace a function of torch, a method of a class or `builtins.print`. Workers import these modules anew, so
-the driver looks for functions and classes of the user in modules and classes that are not the user's, and workers put
-them into the same places.
+A script may replace a function of torch, a method of a class or `builtins.print`. Workers import these modules anew. So
+the driver searches installed modules and their classes for the user's functions and classes, and workers set them.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any
 
 from local_backend.elastic import pickles
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.user_code import is_own_module, is_user_file, is_user_module
+from local_backend.elastic.user_code import is_project_module, is_user_file, is_user_module
 
 
 @dataclass(frozen=True)
 class Patch:
-    """What stands under a name of a module, or of a class in it when `owner` names one."""
+    """A value under a name of a module, or of the class `owner` of that module."""
 
     module: str
     owner: str
@@ -44,9 +43,9 @@ class Patch:
 
 
 def gather() -> list[Patch]:
-    """Find all patches of this process. What cannot be pickled is left out where Python's own modules have it.
+    """Return all patches of this process, without patches of Python's own modules that cannot be pickled.
 
-    Raises EngineError for one of another module that cannot be pickled.
+    Raises EngineError for a patch of another module that cannot be pickled.
     """
     found = []
     for patch in _find():
@@ -65,32 +64,32 @@ def gather() -> list[Patch]:
 
 def _find() -> Iterator[Patch]:
     modules = [(name, module) for name, module in list(sys.modules.items()) if type(module) is ModuleType]
-    own = {name for name, _ in modules if is_user_module(name)}
+    users = {name for name, _ in modules if is_user_module(name)}
     for name, module in modules:
-        if name in own or name != module.__name__ or is_own_module(name):
+        if name in users or name != module.__name__ or is_project_module(name):
             continue
         for attribute, value in list(vars(module).items()):
             # The type itself is asked: some modules have attributes that act when they are looked at.
             if type(value) is FunctionType:
-                if _is_own(value, own):
+                if _is_users(value, users):
                     yield Patch(name, "", attribute, value)
             elif issubclass(type(value), type):
-                if value.__module__ in own:
+                if value.__module__ in users:
                     yield Patch(name, "", attribute, value)
                 elif value.__module__ == name and value.__qualname__ == attribute:
-                    yield from _of_class(name, value, own)
+                    yield from _of_class(name, value, users)
 
 
-def _is_own(function: FunctionType, own: set[str]) -> bool:
-    """Return whether a function is of the user's code, also where functools.wraps has given it another module."""
+def _is_users(function: FunctionType, users: set[str]) -> bool:
+    """Return whether the user wrote a function, also where functools.wraps has given it another module."""
     path = function.__code__.co_filename
-    return function.__module__ in own or (not path.startswith("<") and is_user_file(path))
+    return function.__module__ in users or (not path.startswith("<") and is_user_file(path))
 
 
-def _of_class(module: str, owner: type, own: set[str]) -> Iterator[Patch]:
+def _of_class(module: str, owner: type, users: set[str]) -> Iterator[Patch]:
     for name, value in list(vars(owner).items()):
         # As above, the type is asked: to look at an attribute of a lazy object may import a module that is not there.
         kind = type(value)
         function = value.fget if kind is property else value.__func__ if kind in (staticmethod, classmethod) else value
-        if type(function) is FunctionType and _is_own(function, own):
+        if type(function) is FunctionType and _is_users(function, users):
             yield Patch(module, owner.__name__, name, value)

@@ -28,9 +28,8 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.generators import Generators, find, restore
 
 _REMEMBERS = (
-    "a sample draws random numbers when it is read for the first time and none, or others, when it is read again: the "
-    "data set remembers what it drew, and each worker would remember something else. Draw in datasets_function, or "
-    "from the number of the sample: random.Random(i)"
+    "a sample draws other random numbers when it is read again: the data set remembers what it drew, and each worker "
+    "would remember other numbers. Draw in datasets_function, or from the number of the sample: random.Random(i)"
 )
 
 

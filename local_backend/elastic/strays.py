@@ -56,6 +56,11 @@ class Strays:
         self._harmless: set[str] = set()
         self._cost, self._looked = 0.0, time.monotonic()
 
+    @property
+    def harmless(self) -> set[str]:
+        """Paths of what batches only leave behind."""
+        return self._harmless
+
     def renew(self) -> None:
         """Look again: an epoch or a membership begins."""
         spare = (time.monotonic() - self._looked) * SHARE
@@ -101,6 +106,41 @@ class Strays:
         return [path for path in paths if path not in self._harmless and not is_free(path, self._free)]
 
 
+class Drift:
+    """What batches have changed in the user's objects since this worker began, for a comparison among members.
+
+    A value may change in a batch that is not looked at. Callbacks and hooks of optimizers change values alike in every
+    member; what only some members have changed, or each in its own way, is state that a batch keeps.
+    """
+
+    def __init__(self, job: Job, strays: Strays) -> None:
+        self._job = job
+        self._strays = strays
+        self._before: Marks | None = None
+
+    def begin(self) -> None:
+        """Take the marks before the first batch; later calls do nothing."""
+        if self._before is None:
+            self._before = scan(self._job, own=True)
+
+    def changed(self) -> list[str]:
+        """Return the paths of the values that have changed."""
+        if self._before is None:
+            return []
+        now, free = scan(self._job, own=True), tuple(self._job.recipe.local_state)
+        paths = [path for path in {**self._before, **now} if self._before.get(path, now) != now.get(path, now)]
+        return [path for path in paths if path not in self._strays.harmless and not is_free(path, free)]
+
+    def harmless(self) -> list[str]:
+        """Return the paths of what batches only leave behind in this worker."""
+        return sorted(self._strays.harmless)
+
+    def values(self, paths: list[str]) -> list[str]:
+        """Return the values of these paths as texts, tensors as check sums."""
+        now = scan(self._job, contents=True, own=True)
+        return [repr(now.get(path, "absent")) for path in paths]
+
+
 class Collate:
     """A collate function that must not keep anything between batches: no worker collates all of them."""
 
@@ -136,7 +176,7 @@ class Collate:
 
 @dataclass(frozen=True)
 class Computed:
-    """What computing a batch gave."""
+    """The result of computing a batch."""
 
     loss: float
     #: Digest of the states of the generators afterwards.
@@ -146,22 +186,25 @@ class Computed:
 
 
 def compare_again(first: Computed, again: Callable[[], Computed]) -> None:
-    """Compute a batch twice more from the same state and the same random numbers: state that cannot be looked at, such
-    as a database, gives another result. Raises EngineError where the results differ."""
+    """Compute a batch twice more from the same state and random numbers, and compare the results.
+
+    A difference shows state that the scan cannot reach, such as a database. Raises EngineError for it.
+    """
     second, third = again(), again()
     if repr(first.loss) != repr(second.loss) or repr(second) != repr(third):
         what = f"loss {first.loss!r}, then {second.loss!r}, then {third.loss!r}"
         what += "" if second.gradients == third.gradients else ", and other gradients"
         raise EngineError(
             f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
-            "buffers and random numbers: model, loss or step function use something that changes from one call to the "
-            "next, such as a database, a file, the time or a counter. Each worker would have a result of its own"
+            "buffers and random numbers. The model, the loss or the step function uses a value that changes from call "
+            "to call, such as a database, a file, the time or a counter, so each worker would get another result. Keep "
+            "the value in a buffer with buffers={...}, or change it in a callback (on_step_end)"
         )
     if first.drawn != second.drawn:
         raise EngineError(
-            "model, loss or step function draw random numbers when the first batch is computed and none, or others, "
-            "when it is computed again: something remembers what was drawn, such as a cache, and each worker would "
-            "remember something else. Draw it before train(), and keep it in a buffer"
+            "the model, the loss or the step function draws other random numbers when the same batch is computed "
+            "again. A cache remembers what was drawn, and each worker would remember other numbers. Draw them before "
+            "train(), and keep them in a buffer"
         )
 
 
@@ -185,13 +228,14 @@ def sentence(path: str) -> str:
     )
 
 
-def scan(job: Job, contents: bool = False) -> Marks:
+def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
     """Return a mark for every value of the user that computing a batch can reach.
 
     Args:
         contents: mark tensors by what is in them, not by their place and version.
+        own: leave out parameters, callbacks, and the attributes of objects of libraries.
     """
-    scan = _Scan(contents)
+    scan = _Scan(contents, own)
     scan.add_job(job)
     return scan.marks
 
@@ -199,15 +243,17 @@ def scan(job: Job, contents: bool = False) -> Marks:
 class _Scan:
     """A walk through what functions and objects of the user refer to, each object once."""
 
-    def __init__(self, contents: bool) -> None:
+    def __init__(self, contents: bool, own: bool = False) -> None:
         self.marks: Marks = {}
         self._contents = contents
+        self._own = own
         self._seen: set[int] = set()
 
     def add_job(self, job: Job) -> None:
         """Mark what computing a batch can reach."""
         self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
+        self._seen.update(id(callback) for callback in job.callbacks if self._own)
         # Before attributes are followed: a compiled model refers to the module that it was made of.
         self._seen.update(id(part) for module in job.modules for part in module.modules())
         for module in job.modules:
@@ -226,13 +272,14 @@ class _Scan:
 
     def _module(self, path: str, module: nn.Module) -> None:
         waiting: deque[tuple[str, Any]] = deque()
+        library = self._own and not is_user_module(type(module).__module__)
         for name, value in vars(module).items():
-            if name not in _OF_MODULES and not isinstance(value, nn.Module):
+            if name not in _OF_MODULES and not isinstance(value, nn.Module) and not library:
                 waiting.append((f"{path}.{name}", value))
         for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
             waiting.extend((f"a hook of {path}", hook) for hook in hooks.values())
         for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.layout is torch.strided:
+            if parameter is not None and parameter.layout is torch.strided and not self._own:
                 self.marks[f"{PARAMETER}{path}.{name}"] = parameter.data_ptr(), parameter._version
             if parameter is not None:
                 waiting.extend((f"{path}.{name}.{key}", value) for key, value in vars(parameter).items())
@@ -279,7 +326,7 @@ class _Scan:
         elif isinstance(value, (set, frozenset)):
             self.marks[f"len({path})"] = len(value)
         attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict):
+        if isinstance(attributes, dict) and not (self._own and not is_user_module(type(value).__module__)):
             waiting.extend((f"{path}.{name}", item) for name, item in attributes.items())
             if is_user_module(type(value).__module__):
                 waiting.append((path, type(value)))

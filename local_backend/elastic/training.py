@@ -36,7 +36,7 @@ from local_backend.elastic.reduce import Reducer, make_reducer
 from local_backend.elastic.schedules import Schedules
 from local_backend.elastic.seeding import seed_everything
 from local_backend.elastic.single_samples import explained
-from local_backend.elastic.strays import Computed, Strays, compare_again
+from local_backend.elastic.strays import Computed, Drift, Strays, compare_again
 from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
@@ -139,6 +139,8 @@ class Trainer:
         self._schedules.check_length(plan.steps // plan.phases)
         self._strict = job.recipe.check == "strict"
         self._strays = Strays(job, self._strict)
+        #: What batches have changed in the user's objects.
+        self.drift = Drift(job, self._strays)
         #: Callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)
         self._turns = self._lay_out()
@@ -260,6 +262,8 @@ class Trainer:
         batch = self._stream.take((epoch, step, shard))
         seed = plan.shard_seed(epoch, step, shard)
         marks = self._strays.before() if self._local is None else None
+        if self._local is None:
+            self.drift.begin()
         seed_everything(seed)
         turn.reducer.begin_shard(shard)
         with self._guard.up(), explained(plan, size):
@@ -275,13 +279,14 @@ class Trainer:
         turn.reducer.end_shard(shard, weight)
         if marks is not None:
             again = functools.partial(self._compute_again, turn, seed, size, batch)
-            first = Computed(results[-1].loss, digest(generator_states.capture()))
+            compared = self._mode == "exact" and (self._strict or (epoch == 0 and step < plan.phases))
+            drawn = digest(generator_states.capture()) if compared else ""
             self._strays.after(marks, again)
-            if self._mode == "exact" and (self._strict or (epoch == 0 and step < plan.phases)):
-                compare_again(first, again)
+            if compared:
+                compare_again(Computed(results[-1].loss, drawn), again)
 
     def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> Computed:
-        """Compute a shard once more, of which nothing counts."""
+        """Compute a shard once more; the gradients and buffers are dropped."""
         seed_everything(seed)
         turn.layout.begin_shard()
         with self._guard.up():

@@ -34,10 +34,10 @@ def is_user_module(name: str) -> bool:
         return True
     module = sys.modules.get(name)
     path = getattr(module, "__file__", None)
-    return isinstance(path, str) and not is_own_module(name) and is_user_file(path)
+    return isinstance(path, str) and not is_project_module(name) and is_user_file(path)
 
 
-def is_own_module(name: str) -> bool:
+def is_project_module(name: str) -> bool:
     """Return whether a module of that name is this project's."""
     return name.partition(".")[0] in _OURS
 
