@@ -20,18 +20,19 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from local_backend.elastic import faults
 from local_backend.elastic.control import Control
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.fingerprints import NameOf, leaves, of_tensors, of_text, tensors_in
 from local_backend.elastic.group import Group
+from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live
 from local_backend.elastic.replica import parts_of
@@ -222,12 +223,12 @@ class Agreement:
         paths = sorted({path for found, _ in told for path in found if " at 0x" not in path} - harmless)
         values = _told(group, drift.values(paths), self._device)
         for number, path in enumerate(paths):
-            place = next((i for i, found in enumerate(values) if found[number] != values[0][number]), None)
-            if place is not None:
-                here, there = (found[number][:SHOWN] for found in (values[0], values[place]))
+            known = [(member, found[number]) for member, found in zip(members, values, strict=True) if found[number]]
+            other = next(((member, value) for member, value in known if value != known[0][1]), None)
+            if other is not None:
                 raise EngineError(
-                    f"the workers' states differ after step {applied}: {path} differs ({here} and {there}) between "
-                    f"worker {members[0]} and worker {members[place]}. {sentence(path)}"
+                    f"the workers' states differ after step {applied}: {path} differs ({known[0][1][:SHOWN]} and "
+                    f"{other[1][:SHOWN]}) between worker {known[0][0]} and worker {other[0]}. {sentence(path)}"
                 )
 
     def _explain(self, group: Group, members: Sequence[int], applied: int, table: Table) -> str:
@@ -264,7 +265,7 @@ def _items(job: Job, callbacks: bool) -> Iterator[Item]:
     yield "stop", "stop_training of the model", str(bool(_stops(job)))
     frozen = [names[id(parameter)] for parameter in live.parameters if not parameter.requires_grad]
     yield "frozen", "the set of frozen parameters", ", ".join(frozen) or "none"
-    yield from _tensors(live, names)
+    yield from _tensors(live, names, () if callbacks else _names_of_held(job))
     for optimizer, of in optimizers:
         yield from _state_of(optimizer, of, names, name_of)
     yield from _rows("carried", job.carried, "what options keep", name_of)
@@ -293,9 +294,14 @@ def _objects(job: Job, callbacks: bool, name_of: NameOf) -> Iterator[Item]:
         for path, leaf in leaves(value, name, name_of):
             if not _is_local(path, local):
                 yield "state", f"state {path}", leaf
+    kept = {id(part.content if isinstance(part, Variable) else part) for part in job.hooked or ()}
+
+    def name_outside(item: Any) -> Any:
+        return None if id(item) in kept and not isinstance(item, nn.Module) else name_of(item)
+
     for callback in job.callbacks if callbacks else ():
         for name, value in sorted(getattr(callback, "__dict__", {}).items()):
-            for path, tensor in tensors_in(value, f"{type(callback).__name__}.{name}", name_of):
+            for path, tensor in tensors_in(value, f"{type(callback).__name__}.{name}", name_outside):
                 if not _is_local(path, local):
                     yield "callback", f"callback {path}", tensor
 
@@ -317,16 +323,17 @@ def _rows(kind: str, value: Any, path: str, name_of: NameOf) -> Iterator[Item]:
         yield kind, name, leaf
 
 
-def _tensors(live: Live, names: dict[int, str]) -> Iterator[Item]:
-    """Buffers and parameters."""
-    met: set[int] = set()
+def _tensors(live: Live, names: dict[int, str], besides: Collection[int]) -> Iterator[Item]:
+    """Buffers and parameters, without those with these ids."""
+    met: set[int] = set(besides)
     for module in live.modules:
         for name, buffer in module._buffers.items():
             if buffer is not None and id(buffer) not in met:
                 met.add(id(buffer))
                 yield "buffer", f"buffer {names.get(id(buffer), name)}", buffer.detach()
     for parameter in live.parameters:
-        yield "parameter", f"parameter {names[id(parameter)]}", parameter.detach()
+        if id(parameter) not in besides:
+            yield "parameter", f"parameter {names[id(parameter)]}", parameter.detach()
 
 
 def _names_of(job: Job, live: Live) -> dict[int, str]:
@@ -335,9 +342,20 @@ def _names_of(job: Job, live: Live) -> dict[int, str]:
     for prefix, module in zip(("", "loss_function."), job.modules, strict=False):
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
             names.setdefault(id(tensor), prefix + name)
+    for key, name in _names_of_held(job).items():
+        names.setdefault(key, name)
     for i, parameter in enumerate(live.parameters):
         names.setdefault(id(parameter), f"{i} of the optimizer")
     return names
+
+
+def _names_of_held(job: Job) -> dict[int, str]:
+    """Names of the parameters and buffers of modules that only hooks refer to."""
+    modules = [part for part in job.hooked or () if isinstance(part, nn.Module)]
+    return {
+        id(tensor): f"{type(module).__name__}.{name}"
+        for module in modules for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+    }
 
 
 def _of(label: str, number: int) -> str:

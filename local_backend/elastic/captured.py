@@ -19,8 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from local_backend.elastic import early_seeding
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.initial_environment import changes
 from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.plan import derive_seed
@@ -237,6 +240,32 @@ def set_generators(text: str) -> None:
     torch.set_rng_state(torch.frombuffer(bytearray(states["torch"]), dtype=torch.uint8))
     random.setstate(states["random"])
     np.random.set_state(states["numpy"])
+
+
+# --- what workers cannot get
+
+
+def check_global_hooks() -> None:
+    """Raise EngineError for hooks and modes that the script has set for all modules, optimizers or operations of its
+    process: they may keep state that no worker has."""
+    modes = [*torch.overrides._get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
+    for mode in modes:
+        if not isinstance(mode, DeviceContext):
+            raise EngineError(
+                f"train() is called inside of a {type(mode).__name__}, which workers do not get: enter it in "
+                "fn_step_train or in forward"
+            )
+    for kind, instead in (
+        (torch.nn.Module, "register it on your modules: module.register_forward_hook(hook)"),
+        (torch.optim.Optimizer, "register it on your optimizer: optimizer.register_step_post_hook(hook)"),
+    ):
+        for name, hooks in vars(sys.modules[kind.__module__]).items():
+            if name.startswith("_global_") and name.endswith("_hooks") and hooks:
+                hook = next(iter(hooks.values()))
+                raise EngineError(
+                    f"{getattr(hook, '__qualname__', type(hook).__qualname__)} is a hook of every "
+                    f"{kind.__name__.lower()} of this process, and workers do not get it: {instead}"
+                )
 
 
 # --- all of it

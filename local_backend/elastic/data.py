@@ -21,6 +21,7 @@ from local_backend.elastic.calling import predicted
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.feed import AHEAD, ByValue, Feed, Key, Label, attention, data_loader
 from local_backend.elastic.job import describe_exception, revive
+from local_backend.elastic.loader_changes import LoaderChanges
 from local_backend.elastic.plan import sample_seed
 from local_backend.elastic.seeding import SeededLoading, seed_everything
 from local_backend.elastic.streams import StreamedSamples, is_stream
@@ -87,10 +88,13 @@ def lengths(dataset: Any) -> list[int]:
 class _Source(ByValue, Dataset[Any]):
     """Loads whole batches, seeded for each sample."""
 
-    def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None) -> None:
+    def __init__(
+        self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None, changes: LoaderChanges | None = None,
+    ) -> None:
         self._dataset = dataset
         self._seed = seed
         self._collate = collate or default_collate
+        self._changes, self._applied = changes, b""
         self._loading = SeededLoading(self._fetch, self._collate, lambda: lengths(dataset))
 
     def load(self, keys: Iterable[Key]) -> Any:
@@ -109,10 +113,13 @@ class _Source(ByValue, Dataset[Any]):
     def _seed_of(self, key: Key) -> int:
         return sample_seed(self._seed, *key)
 
-    def __getitem__(self, request: tuple[int, list[Key]]) -> tuple[int, bool, Any]:
+    def __getitem__(self, request: tuple[int, list[Key], bytes]) -> tuple[int, bool, Any]:
         """(number of the request, whether it went well, the batch or what `describe_exception` says)."""
-        number, keys = request
+        number, keys, changed = request
         try:
+            if self._changes is not None and changed != self._applied:
+                self._changes.apply(changed)
+                self._applied = changed
             return number, True, self.load(keys)
         except Exception as error:
             return number, False, describe_exception(error)
@@ -134,11 +141,13 @@ class Stream:
         private: Sequence[int] = (),
         *,
         pin_memory: bool = False,
+        changes: LoaderChanges | None = None,
     ) -> None:
         """`threads`: loader processes. `private`: descriptors of this process that these must close. `pin_memory`: for
-        batches that go to a GPU."""
+        batches that go to a GPU. `changes`: what loader processes get to know of changes by callbacks."""
         self.dataset = dataset
-        self._source = _Source(dataset, seed, collate)
+        self._source = _Source(dataset, seed, collate, changes)
+        self._changes = changes
         self._feed = Feed()
         if isinstance(dataset, StreamedSamples):
             # Each process would have to go through the whole stream.
@@ -163,13 +172,21 @@ class Stream:
         What is loaded or being loaded already, under a label that is among the next, is used; the rest of it is thrown
         away.
         """
+        self.renew()
         # Twice as far as the loader processes work: what a change of members leaves in place is found again.
         self._feed.replace(wanted, self._loaded, 2 * self._ahead)
-        due = set(self._feed.due)
+        due = {label for label, _ in self._feed.due}
         self._loaded = {label: outcome for label, outcome in self._loaded.items() if label in due}
         if self._loader is not None and not self._feed.given:
             with suppress(LoaderLost):  # `take` will find out
                 self._advance()
+
+    def renew(self) -> None:
+        """Load again what was loaded ahead, where hooks of callbacks have changed what loading uses."""
+        if self._loader is not None and self._changes is not None and self._changes.update():
+            self._feed.changes = self._changes.data
+            self._loaded.clear()
+            self._feed.again()
 
     def take(self, label: Label) -> Any:
         """The collated batch of this label, which must be the next of the plan.
@@ -181,8 +198,8 @@ class Stream:
         due = self._feed.due
         while not due and self._advance():
             pass
-        if not due or due[0] != label:
-            raise LookupError(f"batch {label!r} is not the next of the plan, which is {due[0] if due else None!r}")
+        if not due or due[0][0] != label:
+            raise LookupError(f"batch {label!r} is not the next of the plan, which is {due[0][0] if due else None!r}")
         while label not in self._loaded:
             self._advance()
         due.popleft()
@@ -207,10 +224,10 @@ class Stream:
 
     def _load_now(self, label: Label) -> Any:
         try:
-            _, keys = next(self._feed)
+            _, keys, _ = next(self._feed)
         except StopIteration:
             raise LookupError(f"batch {label!r} is not in the plan, which has come to its end") from None
-        _, planned, _ = self._feed.given.popleft()
+        planned = self._feed.given.popleft().label
         if self._feed.due:
             self._feed.due.popleft()
         if planned != label:
@@ -226,10 +243,10 @@ class Stream:
                 iter(self._loader)
                 return bool(feed.given)
             number, went_well, outcome = next(self._batches)
-        expected, label, wanted = feed.given.popleft()
-        assert number == expected
-        if wanted:
-            self._loaded[label] = (went_well, outcome)
+        request = feed.given.popleft()
+        assert number == request.number
+        if request.wanted:
+            self._loaded[request.label] = (went_well, outcome)
         return True
 
 

@@ -141,6 +141,7 @@ class FabricModel:
                 "an optimizer step covers"
             )
         _check_together(self._job, recipe)
+        captured.check_global_hooks()
         job = self._job
         job.recipe, job.carried, job.hooked = recipe, Carried(), None
         if getattr(job.model, "stop_training", False):

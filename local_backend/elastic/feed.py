@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -57,48 +58,70 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+@dataclass
+class Request:
+    """A batch that loader processes have been asked for."""
+
+    number: int
+    label: Label
+    #: What the request takes along.
+    changes: bytes
+    wanted: bool = True
+
+
 class Feed:
     """What a DataLoader asks for the next batch to load: answers from the plan of the moment."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._plan: Iterator[tuple[Label, list[Key]]] = iter(())
+        self._rest: Iterator[tuple[Label, list[Key]]] = iter(())
         self._dry = False
-        #: Given to loader processes and not yet back: (number of the request, its label, whether it is still wanted).
-        self.given: deque[tuple[int, Label, bool]] = deque()
-        #: Labels of the plan not yet taken, in its order, as far as it was looked at.
-        self.due: deque[Label] = deque()
+        #: What each request takes along, see `LoaderChanges`.
+        self.changes = b""
+        #: Given to loader processes and not yet back.
+        self.given: deque[Request] = deque()
+        #: Batches of the plan not yet taken, in its order, as far as it was looked at.
+        self.due: deque[tuple[Label, list[Key]]] = deque()
 
     def replace(self, wanted: Iterator[tuple[Label, list[Key]]], loaded: Iterable[Label], ahead: int) -> None:
         """Follow `wanted` from now on. What of its first `ahead` is loaded or given already is not given again."""
         first = list(itertools.islice(wanted, ahead))
-        self.due = deque(label for label, _ in first)
-        missing = set(self.due) - set(loaded)
-        for _ in range(len(self.given)):
-            number, label, _ = self.given.popleft()
-            self.given.append((number, label, label in missing))
-            missing.discard(label)
-        self._plan = itertools.chain([item for item in first if item[0] in missing], self._noting(wanted))
+        self.due = deque(first)
+        missing = {label for label, _ in first} - set(loaded)
+        for request in self.given:
+            request.wanted = request.label in missing and request.changes == self.changes
+            if request.wanted:
+                missing.discard(request.label)
+        self._rest = self._noting(wanted)
+        self._plan = itertools.chain([item for item in first if item[0] in missing], self._rest)
+        self._dry = self._dry and bool(self.given)
+
+    def again(self) -> None:
+        """Give all that is due once more, also what was given already."""
+        for request in self.given:
+            request.wanted = False
+        self._plan = itertools.chain(list(self.due), self._rest)
         self._dry = self._dry and bool(self.given)
 
     def _noting(self, wanted: Iterator[tuple[Label, list[Key]]]) -> Iterator[tuple[Label, list[Key]]]:
         for item in wanted:
-            self.due.append(item[0])
+            self.due.append(item)
             yield item
 
     def __iter__(self) -> Feed:
         self._dry = False
         return self
 
-    def __next__(self) -> tuple[int, list[Key]]:
+    def __next__(self) -> tuple[int, list[Key], bytes]:
         # Once dry, dry until the DataLoader begins anew: only then it asks for as many batches as it may have.
         item = None if self._dry else next(self._plan, None)
         if item is None:
             self._dry = True
             raise StopIteration
         number = next(self._numbers)
-        self.given.append((number, item[0], True))
-        return number, list(item[1])
+        self.given.append(Request(number, item[0], self.changes))
+        return number, list(item[1]), self.changes
 
 
 def data_loader(

@@ -93,7 +93,7 @@ def find(roots: Mapping[str, Any]) -> Generators:
     seen = {id(own): own for own in _global_generators()}
     found: list[tuple[int, int, Any]] = []
     for root, (name, value) in enumerate(roots.items()):
-        for number, generator in enumerate(_walk(value, seen)):
+        for number, generator in enumerate(walk(value, seen)):
             if isinstance(generator, random.SystemRandom):
                 raise EngineError(
                     f"{name} uses a random.SystemRandom, whose numbers differ in every worker: use random.Random"
@@ -148,7 +148,7 @@ def _draw(generator: Any) -> int:
     return int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
 
 
-def _walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
+def walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
     """Yield the generators below `root`, in depth, each object once. `seen` objects are kept alive: their ids stay
     theirs."""
     waiting, most = [root], len(seen) + _OBJECTS

@@ -1,43 +1,60 @@
-"""What the hooks of an optimizer keep: objects, variables of closures and globals that are part of the state.
+"""State that hooks of optimizers and callbacks keep: objects, and variables of closures and modules.
 
-Every member runs these hooks alike, after the same steps, so what they keep is the same everywhere. It only has to come
-along when a worker joins, and to be in snapshots. `Job.parts` has it for that reason.
+Every member runs these hooks alike, after the same steps, so this state is equal in all members. It has to travel when
+a worker joins, and snapshots need it: `Job.parts` contains it. An object that a callback refers to may also be the
+collate function, or belong to the data set or the loss. So a worker that joins changes the object that it has, and does
+not make another one.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from local_backend.elastic.generators import is_generator
+from local_backend.elastic.generators import is_generator, set_state, state_of
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
-#: Items of the largest dict or list of a callback that is part of the state.
-ITEMS = 1000
+#: Items of the largest dict or list of a callback that is part of the state, and objects that are looked at.
+ITEMS, OBJECTS = 1000, 10_000
+#: Attributes that the engine gives to callbacks.
+_GIVEN = ("params", "model")
 
 
 class Variable:
-    """A variable of a function: a cell of its closure, or a global name."""
+    """A variable of a function: a cell of its closure, or a global name; or the content of a tensor or array."""
 
-    def __init__(self, read: Callable[[], dict[str, Any]], write: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, read: Callable[[], dict[str, Any]], write: Callable[[dict[str, Any]], None], of: Any = None,
+        content: Any = None,
+    ) -> None:
         self.read = read
         self.write = write
+        #: The object that has it; None for a variable of a function.
+        self.of = of if content is None else content
+        #: The tensor, array or random generator.
+        self.content = content
 
 
-def find(optimizers: list[Optimizer], callbacks: list[Any], known: list[Any]) -> list[Any]:
-    """Return the parts that hooks of these optimizers keep, in the same order in every process.
+def find(
+    optimizers: list[Optimizer], callbacks: list[Any], known: list[Any], local: Sequence[str] = (),
+) -> list[Any]:
+    """Return the parts that hooks of these optimizers and callbacks keep, in the same order in every process.
 
-    Of callbacks, whose attributes are part of the state anyway, these are the variables that their methods set.
+    Attributes of callbacks are part of the state anyway. Here are the objects that they refer to, and the variables
+    that their methods set.
 
     Args:
         known: objects that are part of the state already; what they refer to comes with them.
+        local: names of attributes (`name`, `Class.name`) that each worker may change by itself.
     """
     seen = {id(value): value for value in known}
     found: list[Any] = []
@@ -50,7 +67,37 @@ def find(optimizers: list[Optimizer], callbacks: list[Any], known: list[Any]) ->
         for _, function in sorted(vars(kind).items()) if is_user_module(kind.__module__) else ():
             if isinstance(function, FunctionType):
                 found += _set_by(function, seen)
+    for callback in callbacks:
+        for name, value in list(getattr(callback, "__dict__", {}).items()):
+            if name not in (*_GIVEN, *local) and f"{type(callback).__name__}.{name}" not in local:
+                found += _held(value, seen)
     return found
+
+
+def _held(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
+    """Yield the parts that can be reached from an attribute of a callback."""
+    waiting = deque([value])
+    while waiting and len(seen) < OBJECTS:
+        value = waiting.popleft()
+        if isinstance(value, (Tensor, np.ndarray)) or is_generator(value):
+            if id(value) not in seen:
+                seen[id(value)] = value
+                yield _content(value)
+        elif isinstance(value, tuple):
+            waiting.extend(value if len(value) <= ITEMS else ())
+        elif not (isinstance(value, (dict, list)) and len(value) > ITEMS):
+            for part in _within(value, seen):
+                yield part
+                waiting.extend(_inside(part))
+
+
+def _inside(part: Any) -> list[Any]:
+    """Return what a part refers to."""
+    if isinstance(part, nn.Module):
+        return []
+    if isinstance(part, Variable):
+        return list(part.read().values())
+    return list(part) if isinstance(part, list) else list((part if isinstance(part, dict) else vars(part)).values())
 
 
 def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
@@ -74,7 +121,7 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
             yield value
         elif id(value) not in seen and isinstance(value, Tensor) and value.numel() <= ITEMS:
             seen[id(value)] = value
-            yield _tensor(value)
+            yield _content(value)
         elif id(value) not in seen and (isinstance(value, nn.Module) or _is_of_torch(value)):
             seen[id(value)] = value
             yield value
@@ -147,13 +194,17 @@ def _attributes(value: Any, names: set[str]) -> Variable:
     def read() -> dict[str, Any]:
         return {name: vars(value)[name] for name in sorted(names) if name in vars(value)}
 
-    return Variable(read, vars(value).update)
+    return Variable(read, vars(value).update, of=value)
 
 
-def _tensor(tensor: Tensor) -> Variable:
-    """What is in a tensor that is changed in place."""
-    # A tensor that is a part itself would be only a name in the pickle.
-    return Variable(lambda: {"value": tensor.detach()}, lambda values: _fill(tensor, values["value"]))
+def _content(value: Any) -> Variable:
+    """The content of a tensor or array that is changed in place, or the state of a random generator."""
+    # The object itself would be only a name in the pickle.
+    if is_generator(value):
+        return Variable(lambda: {"value": state_of(value)}, lambda new: set_state(value, new["value"]), content=value)
+    if isinstance(value, np.ndarray):
+        return Variable(lambda: {"value": value.copy()}, lambda new: np.copyto(value, new["value"]), content=value)
+    return Variable(lambda: {"value": value.detach()}, lambda new: _fill(value, new["value"]), content=value)
 
 
 def _fill(tensor: Tensor, value: Tensor) -> None:

@@ -74,12 +74,17 @@ class Job:
         own = [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values())]
         return [*own, *self._kept_by_hooks(own), self.carried]
 
+    def find_parts(self) -> None:
+        """Find what hooks keep. Call it before any hook runs, so that all processes find the same."""
+        assert self.parts
+
     def _kept_by_hooks(self, own: list[Any]) -> list[Any]:
-        """What hooks of the optimizers keep, as it was found the first time: before any step."""
+        """Return what hooks of optimizers and callbacks keep, as it was found the first time."""
         if self.hooked is None:
             modules = [part for module in self.modules for part in module.modules()]
             known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
-            self.hooked = hooked.find(list(self.optimizers.values()), self.callbacks, known)
+            local = self.recipe.local_state
+            self.hooked = hooked.find(list(self.optimizers.values()), self.callbacks, known, local)
         return self.hooked
 
     @property

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from local_backend.elastic import pickles
+from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 
 
@@ -24,13 +25,15 @@ class Live:
     """The objects of a training that have the same name in every process, as they are now."""
 
     def __init__(self, job: Job) -> None:
-        self.modules: list[nn.Module] = _unique(part for module in job.modules for part in module.modules())
+        parts, hooked = job.parts, job.hooked or []
+        held = [part for part in hooked if isinstance(part, nn.Module)]
+        self.modules: list[nn.Module] = _unique(part for module in [*job.modules, *held] for part in module.modules())
         own = [*job.optimizers.values(), *([job.outer] if job.outer is not None else [])]
         self.optimizers: list[Optimizer] = _unique(part for optimizer in own for part in _with_inner(optimizer))
         held = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         registered = [p for module in self.modules for p in module._parameters.values() if p is not None]
         self.parameters: list[Tensor] = _unique([*registered, *held])
-        self.parts = job.parts
+        self.parts = [part for part in parts if not any(part is module for module in held)]
         #: A loss function that is an object, not a module: a callback may set its attributes.
         self.losses = [job.loss_function] if _is_object(job.loss_function) else []
         self._named: dict[str, list[Any]] = {
@@ -38,13 +41,16 @@ class Live:
             "optimizer": self.optimizers,
             "parameter": self.parameters,
             "part": self.parts,
+            "held": hooked,
+            "content": [part.content for part in hooked if isinstance(part, Variable) and part.content is not None],
             "loss": self.losses,
             "buffers": [module._buffers for module in self.modules],
             "groups": [optimizer.param_groups for optimizer in self.optimizers],
             "state": [optimizer.state for optimizer in self.optimizers],
         }
         self._names: dict[int, tuple[Any, ...]] = {}
-        for kind, items in self._named.items():
+        # The first name counts: modules that hooks refer to are modules, and their tensors are parameters.
+        for kind, items in reversed(self._named.items()):
             self._names.update((id(item), (kind, i)) for i, item in enumerate(items))
         for i, module in enumerate(self.modules):
             self._names.update((id(b), ("buffers", i, name)) for name, b in module._buffers.items() if b is not None)

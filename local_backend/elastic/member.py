@@ -31,6 +31,7 @@ from local_backend.elastic.hub_io import results_to_wire
 from local_backend.elastic.job import Job
 from local_backend.elastic.journal import Journal
 from local_backend.elastic.link import Link
+from local_backend.elastic.loader_changes import LoaderChanges
 from local_backend.elastic.local_sgd import Window
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.probes import Probe
@@ -136,9 +137,13 @@ class Member:
         journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
         private, pinned = (self._link.descriptor,), self._device.type == "cuda"
         collate = job.fn_batch_collate and Collate(job.fn_batch_collate, job.recipe.local_state)
+        job.find_parts()
         # Loader processes begin here, before there are any sockets to other workers that they would keep open.
         self._stream, self._test_stream = (
-            Stream(samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned)
+            Stream(
+                samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned,
+                changes=LoaderChanges(job, [samples, job.fn_batch_collate]) if job.loader_threads else None,
+            )
             for samples in (data.train, data.test)
         )
         self._probe = Probe(data, terms.seed)
@@ -308,6 +313,7 @@ class Member:
             # The state is of a training that a callback had ended, and this training goes on from it.
             self._job.model.stop_training = False  # type: ignore[assignment]
         self._callbacks(epoch, "on_epoch_begin", epoch)
+        self._stream.renew()
         if epoch == 0:
             check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
         self._version = (self._version & ~3) | BEGUN

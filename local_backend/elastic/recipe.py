@@ -237,8 +237,6 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _sampler(name: str, value: Any) -> Any:
-    if isinstance(value, type):
-        raise TypeError(f"{name} must be a sampler or a function of the training set, not the class {value.__name__}")
     if value is not None and not hasattr(value, "__iter__") and not callable(value):
         raise TypeError(f"{name} must be a sampler or a function of the training set, not a {type(value).__name__}")
     return value

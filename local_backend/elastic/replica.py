@@ -85,8 +85,8 @@ class Replica:
         incomplete = [number for number, (_, missing) in enumerate(meta["parts"]) if missing]
         live = Live(self._job)
         if replay is not None:
-            for number in incomplete:
-                replay(live.parts[number])
+            for callback in self._owners([live.parts[number] for number in incomplete]):
+                replay(callback)
             live = Live(self._job)
         _check(live, meta)
         with torch.no_grad():
@@ -119,6 +119,12 @@ class Replica:
         for value in (tensors, buffers, [parts_of(optimizer) for optimizer in live.optimizers]):
             _feed(digest, value, live)
         return digest.hexdigest()
+
+    def _owners(self, parts: list[Any]) -> list[Any]:
+        """The callbacks among these parts; all where one of these parts is an object that a callback may hold."""
+        callbacks = self._job.callbacks
+        found = [callback for callback in callbacks if any(callback is part for part in parts)]
+        return callbacks if len(found) < len(parts) else found
 
     def _part(self, number: int, live: Live, tensors: list[Tensor]) -> tuple[bytes, list[str]]:
         """(pickled attributes, names of those that cannot be pickled) of a callback or another part."""

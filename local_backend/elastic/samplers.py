@@ -107,7 +107,7 @@ class SampledOrder:
     def _fresh(self) -> Any:
         """Return the sampler as the script gave it: a copy, or what the script's function returns."""
         given = self._given
-        if hasattr(given, "__iter__"):
+        if hasattr(given, "__iter__") and not isinstance(given, type):
             _check_kind(given)
             shared = {id(item): item for item in _shared(given, self._dataset)}
             try:
@@ -141,7 +141,7 @@ class SampledOrder:
 
     def _digest(self, sampler: Any) -> str:
         """Digest of all attributes but generators, which are seeded for each epoch."""
-        parts = list(_parts(sampler)) if hasattr(sampler, "__iter__") else []
+        parts = list(_parts(sampler)) if hasattr(sampler, "__iter__") and not isinstance(sampler, type) else []
         return digest([_attributes(part) for part in parts], [*self._shared, *parts])
 
 

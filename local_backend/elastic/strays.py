@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.generators import is_generator
 from local_backend.elastic.job import Job
+from local_backend.elastic.opaque import CACHED, inside
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
 #: Objects that are looked at, items of a container, and bytes of an array.
@@ -101,8 +102,7 @@ class Strays:
         self._harmless.update(changed)
 
     def _changed(self, before: Marks, after: Marks) -> list[str]:
-        paths = [path for path in after if path not in before or before[path] != after[path]]
-        paths += [path for path in before if path not in after]
+        paths = _differing(before, after)
         return [path for path in paths if path not in self._harmless and not is_free(path, self._free)]
 
 
@@ -128,17 +128,23 @@ class Drift:
         if self._before is None:
             return []
         now, free = scan(self._job, own=True), tuple(self._job.recipe.local_state)
-        paths = [path for path in {**self._before, **now} if self._before.get(path, now) != now.get(path, now)]
+        paths = _differing(self._before, now)
         return [path for path in paths if path not in self._strays.harmless and not is_free(path, free)]
 
     def harmless(self) -> list[str]:
         """Return the paths of what batches only leave behind in this worker."""
         return sorted(self._strays.harmless)
 
-    def values(self, paths: list[str]) -> list[str]:
-        """Return the values of these paths as texts, tensors as check sums."""
+    def values(self, paths: list[str]) -> list[str | None]:
+        """Return the values of these paths as texts, tensors as check sums; None for what a member need not have."""
         now = scan(self._job, contents=True, own=True)
-        return [repr(now.get(path, "absent")) for path in paths]
+        return [None if path not in now and CACHED in path else repr(now.get(path, "absent")) for path in paths]
+
+
+def _differing(before: Marks, after: Marks) -> list[str]:
+    """Return the paths of what has changed. Caches of functions may gain and lose values."""
+    paths = [path for path in {**after, **before} if before.get(path, after) != after.get(path, before)]
+    return [path for path in paths if CACHED not in path or (path in before and path in after)]
 
 
 class Collate:
@@ -233,7 +239,7 @@ def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
 
     Args:
         contents: mark tensors by what is in them, not by their place and version.
-        own: leave out parameters, callbacks, and the attributes of objects of libraries.
+        own: leave out parameters, callbacks, registered objects, and the attributes of objects of libraries.
     """
     scan = _Scan(contents, own)
     scan.add_job(job)
@@ -253,14 +259,15 @@ class _Scan:
         """Mark what computing a batch can reach."""
         self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
-        self._seen.update(id(callback) for callback in job.callbacks if self._own)
+        if self._own:
+            self._seen.update(id(value) for value in (*job.callbacks, *job.recipe.state.values()))
         # Before attributes are followed: a compiled model refers to the module that it was made of.
         self._seen.update(id(part) for module in job.modules for part in module.modules())
         for module in job.modules:
             for name, part in module.named_modules():
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
         losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
-        registered = {f"state[{name!r}]": value for name, value in job.recipe.state.items()}
+        registered = {} if self._own else job.recipe.state
         self.add({**losses, "fn_step_train": job.fn_step_train, "fn_args": job.fn_args, **registered})
 
     def add(self, roots: dict[str, Any]) -> None:
@@ -325,6 +332,7 @@ class _Scan:
             waiting.extend((f"{path}[{i}]", item) for i, item in _some(enumerate(value), len(value)))
         elif isinstance(value, (set, frozenset)):
             self.marks[f"len({path})"] = len(value)
+        waiting.extend(inside(path, value))
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict) and not (self._own and not is_user_module(type(value).__module__)):
             waiting.extend((f"{path}.{name}", item) for name, item in attributes.items())

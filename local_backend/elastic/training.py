@@ -331,6 +331,7 @@ class Trainer:
         frozen = [parameter.requires_grad for parameter in Live(self.job).parameters]
         seed_everything(derive_seed(self.plan.seed, 10, done, moment == "end"))
         call_step_hooks(self.job.callbacks, moment, done, logs)
+        self._stream.renew()
         self.layout.buffers.commit()
         if frozen != [parameter.requires_grad for parameter in Live(self.job).parameters]:
             self.relayout()

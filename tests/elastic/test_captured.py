@@ -12,8 +12,12 @@ import torch
 from fake_runner import FakeRunner
 from scripts import alone, lay_out
 from support import PATIENCE
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.flop_counter import FlopCounterMode
 
 from local_backend.elastic import captured, initial_environment
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub import Course
 from local_backend.elastic.job import Job
 from local_backend.elastic.record import Record
@@ -243,3 +247,26 @@ def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_p
         records.append(Record.open(course, "exact", job))
     first, second = records
     assert first.generators == second.generators and second.course.seed == 1
+
+
+def watch(*_):
+    return None
+
+
+@pytest.mark.parametrize("register", [register_module_forward_hook, register_optimizer_step_post_hook])
+def test_a_hook_of_every_module_or_optimizer_is_refused(register):
+    captured.check_global_hooks()
+    handle = register(watch)
+    try:
+        with pytest.raises(EngineError, match="watch is a hook of every"):
+            captured.check_global_hooks()
+    finally:
+        handle.remove()
+    captured.check_global_hooks()
+
+
+def test_a_mode_around_train_is_refused_and_a_default_device_is_not():
+    with torch.device("cpu"):
+        captured.check_global_hooks()
+    with FlopCounterMode(display=False), pytest.raises(EngineError, match="FlopCounterMode"):
+        captured.check_global_hooks()

@@ -283,17 +283,30 @@ def test_a_feed_gives_each_wanted_batch_once_and_no_more_than_asked(history):
     feed, loaded = Feed(), set()
     for first, asked, back in history:
         feed.replace(((n, [(0, n)]) for n in itertools.count(first)), loaded, 8)
-        loaded &= set(feed.due)
+        loaded &= {label for label, _ in feed.due}
         before = len(feed.given)
         for _ in range(asked):
             next(feed)
         assert len(feed.given) == before + asked
-        wanted = [label for _, label, wanted in feed.given if wanted]
+        wanted = [request.label for request in feed.given if request.wanted]
         assert len(wanted) == len(set(wanted))
         assert not loaded & set(wanted)
         # No hole: up to the last one given, everything is loaded or on its way.
-        given_now = [label for _, label, _ in list(feed.given)[before:]]
+        given_now = [request.label for request in list(feed.given)[before:]]
         assert set(range(first, max(given_now, default=first - 1) + 1)) <= loaded | set(wanted)
         for _ in range(min(back, len(feed.given))):
-            _, label, still = feed.given.popleft()
-            loaded |= {label} if still else set()
+            request = feed.given.popleft()
+            loaded |= {request.label} if request.wanted else set()
+
+
+def test_a_feed_gives_again_what_was_given_before_a_change_and_keeps_nothing_of_it():
+    feed = Feed()
+    feed.replace(((n, [(0, n)]) for n in itertools.count()), (), 4)
+    assert [next(feed) for _ in range(3)] == [(n, [(0, n)], b"") for n in range(3)]
+    feed.changes = b"rate"
+    feed.again()
+    assert [request.wanted for request in feed.given] == [False] * 3
+    feed.replace(((n, [(0, n)]) for n in itertools.count(1)), (), 4)
+    assert not any(request.wanted for request in feed.given), "a batch of before the change counts for nothing"
+    assert [next(feed) for _ in range(5)] == [(number + 3, [(0, number + 1)], b"rate") for number in range(5)]
+    assert [request.label for request in feed.given if request.wanted] == [1, 2, 3, 4, 5]

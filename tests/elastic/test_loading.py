@@ -1,4 +1,6 @@
-"""A table as the training set: the same bits as with tensors in memory, on workers that come and go."""
+"""Where samples come from makes no difference: a table in place of tensors, loader processes in place of none."""
+
+from pathlib import Path
 
 import fabric_data
 import pyarrow as pa
@@ -7,7 +9,9 @@ import pytest
 import torch
 from churn import Training
 from ordinary import FEATURES, Case, network, plain_data, train
+from programs import left
 from resident import Resident
+from scripts import alone, lay_out
 
 
 @pytest.fixture
@@ -48,3 +52,15 @@ def test_the_same_bits_from_a_table_on_one_then_three_workers(tables):
     finally:
         training.abort()
     assert results == [expected]
+
+
+def test_loader_processes_see_what_callbacks_change(tmp_path):
+    text = (Path(__file__).parent.parent / "programs" / "curriculum_in_loaders.py").read_text()
+    found = []
+    for processes in ("0", "1", "3"):
+        folder = tmp_path / processes
+        folder.mkdir()
+        ended = alone(folder, lay_out(folder, text.replace("threads=2", f"threads={processes}")))
+        assert ended.returncode == 0, ended.stderr
+        found.append(left(folder, ended.stdout))
+    assert found[0] == found[1] == found[2]

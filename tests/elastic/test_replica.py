@@ -150,6 +150,7 @@ def make(optimizer="amsgrad", begun=True, callbacks=None, loss=nn.functional.mse
     model = Zoo()
     job = Job(model, tuple, loss, OPTIMIZERS[optimizer](model), 3, 4)
     job.callbacks = [Course()] if callbacks is None else callbacks
+    job.find_parts()
     if begun and callbacks is None:
         job.callbacks[0].on_train_begin(job)
     return job
