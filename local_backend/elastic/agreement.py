@@ -22,7 +22,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live
 from local_backend.elastic.replica import parts_of
-from local_backend.elastic.strays import Drift, sentence
+from local_backend.elastic.strays import Computed, Drift, sentence
 
 #: Training takes at least so many times as long as the comparisons in it, the first and the last one aside.
 SHARE = 100
@@ -154,6 +154,31 @@ def table_of(job: Job, callbacks: bool = True) -> Table:
     return Table(tuple(rows))
 
 
+class Found(Protocol):
+    """What a member has noticed while it trained; the trainer."""
+
+    @property
+    def drift(self) -> Drift:
+        """What batches have changed in the user's objects."""
+
+    @property
+    def common(self) -> tuple[int, Computed] | None:
+        """(steps applied after it, result) of the last batch that all members computed."""
+
+
+def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]) -> str:
+    """Say that members compute different results for the same batch."""
+    shown = ", ".join(
+        f"{loss!r} in worker {member}" for member, loss in zip(members, losses, strict=True) if loss is not None
+    )
+    return (
+        f"workers compute different results for the same batch in step {applied}, with the same parameters, buffers "
+        f"and random numbers (loss {shown}). The model, the loss or the step function uses a value that each worker "
+        "has for itself, such as a counter, a cache, a file or the time. Keep the value in a buffer with "
+        "buffers={...}, or change it in a callback (on_step_end)"
+    )
+
+
 class Agreement:
     """A member's side of the comparisons. All members of a generation call it at the same instants."""
 
@@ -174,25 +199,30 @@ class Agreement:
             self._compare(group, members, applied, callbacks=True)
 
     def at_boundary(
-        self, group: Group | None, members: Sequence[int], applied: int, last: bool, drift: Drift,
+        self, group: Group | None, members: Sequence[int], applied: int, last: bool, found: Found,
     ) -> None:
-        """Compare after an epoch, always after the first and after one that is or may be the `last`, and else when
-        training has taken `SHARE` times as long as a comparison since the last one. All members decide the same.
+        """Compare what members `found` when all of them computed one batch, and their states. States are compared after
+        the first epoch, after one that is or may be the `last`, and else when training has taken `SHARE` times as long
+        as a comparison since the last one. All members decide the same.
 
         Raises EngineError, GroupBroken and Interrupted."""
         if self._off or group is None or group.size == 1:
             return
         faults.at("agreeing")
         self._control.phase = "waiting"
-        mine = [int((time.monotonic() - self._since) * 1e6), int(self._cost * 1e6), self._agreed, _stops(self._job)]
-        told = _gather(group, mine, self._device)
+        times = [int((time.monotonic() - self._since) * 1e6), int(self._cost * 1e6)]
+        common = found.common[1] if found.common is not None and found.common[0] == applied else None
+        number = 0 if common is None else of_text(repr(common)) >> 1
+        told = _gather(group, [*times, self._agreed, _stops(self._job), number], self._device)
+        if len({row[4] for row in told} - {0}) > 1:
+            raise EngineError(_unlike(members, applied, _told(group, common and common.loss, self._device)))
         longest, costs = max(row[0] for row in told), [row[1] for row in told]
         self._agreed = max((row[2] for row in told if row[2] <= applied), default=0)
         ends = last or self._job.recipe.early_stopping is not None or any(row[3] for row in told)
         if ends or min(costs) == 0 or longest >= SHARE * max(costs):
             # In the last epoch one worker's callbacks save what the user wants to keep, and may note it.
             self._compare(group, members, applied, callbacks=not last)
-            self._compare_drift(group, members, applied, drift)
+            self._compare_drift(group, members, applied, found.drift)
 
     @property
     def _device(self) -> torch.device:

@@ -41,7 +41,7 @@ from local_backend.elastic.single_samples import check_single_samples
 from local_backend.elastic.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.strays import Collate
 from local_backend.elastic.surroundings import choose_device
-from local_backend.elastic.training import Trainer
+from local_backend.elastic.training import COMMON, Trainer
 
 
 @dataclass(frozen=True)
@@ -397,6 +397,8 @@ class Member:
                 done = epoch * plan.steps_per_epoch + step
                 for shard in trainer.shards_of(step, done == first):
                     yield (epoch, step, shard), keys_of(epoch, plan.indices(epoch, step, shard, order))
+                if trainer.compares(epoch, step):
+                    yield (epoch, step, COMMON), keys_of(epoch, plan.indices(epoch, step, 0, order))
 
     def _snapshot(self) -> None:
         """The first member keeps the state now and then, against the death of all."""
@@ -423,7 +425,7 @@ class Member:
         self._control.phase = "waiting"
         faults.at("boundary")
         last = epoch == self.plan.epochs - 1
-        self._agreement.at_boundary(self._group, self._members, self._version >> 2, last, self._trainer.drift)
+        self._agreement.at_boundary(self._group, self._members, self._version >> 2, last, self._trainer)
         self._report_boundary(epoch, data)
         while True:
             order, blob = self._control.order(

@@ -174,6 +174,11 @@ class Plan:
         """Weight of a shard's mean in the mean over the step, so that every sample counts the same."""
         return self.size_of_shard(step, shard) / self.size_of_step(step)
 
+    def is_checked(self, epoch: int, step: int) -> bool:
+        """Return whether workers compute a batch of this step again: the last step of epochs 1, 2, 3, 5, 9, 17, ...
+        and of the last epoch. So all checks of a training together cost a few batches."""
+        return step == self.steps_per_epoch - 1 and (epoch & (epoch - 1) == 0 or epoch == self.epochs - 1)
+
     def batch_sizes(self) -> set[int]:
         """Return the numbers of samples that a batch can have."""
         steps = {0, self.steps_per_epoch - 1} if self.steps_per_epoch else set()

@@ -85,6 +85,10 @@ class Batches:
         return math.ceil(self._samples / self.batch_size)
 
 
+#: In place of the number of a shard: the batch that all members compute.
+COMMON = -1
+
+
 @dataclass(frozen=True)
 class Turn:
     """What makes the steps of one optimizer: the name of its phase, "" for the only one, and its parts."""
@@ -143,6 +147,8 @@ class Trainer:
         self.drift = Drift(job, self._strays)
         #: Callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)
+        #: (steps applied after it, result) of the last batch that all members compute.
+        self.common: tuple[int, Computed] | None = None
         self._turns = self._lay_out()
         self.layout = self._turns[0].layout
 
@@ -241,6 +247,7 @@ class Trainer:
             self._compute_shard(epoch, step, shard, results, report if shard == shards[-1] else None)
         if self.job.fn_step_train is not None or not shards:
             report()
+        self._compute_common(epoch, step, turn)
         self._seconds = time.perf_counter() - began
         self._finish_sending()
         control.phase = "waiting"
@@ -277,13 +284,29 @@ class Trainer:
                 results.append(self._step_by_user(shard, size, batch))
         turn.layout.measure(weight * results[-1].loss, float(results[-1].correct or 0))
         turn.reducer.end_shard(shard, weight)
+        looked = marks is not None and (self._strict or (epoch == 0 and step < plan.phases))
+        compared = self._mode == "exact" and (looked or (plan.is_checked(epoch, step) and len(results) == 1))
+        again = functools.partial(self._compute_again, turn, seed, size, batch)
+        drawn = digest(generator_states.capture()) if compared else ""
         if marks is not None:
-            again = functools.partial(self._compute_again, turn, seed, size, batch)
-            compared = self._mode == "exact" and (self._strict or (epoch == 0 and step < plan.phases))
-            drawn = digest(generator_states.capture()) if compared else ""
             self._strays.after(marks, again)
-            if compared:
-                compare_again(Computed(results[-1].loss, drawn), again)
+        if compared:
+            compare_again(Computed(results[-1].loss, drawn), again)
+
+    def compares(self, epoch: int, step: int) -> bool:
+        """Return whether all members compute the first batch of this step, and compare what they get."""
+        several = self._group is not None and self._group.size > 1
+        streamed = isinstance(self.dataset, StreamedSamples)
+        return several and self._mode == "exact" and not streamed and self.plan.is_checked(epoch, step)
+
+    def _compute_common(self, epoch: int, step: int, turn: Turn) -> None:
+        """Compute the first batch of a step that is compared, with the others' parameters and random numbers."""
+        self.common = None
+        if self.compares(epoch, step):
+            batch, plan = self._stream.take((epoch, step, COMMON)), self.plan
+            with explained(plan, plan.size_of_shard(step, 0)):
+                seed, size = plan.shard_seed(epoch, step, 0), plan.size_of_shard(step, 0)
+                self.common = epoch * plan.steps_per_epoch + step + 1, self._compute_again(turn, seed, size, batch)
 
     def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> Computed:
         """Compute a shard once more; the gradients and buffers are dropped."""
