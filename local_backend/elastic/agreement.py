@@ -20,7 +20,7 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -199,11 +199,12 @@ class Agreement:
             self._compare(group, members, applied, callbacks=True)
 
     def at_boundary(
-        self, group: Group | None, members: Sequence[int], applied: int, last: bool, found: Found,
+        self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, found: Found,
+        data: Mapping[str, str],
     ) -> None:
         """Compare what members `found` when all of them computed one batch, and their states. States are compared after
         the first epoch, after one that is or may be the `last`, and else when training has taken `SHARE` times as long
-        as a comparison since the last one. All members decide the same.
+        as a comparison since the last one. All members decide the same. `data`: digests of the data sets.
 
         Raises EngineError, GroupBroken and Interrupted."""
         if self._off or group is None or group.size == 1:
@@ -212,17 +213,19 @@ class Agreement:
         self._control.phase = "waiting"
         times = [int((time.monotonic() - self._since) * 1e6), int(self._cost * 1e6)]
         common = found.common[1] if found.common is not None and found.common[0] == applied else None
-        number = 0 if common is None else of_text(repr(common)) >> 1
-        told = _gather(group, [*times, self._agreed, _stops(self._job), number], self._device)
-        if len({row[4] for row in told} - {0}) > 1:
-            raise EngineError(_unlike(members, applied, _told(group, common and common.loss, self._device)))
+        results = [0 if common is None else of_text(repr(common)) >> 1, of_text(repr(sorted(data.items()))) >> 1]
+        told = _gather(group, [*times, self._agreed, _stops(self._job), *results], self._device)
+        # Of other data the hub says what differs.
+        unlike = len({row[4] for row in told} - {0}) > 1 and len({row[5] for row in told}) == 1
         longest, costs = max(row[0] for row in told), [row[1] for row in told]
         self._agreed = max((row[2] for row in told if row[2] <= applied), default=0)
         ends = last or self._job.recipe.early_stopping is not None or any(row[3] for row in told)
-        if ends or min(costs) == 0 or longest >= SHARE * max(costs):
+        if unlike or ends or min(costs) == 0 or longest >= SHARE * max(costs):
             # In the last epoch one worker's callbacks save what the user wants to keep, and may note it.
             self._compare(group, members, applied, callbacks=not last)
             self._compare_drift(group, members, applied, found.drift)
+        if unlike:
+            raise EngineError(_unlike(members, applied, _told(group, common and common.loss, self._device)))
 
     @property
     def _device(self) -> torch.device:

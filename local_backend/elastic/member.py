@@ -425,7 +425,9 @@ class Member:
         self._control.phase = "waiting"
         faults.at("boundary")
         last = epoch == self.plan.epochs - 1
-        self._agreement.at_boundary(self._group, self._members, self._version >> 2, last, self._trainer)
+        self._agreement.at_boundary(
+            self._group, self._members, self._version >> 2, last, found=self._trainer, data=data,
+        )
         self._report_boundary(epoch, data)
         while True:
             order, blob = self._control.order(

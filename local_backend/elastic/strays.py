@@ -37,6 +37,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.d
 _OF_MODULES = frozenset(vars(nn.Module()))
 _NOT_LOOKED_AT = (Optimizer, logging.Logger, torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
+#: Values that a message names.
+SUSPECTS = 5
 #: Beginning of the path of a parameter.
 PARAMETER = "the parameter "
 #: How often a collate function is looked at after its first calls.
@@ -191,10 +193,11 @@ class Computed:
     gradients: tuple[int, ...] | None = None
 
 
-def compare_again(first: Computed, again: Callable[[], Computed]) -> None:
+def compare_again(first: Computed, again: Callable[[], Computed], changed: Callable[[], list[str]]) -> None:
     """Compute a batch twice more from the same state and random numbers, and compare the results.
 
-    A difference shows state that the scan cannot reach, such as a database. Raises EngineError for it.
+    A difference shows state that the scan cannot reach, such as a database. Raises EngineError for it, with the values
+    that have `changed` since the worker began: one of them may be the cause.
     """
     second, third = again(), again()
     if repr(first.loss) != repr(second.loss) or repr(second) != repr(third):
@@ -204,7 +207,7 @@ def compare_again(first: Computed, again: Callable[[], Computed]) -> None:
             f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
             "buffers and random numbers. The model, the loss or the step function uses a value that changes from call "
             "to call, such as a database, a file, the time or a counter, so each worker would get another result. Keep "
-            "the value in a buffer with buffers={...}, or change it in a callback (on_step_end)"
+            "the value in a buffer with buffers={...}, or change it in a callback (on_step_end)" + _suspects(changed())
         )
     if first.drawn != second.drawn:
         raise EngineError(
@@ -212,6 +215,10 @@ def compare_again(first: Computed, again: Callable[[], Computed]) -> None:
             "again. A cache remembers what was drawn, and each worker would remember other numbers. Draw them before "
             "train(), and keep them in a buffer"
         )
+
+
+def _suspects(paths: list[str]) -> str:
+    return f". Changed since this worker began: {', '.join(paths[:SUSPECTS])}" if paths else ""
 
 
 def is_free(path: str, free: tuple[str, ...]) -> bool:

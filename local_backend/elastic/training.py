@@ -291,7 +291,7 @@ class Trainer:
         if marks is not None:
             self._strays.after(marks, again)
         if compared:
-            compare_again(Computed(results[-1].loss, drawn), again)
+            compare_again(Computed(results[-1].loss, drawn), again, self.drift.changed)
 
     def compares(self, epoch: int, step: int) -> bool:
         """Return whether all members compute the first batch of this step, and compare what they get."""

@@ -1,7 +1,6 @@
 # family: data
 # about: the step changes samples in the storage of the data set
-# expect: refused WorkerLost "the data sets differ between workers"
-# alone: works
+# expect: refused EngineError "the same batch gives another result"
 import torch
 from torch import nn
 from torch.utils.data import Dataset
