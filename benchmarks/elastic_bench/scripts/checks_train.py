@@ -70,7 +70,7 @@ def comparison() -> list[float]:
     """Take the digest of the state after the epoch, as several workers do; return the list of its seconds."""
     seconds: list[float] = []
 
-    def at_boundary(self, *_) -> None:
+    def at_boundary(self, *_, **__) -> None:
         began = CLOCK()
         _ = agreement.table_of(self._job, True).digest
         seconds.append(CLOCK() - began)
