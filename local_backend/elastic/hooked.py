@@ -25,6 +25,8 @@ from local_backend.elastic.user_code import is_user_file, is_user_module
 
 #: Items of the largest dict or list of a callback that is part of the state, and objects that are looked at.
 ITEMS, OBJECTS = 1000, 10_000
+#: Packages whose objects scripts change in callbacks: schedulers, data sets, transforms.
+_OF_LIBRARIES = ("torch.optim", "torch.utils.data", "torchvision")
 #: Attributes that the engine gives to callbacks.
 _GIVEN = ("params", "model")
 
@@ -122,11 +124,27 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
         elif id(value) not in seen and isinstance(value, Tensor) and value.numel() <= ITEMS:
             seen[id(value)] = value
             yield _content(value)
-        elif id(value) not in seen and (isinstance(value, nn.Module) or _is_of_torch(value)):
+        elif id(value) not in seen and (isinstance(value, nn.Module) or _is_scheduler(value)):
             seen[id(value)] = value
             yield value
         elif id(value) not in seen and _is_object(value):
-            yield _attributes(value, stored.get("STORE_ATTR", set()))
+            yield from _set_within(value, stored.get("STORE_ATTR", set()), seen)
+
+
+def _set_within(value: Any, names: set[str], seen: dict[int, Any]) -> Iterator[Any]:
+    """Yield the attributes of these names of an object, and of the objects that it refers to. What else they refer to
+    is no part of the state: a data set may have gigabytes."""
+    waiting, met = deque([value]), dict(seen)
+    while waiting and len(met) < len(seen) + OBJECTS:
+        value = waiting.popleft()
+        if isinstance(value, (dict, list, tuple)):
+            items = list(value.values()) if isinstance(value, dict) else list(value)
+            waiting.extend(items if len(items) <= ITEMS else ())
+        elif id(value) not in met and _is_object(value) and not isinstance(value, Optimizer):
+            met[id(value)] = value
+            if names & vars(value).keys():
+                yield _attributes(value, names)
+            waiting.extend(vars(value).values())
 
 
 def _within(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
@@ -211,13 +229,13 @@ def _fill(tensor: Tensor, value: Tensor) -> None:
     tensor.detach().copy_(value)
 
 
-def _is_of_torch(value: Any) -> bool:
+def _is_scheduler(value: Any) -> bool:
     """Whether it is a scheduler or a similar object of torch.optim, but no optimizer."""
     return type(value).__module__.startswith("torch.optim") and not isinstance(value, (Optimizer, type))
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is an object of a class of the user, or another one with attributes that is no function."""
-    return isinstance(getattr(value, "__dict__", None), dict) and (
-        is_user_module(type(value).__module__) or _is_of_torch(value)
-    )
+    """Whether it is an object of a class of the user, or another one with attributes that scripts change."""
+    kind = type(value).__module__
+    known = kind.startswith(_OF_LIBRARIES) and not isinstance(value, (Optimizer, type))
+    return isinstance(getattr(value, "__dict__", None), dict) and (is_user_module(kind) or known)

@@ -28,6 +28,7 @@ from local_backend.elastic.generators import is_generator
 from local_backend.elastic.job import Job
 from local_backend.elastic.opaque import CACHED, inside
 from local_backend.elastic.user_code import is_user_file, is_user_module
+from local_backend.elastic.whole import accumulates, name_of
 
 #: Objects that are looked at, items of a container, and bytes of an array.
 OBJECTS, ITEMS, BYTES = 50_000, 100, 1 << 20
@@ -274,8 +275,11 @@ class _Scan:
             for name, part in module.named_modules():
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
         losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
+        # Metrics over the whole test set collect values in validation, which one worker computes.
+        metrics = {f"metric {name_of(metric)}": metric for metric in job.metrics if not accumulates(metric)}
         registered = {} if self._own else job.recipe.state
-        self.add({**losses, "fn_step_train": job.fn_step_train, "fn_args": job.fn_args, **registered})
+        functions = {"fn_step_train": job.fn_step_train, "fn_args": job.fn_args}
+        self.add({**losses, **functions, **metrics, **registered})
 
     def add(self, roots: dict[str, Any]) -> None:
         """Mark what can be reached from these objects, by their names."""
