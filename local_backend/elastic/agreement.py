@@ -179,6 +179,21 @@ def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]
     )
 
 
+def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[str, str]]) -> None:
+    """Raise EngineError for an item that two members have put into a table of a data set with different values."""
+    known: dict[str, tuple[int, str]] = {}
+    for member, table in zip(members, tables, strict=True):
+        for path, value in table.items():
+            first, there = known.setdefault(path, (member, value))
+            if there != value:
+                raise EngineError(
+                    f"the data sets differ after step {applied}: {path} is {there[:SHOWN]} in worker {first} and "
+                    f"{value[:SHOWN]} in worker {member}. A data set must not give numbers to what it meets first, for "
+                    "each worker reads other samples: fill such a table in datasets_function. If it has no influence "
+                    "on the result, name it in local_state=[...]"
+                )
+
+
 class Agreement:
     """A member's side of the comparisons. All members of a generation call it at the same instants."""
 
@@ -246,14 +261,17 @@ class Agreement:
     def _compare_drift(self, group: Group, members: Sequence[int], applied: int, drift: Drift) -> None:
         """Raises EngineError for a value that batches have changed in another way in another member."""
         self._control.phase = "callbacks"
-        changed = drift.changed()
+        began = time.monotonic()
+        changed, grown = drift.changed(), drift.grown()
+        self._cost += time.monotonic() - began
         self._control.phase = "waiting"
-        if not any(row[0] for row in _gather(group, [len(changed)], self._device)):
+        if not any(row[0] for row in _gather(group, [len(changed) + len(grown)], self._device)):
             return
-        told = _told(group, [changed, drift.harmless()], self._device)
-        harmless = {path for _, paths in told for path in paths}
+        told = _told(group, [changed, drift.harmless(), grown], self._device)
+        _check_grown(members, applied, [tables for _, _, tables in told])
+        harmless = {path for _, paths, _ in told for path in paths}
         # What has an address in its name is another one in each process.
-        paths = sorted({path for found, _ in told for path in found if " at 0x" not in path} - harmless)
+        paths = sorted({path for found, _, _ in told for path in found if " at 0x" not in path} - harmless)
         values = _told(group, drift.values(paths), self._device)
         for number, path in enumerate(paths):
             known = [(member, found[number]) for member, found in zip(members, values, strict=True) if found[number]]

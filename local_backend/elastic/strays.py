@@ -13,7 +13,7 @@ import logging
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -32,6 +32,8 @@ from local_backend.elastic.whole import accumulates, name_of
 
 #: Objects that are looked at, items of a container, and bytes of an array.
 OBJECTS, ITEMS, BYTES = 50_000, 100, 1 << 20
+#: Values of tables that members compare at most.
+TABLES = 500
 #: Batches that are looked at when a worker begins, and the share of the time that looking may take afterwards.
 FIRST, SHARE = 2, 0.005
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device, torch.Size)
@@ -116,15 +118,19 @@ class Drift:
     member; what only some members have changed, or each in its own way, is state that a batch keeps.
     """
 
-    def __init__(self, job: Job, strays: Strays) -> None:
+    def __init__(self, job: Job, strays: Strays, data: Sequence[Any] = ()) -> None:
+        """`data`: the data sets, where this process loads samples."""
         self._job = job
         self._strays = strays
+        self._data = data
         self._before: Marks | None = None
+        self._tables: Marks = {}
 
     def begin(self) -> None:
         """Take the marks before the first batch; later calls do nothing."""
         if self._before is None:
             self._before = scan(self._job, own=True)
+            self._tables = _tables(self._data)
 
     def changed(self) -> list[str]:
         """Return the paths of the values that have changed."""
@@ -134,6 +140,14 @@ class Drift:
         paths = _differing(self._before, now)
         return [path for path in paths if path not in self._strays.harmless and not is_free(path, free)]
 
+    def grown(self) -> dict[str, str]:
+        """Return what tables in the data sets have got since this worker began: path → value. Where there are many, all
+        members choose the same paths."""
+        free, now = tuple(self._job.recipe.local_state), _tables(self._data)
+        paths = [path for path in now if path not in self._tables and " at 0x" not in path and not is_free(path, free)]
+        chosen = sorted(paths, key=lambda path: zlib.crc32(path.encode()))[:TABLES]
+        return {path: repr(now[path]) for path in chosen}
+
     def harmless(self) -> list[str]:
         """Return the paths of what batches only leave behind in this worker."""
         return sorted(self._strays.harmless)
@@ -142,6 +156,13 @@ class Drift:
         """Return the values of these paths as texts, tensors as check sums; None for what a member need not have."""
         now = scan(self._job, contents=True, own=True)
         return [None if path not in now and CACHED in path else repr(now.get(path, "absent")) for path in paths]
+
+
+def _tables(data: Sequence[Any]) -> Marks:
+    """Return the plain values in dicts of data sets: a vocabulary that grows while samples are read, for example."""
+    walk = _Scan(contents=True, own=False, besides=(Optimizer, logging.Logger))
+    walk.add({f"data set {number}": value for number, value in enumerate(data)})
+    return {path: mark for path, mark in walk.marks.items() if path.endswith("]") and isinstance(mark, (int, str))}
 
 
 def _differing(before: Marks, after: Marks) -> list[str]:
@@ -257,10 +278,12 @@ def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
 class _Scan:
     """A walk through what functions and objects of the user refer to, each object once."""
 
-    def __init__(self, contents: bool, own: bool = False) -> None:
+    def __init__(self, contents: bool, own: bool = False, besides: tuple[type, ...] = _NOT_LOOKED_AT) -> None:
+        """`besides`: kinds of objects that are not looked at."""
         self.marks: Marks = {}
         self._contents = contents
         self._own = own
+        self._besides = besides
         self._seen: set[int] = set()
 
     def add_job(self, job: Job) -> None:
@@ -320,7 +343,7 @@ class _Scan:
         if isinstance(value, np.ndarray):
             self.marks[path] = (value.shape, str(value.dtype), _checksum(value))
             return
-        if id(value) in self._seen or isinstance(value, _NOT_LOOKED_AT) or is_generator(value):
+        if id(value) in self._seen or isinstance(value, self._besides) or is_generator(value):
             return
         self._seen.add(id(value))
         if isinstance(value, (FunctionType, MethodType, functools.partial)):
