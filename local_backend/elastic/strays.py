@@ -160,7 +160,7 @@ class Drift:
 
 def _tables(data: Sequence[Any]) -> Marks:
     """Return the plain values in dicts of data sets: a vocabulary that grows while samples are read, for example."""
-    walk = _Scan(contents=True, own=False, besides=(Optimizer, logging.Logger))
+    walk = _Tables(contents=True, own=False, besides=(Optimizer, logging.Logger))
     walk.add({f"data set {number}": value for number, value in enumerate(data)})
     return {path: mark for path, mark in walk.marks.items() if path.endswith("]") and isinstance(mark, (int, str))}
 
@@ -381,6 +381,17 @@ class _Scan:
         dense = tensor.detach()
         dense = dense.to_dense() if dense.layout is not torch.strided else dense
         return tuple(tensor.shape), zlib.crc32(dense.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+class _Tables(_Scan):
+    """A walk that leaves out the plain values in lists: which samples were read last differs between workers."""
+
+    def _container(self, path: str, value: Any, waiting: deque[tuple[str, Any]]) -> None:
+        if isinstance(value, (list, tuple, deque)):
+            items = _some(enumerate(value), len(value))
+            waiting.extend((f"{path}[{i}]", item) for i, item in items if not isinstance(item, _PLAIN))
+        else:
+            super()._container(path, value, waiting)
 
 
 def _of_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:

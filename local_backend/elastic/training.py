@@ -144,7 +144,8 @@ class Trainer:
         self._strict = job.recipe.check == "strict"
         self._strays = Strays(job, self._strict)
         #: What batches have changed in the user's objects.
-        self.drift = Drift(job, self._strays, () if job.loader_threads else (stream.dataset,))
+        own = not job.loader_threads and not isinstance(stream.dataset, StreamedSamples)
+        self.drift = Drift(job, self._strays, (stream.dataset,) if own else ())
         #: Callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)
         #: (steps applied after it, result) of the last batch that all members compute.
