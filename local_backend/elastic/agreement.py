@@ -22,7 +22,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,8 @@ from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live
 from local_backend.elastic.replica import parts_of
-from local_backend.elastic.strays import Computed, Drift, sentence
+from local_backend.elastic.strays import Drift, sentence
+from local_backend.elastic.training import Trainer
 
 #: Training takes at least so many times as long as the comparisons in it, the first and the last one aside.
 SHARE = 100
@@ -63,7 +64,10 @@ CAUSES = {
     ),
     "stop": "a callback ends training by a value that only one worker has; use early_stopping= or the epoch's logs",
     "frozen": "a callback freezes parameters on some workers only; freeze them on all workers",
-    "buffer": "a callback or hook changes the buffer differently on each worker; change it the same way on all workers",
+    "buffer": (
+        "a callback, a hook or a batch of the test set changes the buffer differently on each worker; change it the "
+        "same way on all workers, and not in validation"
+    ),
     "parameter": (
         "a callback or hook changes the model differently on each worker, for example by time, process id or unseeded "
         "random numbers; change it the same way on all workers"
@@ -154,18 +158,6 @@ def table_of(job: Job, callbacks: bool = True) -> Table:
     return Table(tuple(rows))
 
 
-class Found(Protocol):
-    """What a member has noticed while it trained; the trainer."""
-
-    @property
-    def drift(self) -> Drift:
-        """What batches have changed in the user's objects."""
-
-    @property
-    def common(self) -> tuple[int, Computed] | None:
-        """(steps applied after it, result) of the last batch that all members computed."""
-
-
 def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]) -> str:
     """Say that members compute different results for the same batch."""
     shown = ", ".join(
@@ -214,10 +206,10 @@ class Agreement:
             self._compare(group, members, applied, callbacks=True)
 
     def at_boundary(
-        self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, found: Found,
+        self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, trainer: Trainer,
         data: Mapping[str, str],
     ) -> None:
-        """Compare what members `found` when all of them computed one batch, and their states. States are compared after
+        """Compare the results of the batch that all members have computed, and their states. States are compared after
         the first epoch, after one that is or may be the `last`, and else when training has taken `SHARE` times as long
         as a comparison since the last one. All members decide the same. `data`: digests of the data sets.
 
@@ -227,7 +219,7 @@ class Agreement:
         faults.at("agreeing")
         self._control.phase = "waiting"
         times = [int((time.monotonic() - self._since) * 1e6), int(self._cost * 1e6)]
-        common = found.common[1] if found.common is not None and found.common[0] == applied else None
+        common = trainer.common[1] if trainer.common is not None and trainer.common[0] == applied else None
         results = [0 if common is None else of_text(repr(common)) >> 1, of_text(repr(sorted(data.items()))) >> 1]
         told = _gather(group, [*times, self._agreed, _stops(self._job), *results], self._device)
         # Of other data the hub says what differs.
@@ -238,7 +230,7 @@ class Agreement:
         if unlike or ends or min(costs) == 0 or longest >= SHARE * max(costs):
             # In the last epoch one worker's callbacks save what the user wants to keep, and may note it.
             self._compare(group, members, applied, callbacks=not last)
-            self._compare_drift(group, members, applied, found.drift)
+            self._compare_drift(group, members, applied, trainer.drift)
         if unlike:
             raise EngineError(_unlike(members, applied, _told(group, common and common.loss, self._device)))
 

@@ -1,7 +1,8 @@
 """What callbacks change of the objects that loading samples uses, for loader processes, which have copies of them.
 
 A callback may set the epoch of a data set, or the rate of a collate function. Loader processes are forked before, and
-stay. So each request for a batch takes along the values that have changed since.
+stay. So each request for a batch takes along the values that have changed since. They are pickled: they go from a
+worker to its own children only.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from torch import Tensor, nn
 from local_backend.elastic.generators import is_generator, walk
 from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
+from local_backend.elastic.replica import TABLE
 
-#: Longer lists and dicts are tables, which nobody changes during training.
-TABLE = 1000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 #: (number of the part, name of the value)
 Place = tuple[int, Any]

@@ -426,7 +426,7 @@ class Member:
         faults.at("boundary")
         last = epoch == self.plan.epochs - 1
         self._agreement.at_boundary(
-            self._group, self._members, self._version >> 2, last, found=self._trainer, data=data,
+            self._group, self._members, self._version >> 2, last, trainer=self._trainer, data=data,
         )
         self._report_boundary(epoch, data)
         while True:

@@ -34,7 +34,7 @@ Committed = Iterable[tuple[Tensor, Tensor]]
 #: Attributes that torch's base classes keep.
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
 _OF_OPTIMIZERS = frozenset({"state", "param_groups"})
-#: Longer lists in a module are tables, which nobody changes during training.
+#: Longer lists and dicts count as constant tables: their content is no part of the state.
 TABLE = 1000
 
 

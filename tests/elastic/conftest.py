@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from trouble import Recipe, Result, Trouble
 
 
@@ -57,3 +58,12 @@ def trouble(tmp_path):
     yield make
     for one in made:
         one.abort()
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """torch computes in one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

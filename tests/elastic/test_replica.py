@@ -1,200 +1,21 @@
 """Copies of a training: a worker that gets one goes on with the same bits, whichever way the copy came."""
 
-import copy
 import io
-import itertools
-import pickle
-import queue
-import threading
 import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import PATIENCE
 from torch import nn
+from zoo import OPTIMIZERS, TENSORS, Course, make, over_the_wire, same, train
 
-from local_backend.elastic import faults
-from local_backend.elastic.errors import EngineError, GroupBroken
-from local_backend.elastic.job import Job
+from local_backend.elastic.errors import EngineError
 from local_backend.elastic.live import Live, dumps, loads
 from local_backend.elastic.replica import Replica
 from local_backend.elastic.snapshots import SnapshotFolder
-from local_backend.elastic.transfer import Sending, messages, receive_state, send_state
 
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-class Zoo(nn.Module):
-    """All kinds of parameters and buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.convolution = nn.Conv2d(2, 4, 3, padding=1).to(memory_format=torch.channels_last)
-        self.norm = nn.BatchNorm2d(4)
-        self.dropout = nn.Dropout(0.5)
-        self.into = nn.Linear(4, 5)
-        self.out = nn.Linear(4, 5)
-        self.out.weight = self.into.weight
-        self.frozen = nn.Linear(5, 5).requires_grad_(False)
-        self.scale = nn.Parameter(torch.tensor(1.5))
-        self.bfloat = nn.Parameter(torch.randn(3).to(torch.bfloat16))
-        self.empty = nn.Parameter(torch.empty(0, 4))
-        self.register_buffer("nothing", None)
-        self.register_buffer("precise", torch.randn(2, dtype=torch.float64))
-        self.register_buffer("table", torch.randint(0, 9, (40,)))
-        self.register_buffer("hidden", torch.zeros(2), persistent=False)
-        self.register_buffer("flag", torch.tensor(False))
-        self.norm.running = self.norm.running_mean  # the same tensor, not registered twice
-        self.rate = 0.25
-
-    def forward(self, x):
-        x = self.norm(self.convolution(x)).mean((2, 3)) * self.scale + self.bfloat.float().sum()
-        self.hidden = self.hidden + 1
-        return self.dropout(self.into(x) + self.out(x) @ self.frozen.weight) * self.rate
-
-
-class Nested(torch.optim.Optimizer):
-    """SGD with state of every shape."""
-
-    def __init__(self, parameters):
-        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.99), "scale": torch.tensor(0.5)})
-        self.calls = 0
-        self.slow = [torch.zeros(()), {"deep": torch.zeros((), dtype=torch.int64)}]
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        self.calls += 1
-        self.slow[0] += self.calls
-        self.state["shared"] = {"count": self.state.get("shared", {"count": 0})["count"] + 1, "none": None}
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                own = self.state[parameter]
-                own.setdefault("past", []).append((parameter.grad.double(), {"n": len(own["past"])}))
-                del own["past"][:-2]
-                own["plain"] = (len(own["past"]), "text", 0.5)
-                mean = sum(past for past, _ in own["past"]) / len(own["past"])
-                parameter.sub_((group["lr"] * group["scale"] * mean / self.slow[0]).to(parameter.dtype))
-
-
-class Wrapper(torch.optim.Optimizer):
-    """Steps another one, and halves its rate."""
-
-    def __init__(self, inner):
-        super().__init__([torch.zeros(1)], inner.defaults)
-        self.inner = inner
-        self.param_groups = inner.param_groups
-
-    def step(self, closure=None):
-        self.inner.step()
-        for group in self.param_groups:
-            group["lr"] *= 0.5
-
-
-OPTIMIZERS = {
-    "sgd": lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True),
-    "amsgrad": lambda model: torch.optim.Adam(model.parameters(), amsgrad=True),
-    "adamw-groups": lambda model: torch.optim.AdamW(
-        [{"params": model.into.parameters(), "lr": 0.1}, {"params": [model.scale], "weight_decay": 0.3}], foreach=True
-    ),
-    "tensor-rate": lambda model: torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01), capturable=False),
-    "adagrad": lambda model: torch.optim.Adagrad(model.parameters(), 0.1),
-    "rmsprop": lambda model: torch.optim.RMSprop(model.parameters(), centered=True, momentum=0.5),
-    "rprop": lambda model: torch.optim.Rprop(model.parameters()),
-    "nested": lambda model: Nested(model.parameters()),
-    "wrapped": lambda model: Wrapper(torch.optim.Adam(model.parameters())),
-}
-
-
-class Course:
-    """A callback with a schedule, an average of the model, and references to everything."""
-
-    def on_train_begin(self, job):
-        self.params = {"optimizer": job.optimizer, "epochs": 3}
-        self.model = job.model
-        inner = getattr(job.optimizer, "inner", job.optimizer)
-        self.schedule = torch.optim.lr_scheduler.SequentialLR(
-            inner,
-            [
-                torch.optim.lr_scheduler.LinearLR(inner, 0.5, total_iters=2),
-                torch.optim.lr_scheduler.LambdaLR(inner, lambda epoch: 0.9**epoch),
-            ],
-            [2],
-        )
-        self.average = copy.deepcopy(job.model)
-        self.best = (float("inf"), {})
-        self.layers = [job.model.norm, job.model.scale, job.model.norm.running_mean]
-
-    def step(self):
-        self.schedule.step()
-        with torch.no_grad():
-            for mine, its in zip(self.average.parameters(), self.model.parameters(), strict=True):
-                mine.lerp_(its, 0.1)
-        self.best = (self.model.scale.item(), {k: v.clone() for k, v in self.model.state_dict().items()})
-        self.model.dropout.p *= 0.9
-
-
-def make(optimizer="amsgrad", begun=True, callbacks=None, loss=nn.functional.mse_loss):
-    torch.manual_seed(0)
-    model = Zoo()
-    job = Job(model, tuple, loss, OPTIMIZERS[optimizer](model), 3, 4)
-    job.callbacks = [Course()] if callbacks is None else callbacks
-    job.find_parts()
-    if begun and callbacks is None:
-        job.callbacks[0].on_train_begin(job)
-    return job
-
-
-def train(job, steps, first=0):
-    for step in range(first, first + steps):
-        torch.manual_seed(step)
-        job.optimizer.zero_grad()
-        inputs = torch.randn(3, 2, 6, 6).to(memory_format=torch.channels_last)
-        job.loss_function(job.model(inputs), torch.zeros(3, 5)).backward()
-        job.optimizer.step()
-        for callback in job.callbacks:
-            callback.step()
-
-
-class Wire:
-    """One member's end of a group between threads, which remembers the sizes of messages."""
-
-    def __init__(self, rank, queues):
-        self.rank, self.queues, self.sizes = rank, queues, []
-
-    def send(self, tensor, to):
-        assert tensor.dim() == 1 and tensor.is_contiguous()
-        self.sizes.append(tensor.nbytes)
-        self.queues[self.rank, to].put(tensor.clone(), timeout=PATIENCE)
-
-    def receive(self, tensor, source):
-        sent = self.queues[source, self.rank].get(timeout=PATIENCE)
-        assert (sent.shape, sent.dtype) == (tensor.shape, tensor.dtype)
-        tensor.copy_(sent)
-
-
-def wires(size):
-    queues = {(i, j): queue.Queue() for i in range(size) for j in range(size)}
-    return [Wire(rank, queues) for rank in range(size)]
-
-
-def over_the_wire(state, _):
-    here, there = wires(2)
-    sending = Sending(here, [1], state)
-    received = receive_state(there, 0, CPU)
-    sending.join(PATIENCE)
-    return received
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def over_the_disk(state, folder):
@@ -233,17 +54,6 @@ def test_the_receiver_goes_on_with_the_same_bits(tmp_path, way, optimizer, steps
     assert same(list(mine.average.parameters()), list(its.average.parameters()))
     assert mine.best[0] == its.best[0]
     assert same(list(mine.best[1].values()), list(its.best[1].values()))
-
-
-def same(first, second):
-    """The same values, types and layout."""
-
-    def kind(tensor):
-        return tensor.dtype, tensor.shape, tensor.stride() if tensor.numel() else None, tensor.requires_grad
-
-    return len(first) == len(second) and all(
-        kind(a) == kind(b) and torch.equal(a, b) for a, b in zip(first, second, strict=True)
-    )
 
 
 def test_restoring_keeps_the_live_objects():
@@ -471,15 +281,6 @@ def test_the_digest_sees_every_bit(optimizer):
 # --- any value
 
 
-TENSORS = st.builds(
-    lambda shape, dtype, seed: (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 9).to(dtype),
-    st.lists(st.integers(0, 3), max_size=3),
-    st.sampled_from(
-        [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int8, torch.bool,
-         torch.complex64]
-    ),
-    st.integers(0, 99),
-)
 VALUES = st.recursive(
     st.one_of(st.none(), st.integers(), st.floats(allow_nan=False), st.text(), st.booleans(), TENSORS),
     lambda inner: st.lists(inner, max_size=4)
@@ -508,103 +309,3 @@ def test_any_nesting_travels_without_loss(value):
     assert equal(first, value)
     assert all(a is b for a, b in zip(leaves(first), leaves(second), strict=True)), "once is once"
     assert all(a is not b for a, b in zip(leaves(first), leaves(value), strict=True))
-
-
-# --- transfer
-
-
-@given(st.lists(st.integers(0, 50), max_size=30), st.integers(10, 60), st.integers(1, 40))
-def test_messages_cover_all_bytes_once_and_are_bounded(sizes, chunk, large):
-    groups = list(messages(sizes, chunk, large))
-    assert sorted(number for group in groups for number in group) == [n for n, size in enumerate(sizes) if size]
-    for group in groups:
-        assert len(group) == 1 or sum(sizes[number] for number in group) <= chunk
-        assert len(group) == 1 or all(sizes[number] < large for number in group)
-    full = [sum(sizes[n] for n in group) for group in groups if sizes[group[0]] < large]
-    assert all(a + b > chunk for a, b in itertools.pairwise(full))
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(TENSORS, max_size=8), st.integers(1, 60), st.integers(1, 60))
-def test_any_tensors_arrive(tensors, chunk, large):
-    from local_backend.elastic import transfer
-    from local_backend.elastic.replica import State
-
-    patch = pytest.MonkeyPatch()
-    patch.setattr(transfer.messages, "__defaults__", (chunk, large))
-    try:
-        received = over_the_wire(State(b"meta", tensors), None)
-    finally:
-        patch.undo()
-    assert received.meta == b"meta"
-    assert same(received.tensors, tensors)
-
-
-def test_one_donor_sends_to_several_in_few_messages():
-    job = make()
-    train(job, 2)
-    ends = wires(3)
-    state = Replica(job).capture()
-    sending = Sending(ends[0], [1, 2], state)
-    received = [receive_state(end, 0, CPU) for end in ends[1:]]
-    sending.join(PATIENCE)
-    for other in received:
-        assert same(other.tensors, [tensor.contiguous() for tensor in state.tensors])
-    assert len(ends[0].sizes) == 2 * 3, "length, head, and all small tensors together"
-
-
-def test_what_fails_while_sending_is_raised_by_join():
-    class Broken(Wire):
-        def send(self, tensor, to):
-            if len(self.sizes) == 2:
-                raise GroupBroken("a peer is gone")
-            super().send(tensor, to)
-
-    sending = Sending(Broken(0, wires(2)[0].queues), [1], Replica(make()).capture())
-    with pytest.raises(GroupBroken, match="a peer is gone"):
-        sending.join(PATIENCE)
-
-
-def test_a_fault_can_be_injected_into_the_copy():
-    faults.arm(1, {faults.VARIABLE: "state-copy:1:*:raise"})
-    try:
-        with pytest.raises(faults.InjectedError, match="state-copy"):
-            send_state(wires(2)[0], 1, Replica(make()).capture())
-    finally:
-        faults.arm(0, {})
-
-
-def test_the_state_may_be_sent_while_the_next_step_is_computed():
-    """What forward and backward change in the meantime (buffers, gradients) is not in the copy."""
-    donor, receiver = make(callbacks=[]), make(callbacks=[])
-    train(donor, 2)
-    replica = Replica(donor)
-    expected = replica.digest()
-    live = [buffer for buffer in donor.model.buffers() if buffer.is_floating_point() or buffer.numel() < 16]
-    state = replica.capture([(buffer, buffer.clone()) for buffer in live])
-    started, go_on = threading.Event(), threading.Event()
-
-    class Slow(Wire):
-        def send(self, tensor, to):
-            started.set()
-            assert go_on.wait(PATIENCE)
-            super().send(tensor, to)
-
-    here, there = wires(2)
-    sending = Sending(Slow(0, here.queues), [1], state)
-    assert started.wait(PATIENCE)
-    donor.model(torch.randn(3, 2, 6, 6)).sum().backward()
-    assert replica.digest() != expected
-    go_on.set()
-    Replica(receiver).restore(receive_state(there, 0, CPU))
-    sending.join(PATIENCE)
-    assert Replica(receiver).digest() == expected
-
-
-def test_meta_is_small():
-    job = make(callbacks=[])
-    job.model.big = nn.Parameter(torch.zeros(300_000))
-    job.model.register_buffer("bigger", torch.zeros(300_000))
-    state = Replica(job).capture()
-    assert len(state.meta) < 20_000 < state.size
-    assert pickle.loads(state.meta)
