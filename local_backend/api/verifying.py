@@ -28,8 +28,8 @@ router = APIRouter(tags=["execs"])
 def verify(
     request: Request, backend: TheBackend, user: TheUser, exec_id: str, steps: int = Query(20, ge=1, le=10**6),
 ) -> dict[str, Any]:
-    """Submit an elastic exec again as a new exec that computes its first `steps` steps with two numbers of workers and
-    compares them. The new exec ends FINISHED when the results are equal, else ERROR."""
+    """Submit an elastic exec again as a new exec, to verify the first `steps` steps. The new exec computes these steps
+    with two numbers of workers and compares them. It ends FINISHED when the results are equal, else ERROR."""
     row = backend.exec_row(exec_id, user)
     if row.creator != user.name:
         raise ApiError(403, f"Only {row.creator} may verify {row.id}")

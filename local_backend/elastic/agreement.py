@@ -7,7 +7,7 @@ error that names the first difference. In asynchronous mode states differ by des
 Members compare parameters, buffers, optimizers, schedulers, registered objects (`state=`), the values that options
 keep, and tensors and arrays of callbacks. They do not compare other attributes of callbacks: time stamps, process ids
 and paths differ without harm, and a harmful one changes a value that is compared. Names in `local_state=` are left out.
-After an epoch they also compare what has changed since they began of the values that computing a batch can reach.
+After an epoch they also compare the values that computing a batch can reach and that have changed since they began.
 
 Members compare among themselves, by a collective, before they report the boundary to the hub. So a state on which they
 disagree is never saved, and a death during the comparison is handled like one during a step.
@@ -165,8 +165,8 @@ def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]
     )
     return (
         f"workers compute different results for the same batch in step {applied}, with the same parameters, buffers "
-        f"and random numbers (loss {shown}). The model, the loss or the step function uses a value that each worker "
-        "has for itself, such as a counter, a cache, a file or the time. Keep the value in a buffer with "
+        f"and random numbers (loss {shown}). The model, the loss or the step function uses a value that differs "
+        "between workers, such as a counter, a cache, a file or the time. Keep the value in a buffer with "
         "buffers={...}, or change it in a callback (on_step_end)"
     )
 
@@ -180,9 +180,9 @@ def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[
             if there != value:
                 raise EngineError(
                     f"the data sets differ after step {applied}: {path} is {there[:SHOWN]} in worker {first} and "
-                    f"{value[:SHOWN]} in worker {member}. A data set must not give numbers to what it meets first, for "
-                    "each worker reads other samples: fill such a table in datasets_function. If it has no influence "
-                    "on the result, name it in local_state=[...]"
+                    f"{value[:SHOWN]} in worker {member}. Each worker reads other samples, so a data set must not "
+                    "number words or classes in the order in which it reads them. Fill the table in datasets_function. "
+                    "If the table has no influence on the result, name it in local_state=[...]"
                 )
 
 
@@ -209,9 +209,11 @@ class Agreement:
         self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, trainer: Trainer,
         data: Mapping[str, str],
     ) -> None:
-        """Compare the results of the batch that all members have computed, and their states. States are compared after
-        the first epoch, after one that is or may be the `last`, and else when training has taken `SHARE` times as long
-        as a comparison since the last one. All members decide the same. `data`: digests of the data sets.
+        """Compare the results of the batch that all members have computed, and compare the states of members.
+
+        Members compare states after the first epoch, and after an epoch that is or may be the `last`. After another
+        epoch they do so if training has since taken `SHARE` times as long as a comparison. All members decide the same.
+        `data`: digests of the data sets.
 
         Raises EngineError, GroupBroken and Interrupted."""
         if self._off or group is None or group.size == 1:
@@ -222,7 +224,7 @@ class Agreement:
         common = trainer.common[1] if trainer.common is not None and trainer.common[0] == applied else None
         results = [0 if common is None else of_text(repr(common)) >> 1, of_text(repr(sorted(data.items()))) >> 1]
         told = _gather(group, [*times, self._agreed, _stops(self._job), *results], self._device)
-        # Of other data the hub says what differs.
+        # If the data sets differ, the hub names the difference.
         unlike = len({row[4] for row in told} - {0}) > 1 and len({row[5] for row in told}) == 1
         longest, costs = max(row[0] for row in told), [row[1] for row in told]
         self._agreed = max((row[2] for row in told if row[2] <= applied), default=0)
@@ -251,7 +253,7 @@ class Agreement:
         self._since, self._agreed = time.monotonic(), applied
 
     def _compare_drift(self, group: Group, members: Sequence[int], applied: int, drift: Drift) -> None:
-        """Raises EngineError for a value that batches have changed in another way in another member."""
+        """Raise EngineError for a value that batches have changed differently in two members."""
         self._control.phase = "callbacks"
         began = time.monotonic()
         changed, grown = drift.changed(), drift.grown()
@@ -262,7 +264,7 @@ class Agreement:
         told = _told(group, [changed, drift.harmless(), grown], self._device)
         _check_grown(members, applied, [tables for _, _, tables in told])
         harmless = {path for _, paths, _ in told for path in paths}
-        # What has an address in its name is another one in each process.
+        # A path with an address differs in each process.
         paths = sorted({path for found, _, _ in told for path in found if " at 0x" not in path} - harmless)
         values = _told(group, drift.values(paths), self._device)
         for number, path in enumerate(paths):

@@ -252,7 +252,7 @@ def check_global_hooks() -> None:
     for mode in modes:
         if not isinstance(mode, DeviceContext):
             raise EngineError(
-                f"train() is called inside of a {type(mode).__name__}, which workers do not get: enter it in "
+                f"train() is called inside a {type(mode).__name__}, but workers do not enter this mode: enter it in "
                 "fn_step_train or in forward"
             )
     for kind, instead in (
@@ -264,7 +264,7 @@ def check_global_hooks() -> None:
                 hook = next(iter(hooks.values()))
                 raise EngineError(
                     f"{getattr(hook, '__qualname__', type(hook).__qualname__)} is a hook of every "
-                    f"{kind.__name__.lower()} of this process, and workers do not get it: {instead}"
+                    f"{kind.__name__.lower()} of this process, but workers do not have this hook: {instead}"
                 )
 
 

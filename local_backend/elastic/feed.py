@@ -98,7 +98,7 @@ class Feed:
         self._dry = self._dry and bool(self.given)
 
     def again(self) -> None:
-        """Give all that is due once more, also what was given already."""
+        """Give all due batches once more, also batches that were given already."""
         for request in self.given:
             request.wanted = False
         self._plan = itertools.chain(list(self.due), self._rest)

@@ -1,9 +1,8 @@
 """State that hooks of optimizers and callbacks keep: objects, and variables of closures and modules.
 
-Every member runs these hooks alike, after the same steps, so this state is equal in all members. It has to travel when
-a worker joins, and snapshots need it: `Job.parts` contains it. An object that a callback refers to may also be the
-collate function, or belong to the data set or the loss. So a worker that joins changes the object that it has, and does
-not make another one.
+Every member runs these hooks alike, after the same steps, so this state is equal in all members. `Job.parts` contains
+this state, because snapshots and workers that join need it. An object that a callback refers to may also be the collate
+function, or belong to the data set or the loss. So a worker that joins changes its own object in place.
 """
 
 from __future__ import annotations
@@ -132,8 +131,8 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
 
 
 def _set_within(value: Any, names: set[str], seen: dict[int, Any]) -> Iterator[Any]:
-    """Yield the attributes of these names of an object, and of the objects that it refers to. What else they refer to
-    is no part of the state: a data set may have gigabytes."""
+    """Yield the attributes with these names of an object, and of the objects that it refers to. Other attributes are
+    not part of the state, because a data set may have gigabytes."""
     waiting, met = deque([value]), dict(seen)
     while waiting and len(met) < len(seen) + OBJECTS:
         value = waiting.popleft()

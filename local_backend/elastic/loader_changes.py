@@ -1,8 +1,8 @@
-"""What callbacks change of the objects that loading samples uses, for loader processes, which have copies of them.
+"""Send values that callbacks change to loader processes, which have copies of the data sets and collate function.
 
-A callback may set the epoch of a data set, or the rate of a collate function. Loader processes are forked before, and
-stay. So each request for a batch takes along the values that have changed since. They are pickled: they go from a
-worker to its own children only.
+A callback may set the epoch of a data set, or the rate of a collate function. Loader processes were forked earlier and
+are not forked again. So each request for a batch carries the values that have changed since the fork. Pickle is
+acceptable here: a worker sends the values to its own children only.
 """
 
 from __future__ import annotations

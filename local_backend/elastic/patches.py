@@ -88,7 +88,7 @@ def _is_users(function: FunctionType, users: set[str]) -> bool:
 
 def _of_class(module: str, owner: type, users: set[str]) -> Iterator[Patch]:
     for name, value in list(vars(owner).items()):
-        # As above, the type is asked: to look at an attribute of a lazy object may import a module that is not there.
+        # As above, check the type: reading an attribute of a lazy object may import a module that does not exist.
         kind = type(value)
         function = value.fget if kind is property else value.__func__ if kind in (staticmethod, classmethod) else value
         if type(function) is FunctionType and _is_users(function, users):

@@ -28,8 +28,9 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.generators import Generators, find, restore
 
 _REMEMBERS = (
-    "a sample draws other random numbers when it is read again: the data set remembers what it drew, and each worker "
-    "would remember other numbers. Draw in datasets_function, or from the number of the sample: random.Random(i)"
+    "a sample draws other random numbers when it is read again. So the data set remembers what it drew, and each "
+    "worker would remember other numbers. Draw random numbers in datasets_function, or seed them with the number of "
+    "the sample: random.Random(i)"
 )
 
 

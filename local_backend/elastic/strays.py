@@ -112,10 +112,10 @@ class Strays:
 
 
 class Drift:
-    """What batches have changed in the user's objects since this worker began, for a comparison among members.
+    """Values of the user's objects that have changed since this worker began, for a comparison among members.
 
-    A value may change in a batch that is not looked at. Callbacks and hooks of optimizers change values alike in every
-    member; what only some members have changed, or each in its own way, is state that a batch keeps.
+    A value may change in a batch that is not scanned. Callbacks and hooks of optimizers change values alike in every
+    member. A value that differs between members, or that only some of them have changed, is state that a batch keeps.
     """
 
     def __init__(self, job: Job, strays: Strays, data: Sequence[Any] = ()) -> None:
@@ -141,8 +141,8 @@ class Drift:
         return [path for path in paths if path not in self._strays.harmless and not is_free(path, free)]
 
     def grown(self) -> dict[str, str]:
-        """Return what tables in the data sets have got since this worker began: path → value. Where there are many, all
-        members choose the same paths."""
+        """Return the items that tables in the data sets have gained since this worker began: path → value. If they are
+        more than `TABLES`, all members choose the same paths."""
         free, now = tuple(self._job.recipe.local_state), _tables(self._data)
         paths = [path for path in now if path not in self._tables and " at 0x" not in path and not is_free(path, free)]
         chosen = sorted(paths, key=lambda path: zlib.crc32(path.encode()))[:TABLES]
@@ -228,8 +228,9 @@ def compare_again(first: Computed, again: Callable[[], Computed], changed: Calla
         raise EngineError(
             f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
             "buffers and random numbers. The model, the loss or the step function uses a value that changes from call "
-            "to call, such as a database, a file, the time or a counter, so each worker would get another result. Keep "
-            "the value in a buffer with buffers={...}, or change it in a callback (on_step_end)" + _suspects(changed())
+            "to call: a database, a file, the time or a counter, for example. Each worker would get another result. "
+            "Keep the value in a buffer with buffers={...}, or change it in a callback (on_step_end)"
+            + _suspects(changed())
         )
     if first.drawn != second.drawn:
         raise EngineError(
