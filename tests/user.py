@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 import psutil
 
 #: Everything a command may take on a loaded machine.
@@ -61,14 +62,11 @@ class User:
 
     def run(self, *words: str, program: str = "dlicmd.cli", cwd: Path | None = None) -> Done:
         """Run a command to its end."""
-        process = self.start(*words, program=program, cwd=cwd)
         try:
-            out, err = process.communicate(timeout=DEADLINE)
+            code, out, err = commands.run(program, words, self.environment, cwd or self.folder, DEADLINE)
         except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise AssertionError(f"{words} did not end\n{out}\n{err}") from None
-        return Done(process.returncode, out, err)
+            raise AssertionError(f"{words} did not end") from None
+        return Done(code, out.decode(), err.decode())
 
     def backend(self, *words: str) -> Done:
         """Run `local-backend`."""

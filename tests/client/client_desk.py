@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import commands
 from fake_server import TOKEN, FakeServer
 
 DEADLINE = 90
@@ -62,14 +62,7 @@ class Desk:
 
     def run(self, *words: str | bytes, given: bytes | None = None) -> Done:
         """Run dlicmd to its end; `given` is its standard input."""
-        more = {} if given is None else {"stdin": subprocess.PIPE}
-        with self.start(*words, **more) as process:
-            try:
-                out, err = process.communicate(given, timeout=DEADLINE)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                raise
-        return Done(process.returncode, out, err)
+        return Done(*commands.run("dlicmd.cli", words, self.environment, self.folder, DEADLINE, given))
 
     def model(self, name: str = "model", **files: str) -> Path:
         """A model folder with these files (`train` means train.py)."""

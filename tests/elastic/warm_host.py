@@ -1,82 +1,35 @@
-"""Forks interpreters that have torch imported, as the backend's nursery does, and says how they end.
-
-`warm_script.Host` starts it, with its end of a socket; it ends when the other one closes.
-"""
+"""Forks scripts with torch imported, as the backend's nursery does; `warm_script` starts it."""
 
 from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
-import select
-import signal
-import socket
 import sys
 from pathlib import Path
+from typing import Any
 
-from local_backend.elastic import PRELOAD
-from local_backend.runtime.program import Become, Interpreter, Script, follow
-from local_backend.runtime.tasks import close_all_but, reset_signals
+HERE = Path(__file__).parent
+sys.path[0] = str(HERE.parent)
 
-#: Process id → where its status goes.
-Living = dict[int, int]
+import fork_host  # noqa: E402
+
+from local_backend.elastic import PRELOAD  # noqa: E402
+from local_backend.runtime.program import Become, Interpreter, Script, follow  # noqa: E402
+from local_backend.runtime.tasks import close_all_but, reset_signals  # noqa: E402
 
 
 def serve() -> None:
-    """Get ready, then fork for every request, pass signals on, and report every end."""
-    control = int(sys.argv[1])
-    base_path = tuple(entry for entry in sys.path if entry != str(Path(__file__).parent))
+    """Import torch, then fork for every request."""
     gc.disable()
     for module in PRELOAD:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    reader, writer = os.pipe()
-    for end in (reader, writer):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(writer)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, which end this process
-    link = socket.socket(fileno=control)
-    try:
-        _answer(link, reader, base_path)
-    finally:
-        link.detach()  # in a forked child its number is another file's
+    fork_host.serve(become)
 
 
-def _answer(link: socket.socket, ended: int, base_path: tuple[str, ...]) -> None:
-    """Until the other end closes."""
-    living: Living = {}
-    while True:
-        ready, _, _ = select.select([link, ended], [], [])
-        if ended in ready:
-            os.read(ended, 4096)
-            _reap(living)
-        if link in ready:
-            data, descriptors, _, _ = socket.recv_fds(link, 1 << 20, 2)
-            if not data:
-                return
-            _obey(json.loads(data), descriptors, living, base_path)
-
-
-def _obey(request: dict, descriptors: list[int], living: Living, base_path: tuple[str, ...]) -> None:
-    """One request: start a script, or send one that lives a signal."""
-    if "signal" in request:
-        if request["pid"] in living:
-            os.kill(request["pid"], request["signal"])
-        return
-    status, *channel = descriptors
-    child = os.fork()
-    if not child:
-        _become(request, channel, base_path)
-    for descriptor in channel:
-        os.close(descriptor)
-    living[child] = status
-    os.write(status, b"%d\n" % child)
-
-
-def _become(request: dict, channel: list[int], base_path: tuple[str, ...]) -> None:
+def become(request: dict[str, Any], channel: list[int]) -> None:
     """In a forked child: leave for the script."""
     environment = dict(request["environment"])
     close_all_but(channel[0] if channel else None)
@@ -89,18 +42,8 @@ def _become(request: dict, channel: list[int], base_path: tuple[str, ...]) -> No
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["folder"])
+    base_path = tuple(sys.path[1:])
     raise Become(Script(Interpreter(environment, base_path), request["main"], tuple(request["arguments"])))
-
-
-def _reap(living: Living) -> None:
-    """Report all that have ended."""
-    while living:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        pipe = living.pop(pid)
-        os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(status))
-        os.close(pipe)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""Runs commands of the product as processes of their own, forked with their libraries imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+from forking import Host
+
+#: By these an interpreter sets itself up when it starts, so a forked one cannot take other values.
+_OF_INTERPRETERS = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_")
+
+
+def run(  # noqa: PLR0917
+    program: str, words: tuple[str | bytes, ...], environment: dict[str, str], folder: Path, timeout: float,
+    given: bytes | None = None,
+) -> tuple[int, bytes, bytes]:
+    """Run `program`.main() with these words to its end: exit code, standard output, standard error.
+
+    `given` is the standard input. Raises subprocess.TimeoutExpired when the process was killed after `timeout` seconds.
+    """
+    if _of_interpreters(environment) != _of_interpreters(os.environ):
+        call = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); " \
+               f"from {program} import main; sys.exit(main())"
+        done = subprocess.run(
+            [sys.executable, "-c", call, *words], cwd=folder, env=environment, timeout=timeout, capture_output=True,
+            check=False, **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
+        )
+        return done.returncode, done.stdout, done.stderr
+    request = {
+        "program": program, "words": [os.fsencode(word).decode("latin-1") for word in words],
+        "environment": environment, "folder": str(folder),
+    }
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        reader = _input(given)
+        try:
+            process = _host().start(request, [reader, out.fileno(), err.fileno()])
+        finally:
+            os.close(reader)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        out.seek(0)
+        err.seek(0)
+        assert process.returncode is not None
+        return process.returncode, out.read(), err.read()
+
+
+def _of_interpreters(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_OF_INTERPRETERS)}
+
+
+def _input(given: bytes | None) -> int:
+    """A descriptor to read `given` from, as a pipe."""
+    if given is None:
+        return os.open(os.devnull, os.O_RDONLY)
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        try:
+            with os.fdopen(writer, "wb") as file:
+                file.write(given)
+        except BrokenPipeError:
+            pass  # the command ended without reading all
+
+    threading.Thread(target=write, daemon=True).start()
+    return reader
+
+
+@cache
+def _host() -> Host:
+    """Started with the first command; it ends with this process."""
+    return Host(Path(__file__).parent / "commands_host.py")

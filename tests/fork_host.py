@@ -1,0 +1,78 @@
+"""The side of `forking.py` that forks: an interpreter with modules imported, which forks on request."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+#: What a forked child does with its request and the descriptors that came with it.
+Begin = Callable[[dict[str, Any], list[int]], None]
+#: Process id → where its status goes.
+Living = dict[int, int]
+
+
+def serve(begin: Begin) -> None:
+    """Fork for every request, pass signals on and report every end, until the socket of `forking.Host` closes.
+
+    In a forked child `begin` is called with the stack of this function, so it may raise to leave it.
+    """
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writer)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, which end this process
+    link = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        _answer(link, reader, begin)
+    finally:
+        link.detach()  # in a forked child its number is another file's
+
+
+def _answer(link: socket.socket, ended: int, begin: Begin) -> None:
+    living: Living = {}
+    while True:
+        ready, _, _ = select.select([link, ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            _reap(living)
+        if link in ready:
+            data, descriptors, _, _ = socket.recv_fds(link, 1 << 20, 8)
+            if not data:
+                return
+            _obey(json.loads(data), descriptors, living, begin)
+
+
+def _obey(request: dict[str, Any], descriptors: list[int], living: Living, begin: Begin) -> None:
+    """Fork a child, or send a signal to one that lives."""
+    if "signal" in request:
+        if request["pid"] in living:
+            os.kill(request["pid"], request["signal"])
+        return
+    status, *given = descriptors
+    child = os.fork()
+    if not child:
+        os.close(status)
+        begin(request, given)
+        raise AssertionError("a forked child returned to its host")
+    for descriptor in given:
+        os.close(descriptor)
+    living[child] = status
+    os.write(status, b"%d\n" % child)
+
+
+def _reap(living: Living) -> None:
+    """Report all children that have ended."""
+    while living:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        pipe = living.pop(pid)
+        os.write(pipe, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os.close(pipe)

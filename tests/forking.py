@@ -1,0 +1,78 @@
+"""Processes that are forked from an interpreter with modules imported: most of the time of a start is their import."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Host:
+    """An interpreter that runs `script`, which imports modules and calls `fork_host.serve`; it ends with us."""
+
+    def __init__(self, script: Path, **environment: str) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+            )
+        self._link, self._lock = ours, threading.Lock()
+
+    def start(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> Forked:
+        """Fork a process. What it does with `request` and copies of `descriptors` is the script's matter."""
+        reader, writer = os.pipe()
+        try:
+            self._send(request, [writer, *descriptors])
+        finally:
+            os.close(writer)
+        return Forked(self, reader)
+
+    def signal(self, pid: int, number: int) -> None:
+        """Send a signal to a forked process, unless it has ended."""
+        self._send({"pid": pid, "signal": number}, [])
+
+    def _send(self, request: Mapping[str, Any], descriptors: list[int]) -> None:
+        with self._lock:
+            socket.send_fds(self._link, [json.dumps(request).encode()], descriptors)
+
+
+class Forked:
+    """One forked process, with the names of `subprocess.Popen`."""
+
+    def __init__(self, host: Host, status: int) -> None:
+        self._host = host
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self.pid = self._read()
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            self.returncode = self._read()
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        self._host.signal(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self) -> int:
+        line = self._status.readline()
+        assert line, "the host of forked processes has ended"
+        return int(line)
