@@ -227,9 +227,10 @@ class Buffers:
                 self._marks[i] = mark
                 continue
             raise EngineError(
-                f"the buffer {buffer.path} changes during training, each worker would have a value of its own; say how "
-                f"the values of several batches become one with buffers={{{buffer.path!r}: 'mean'}} ('sum', 'first', "
-                "'concatenate' or a function), or keep the state outside the training step"
+                f"the buffer {buffer.path!r} changes during training, so each worker would have a value of its own. "
+                f"Say how the values of several batches become one with buffers={{{buffer.path!r}: 'mean'}} ('sum', "
+                "'first', 'concatenate' or a function), and change it in training alone (if self.training), or keep "
+                "the state outside the training step"
             )
 
 

@@ -24,6 +24,8 @@ from local_backend.elastic.whole import accumulates
 #: Variables whose values are shown when a script imports FabricModel.
 SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
 BACKENDS = ("pytorch", "tensorflow", "keras")
+#: Default of an argument that has none, so that a misspelled one is named first.
+_REQUIRED: Any = object()
 
 
 class FabricModel:
@@ -105,8 +107,8 @@ class FabricModel:
 
     def train(  # noqa: PLR0917 - the order of the contract
         self,
-        epoch_number: int,
-        batch_size: int,
+        epoch_number: int = _REQUIRED,
+        batch_size: int = _REQUIRED,
         engines_number: int | None = None,
         num_dataloader_threads: int | None = 0,
         validation_freq: int = 1,
@@ -135,6 +137,9 @@ class FabricModel:
         """
         resources = {name: options.pop(name) for name in notebook.ARGUMENTS & options.keys()}
         recipe = self._recipe.with_options("train()", options)
+        for name, value in (("epoch_number", epoch_number), ("batch_size", batch_size)):
+            if value is _REQUIRED:
+                raise TypeError(f"train() needs {name}: train(epoch_number, batch_size)")
         if engines_number is not None and effective_batch_size is not None:
             raise ValueError(
                 "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "

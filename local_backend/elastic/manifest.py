@@ -42,6 +42,12 @@ _INFLUENTIAL = (
     "ATEN_", "BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOTO_", "KMP_", "MKL_", "NCCL_", "NVIDIA_", "OMP_",
     "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "TORCH_",
 )
+#: Variables that the manifest leaves out: another entry has what they influence (device, threads, hash seed), or they
+#: only say how a file may be read.
+_RECORDED_ELSEWHERE = frozenset({
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONHASHSEED",
+    "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
+})
 #: Files that count as code, and how much of them is read.
 _CODE = frozenset({
     ".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so", ".json", ".yaml", ".yml", ".toml", ".ini",
@@ -114,7 +120,11 @@ def write(job: Job, plan: Plan, mode: str, checkpoint: str, *, data: Mapping[str
         "versions": _versions(),
         "machine": _machine(next(job.model.parameters()).device),
         "settings": {**captured.settings(), "autocast": captured.autocast(), "hash_seed": _hash_seed()},
-        "environment": {"names": sorted(name for name in os.environ if name.startswith(_INFLUENTIAL))},
+        "environment": {
+            "names": sorted(
+                name for name in os.environ.keys() - _RECORDED_ELSEWHERE if name.startswith(_INFLUENTIAL)
+            ),
+        },
         "code": code_of(tuple(sys.argv)),
         "data": dict(data),
     }

@@ -236,6 +236,11 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(f"every item of {name}", one) for one in given)
 
 
+def _paths(name: str, value: Any) -> tuple[str, ...]:
+    # Messages name the length of a container, such as len(model.seen).
+    return tuple(one.removeprefix("len(").removesuffix(")") for one in _names(name, value))
+
+
 def _sampler(name: str, value: Any) -> Any:
     if value is not None and not hasattr(value, "__iter__") and not callable(value):
         raise TypeError(f"{name} must be a sampler or a function of the training set, not a {type(value).__name__}")
@@ -262,5 +267,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "resume_from": _optional(_path),
     "state": _named,
     "buffers": _buffers,
-    "local_state": _names,
+    "local_state": _paths,
 }

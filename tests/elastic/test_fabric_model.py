@@ -46,6 +46,10 @@ def test_unknown_arguments_are_refused_and_the_right_name_is_told():
     model, _ = fabric(driver_logger=object())
     with pytest.raises(TypeError, match="'gradient_clip_val'; use clip_grad_norm="):
         model.train(1, 8, gradient_clip_val=1.0)
+    with pytest.raises(TypeError, match="'epochs'; use epoch_number="):
+        model.train(epochs=5, batch_size=8)
+    with pytest.raises(TypeError, match="needs batch_size"):
+        model.train(5)
 
 
 SPECIFIED = {"nodes": {"num_nodes": 1, "num_drivers": 1, "mem": {"size": "16g"}, "gpu": {"num_gpu": 2}}}
