@@ -26,6 +26,12 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave slow tests to `-m slow`."""
+    if config.option.markexpr == "integration":
+        config.option.markexpr = "integration and not slow"
+
+
 def pytest_xdist_auto_num_workers() -> int | None:
     """Workers of `-n auto`: two more than cores, for most tests wait for processes that they have started."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:

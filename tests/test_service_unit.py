@@ -14,6 +14,8 @@ import pytest
 from local_backend.cli import main
 from local_backend.setting_source import TABLE
 
+pytestmark = pytest.mark.integration
+
 UNIT = Path(__file__).parent.parent / "docs" / "local-backend.service"
 
 

@@ -11,6 +11,8 @@ import pytest
 from client_desk import Desk
 from fake_server import FakeServer, exec_object
 
+pytestmark = pytest.mark.integration
+
 COMPLETE = """
 PATH={desk}:$PATH
 eval "$(dlicmd --completion bash)"

@@ -22,6 +22,8 @@ from support import PATIENCE, eventually
 
 from dlicmd.commands.completion import candidates
 
+pytestmark = pytest.mark.integration
+
 #: Every option that may come first.
 ALL = sorted(item.value for item in candidates([], "--"))
 #: What the shell tells goes into files, which appear as a whole. Matches are kept on their way to the list: calls

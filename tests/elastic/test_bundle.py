@@ -104,6 +104,7 @@ def test_building_needs_no_torch():
     assert run(code).returncode == 0
 
 
+@pytest.mark.integration
 def test_the_announcement_warns_about_a_guess_and_refuses_nonsense():
     code = "import torch, fabric_model"
     guessed = run(code, FABRIC_BACKEND="")
@@ -116,6 +117,7 @@ def test_the_announcement_warns_about_a_guess_and_refuses_nonsense():
     assert wrong.stderr.splitlines()[-1].endswith("must be pytorch, tensorflow, keras, not 'abacus'")
 
 
+@pytest.mark.integration
 def test_the_digits_sample_with_the_zip_on_two_workers(fabric_home, tmp_path):
     for folder in ("result", "log"):
         (tmp_path / folder).mkdir()

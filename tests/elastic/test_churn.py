@@ -7,6 +7,8 @@ from trouble import Recipe, Trouble
 
 from local_backend.elastic import reporting
 
+pytestmark = pytest.mark.integration
+
 #: Far longer than the trouble takes.
 LONG = Recipe(epochs=80, pace=0.02)
 MISFORTUNES = 15

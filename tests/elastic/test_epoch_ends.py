@@ -147,6 +147,7 @@ def test_the_same_history_for_every_number_of_workers(tmp_path):
     assert run(tmp_path / "3", 3, {})[1] == expected
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "options", [{"scheduler": "cosine", "epochs": 12}, {"scheduler": "cycle", "epochs": 12, "train": {"ema": None}}]
 )
@@ -219,6 +220,7 @@ def test_a_resumed_training_has_the_bits_of_one_that_was_not_interrupted(tmp_pat
     assert resumed == expected
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("point", ["told:1", "validating:2", "checkpoint-rename:1"])
 def test_a_death_between_two_epochs_changes_nothing(tmp_path, point):
     options = {"epochs": 3, "train": {"save_best": True}}

@@ -137,6 +137,7 @@ def test_what_cannot_be_pickled_is_named(tmp_path):
 # --- deaths
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("death", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(0)"])
 def test_a_worker_that_dies_without_an_exception_is_replaced(tmp_path, death):
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, loss=IN_WORKER_2 + death))
@@ -159,6 +160,7 @@ def test_workers_that_die_again_and_again_at_the_same_step_end_the_job_with_one_
     assert any("training failed" in line for line in history)
 
 
+@pytest.mark.integration
 def test_a_loader_process_that_is_killed_costs_no_more_than_its_worker(tmp_path):
     kill = IN_WORKER_2 + "torch.utils.data.get_worker_info() and os.kill(os.getpid(), signal.SIGKILL)"
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, threads="1", collate=kill))

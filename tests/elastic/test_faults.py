@@ -66,6 +66,7 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("slots", "dead", "point"), cells(TOGETHER, {TOGETHER[0], TOGETHER[1], TOGETHER[5]}))
 def test_several_die_together_and_whoever_is_left_goes_on(trouble, unharmed, slots, dead, point):
     training = trouble(slots)
@@ -112,6 +113,7 @@ COMING = (
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("point", "action"), cells(
     itertools.product(COMING, ("kill", "exit")),
     {(point, "kill") for point in ("starting", "warming", "ready", "forming", "entering", "receiving", "mid-apply")},
@@ -169,6 +171,7 @@ ENDING = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("point", "worker"), cells(ENDING, ENDING - {("callbacks", 2), ("boundary", 2), ("validating", 2)})
 )

@@ -392,6 +392,7 @@ connecting.deliver(*values[0])
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", EXITS)
 def test_a_process_ends_normally(how):
     program = f"""

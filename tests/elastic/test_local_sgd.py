@@ -466,6 +466,7 @@ def test_a_window_that_a_death_breaks_off_is_trained_again_as_if_it_had_not_been
     assert training.rows == alone.rows
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("attributes", [{}, {"outer_lr": "0.5", "outer_momentum": "0.5", "snapshot_seconds": "0.05"}])
 def test_workers_come_go_and_die_in_the_middle_of_windows(tmp_path, exact_losses, attributes):
     training = new_training(tmp_path, 1, **attributes)

@@ -14,6 +14,8 @@ from trouble import KILLED, Recipe, Trouble
 
 from local_backend.elastic.faults import InjectedError
 
+pytestmark = pytest.mark.integration
+
 
 class Confined(Callback):
     """Files of the worker cannot grow beyond 100 kB: the same errors as with a full disk."""

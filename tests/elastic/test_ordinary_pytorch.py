@@ -10,6 +10,8 @@ from ordinary import CASES, Case, FreezeBatchNorm, network, train
 from resident import Resident
 from support import PATIENCE
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def alone(tmp_path, monkeypatch):

@@ -223,6 +223,7 @@ arguments = parser.parse_args()
 """
 
 
+@pytest.mark.integration
 def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(tmp_path):
     script = lay_out(tmp_path, WHOLE)
     (script.parent / "needs_arguments.py").write_text(NEEDS_ARGUMENTS)

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import programs
 import pytest
 from programs import DISTURBED, WAYS, Program, corpus, left, run_alone, run_disturbed, run_on, verdict
 
 CORPUS = corpus()
+#: Programs of different families that every run of the tests trains; the others belong to the integration tests.
+ALWAYS = {
+    "batch_norm_drop_last", "counter_in_forward", "gan_phases", "loader_processes", "moco_pointer", "own_generators",
+    "plateau", "resumed", "scheduler_step_in_step", "streaming_text", "tiny_gpt", "unknown_argument",
+    "weighted_sampler",
+}
+
+
+def most(wanted: Callable[[Program], bool]) -> list[Any]:
+    """Return the wanted programs, all but `ALWAYS` marked as integration tests."""
+    return [
+        program if program.name in ALWAYS else pytest.param(program, marks=pytest.mark.integration)
+        for program in CORPUS if wanted(program)
+    ]
 
 
 def ids(program: Program) -> str:
     return program.name
 
 
-@pytest.mark.parametrize("program", [one for one in CORPUS if not one.refused], ids=ids)
+@pytest.mark.parametrize("program", most(lambda one: not one.refused), ids=ids)
 def test_same_bits_alone_and_while_workers_come_go_and_die(tmp_path: Path, program: Program) -> None:
     outcome = run_alone(tmp_path / "alone", program)
     assert not verdict(program, "alone", tmp_path / "alone", outcome, None)
@@ -24,7 +40,7 @@ def test_same_bits_alone_and_while_workers_come_go_and_die(tmp_path: Path, progr
     assert not verdict(program, "disturbed", folder, run_disturbed(DISTURBED)(folder, program), reference)
 
 
-@pytest.mark.parametrize("program", [one for one in CORPUS if one.refused], ids=ids)
+@pytest.mark.parametrize("program", most(lambda one: one.refused), ids=ids)
 def test_refused_in_a_sentence(tmp_path: Path, program: Program) -> None:
     for way, run in (("alone", run_alone), ("2 workers", run_on(2))):
         folder = tmp_path / way.replace(" ", "-")
@@ -41,4 +57,5 @@ def test_the_page_lists_all_programs_with_what_is_expected() -> None:
     page = programs.PAGE.read_text()
     assert page == programs.page(CORPUS, {}), "run `python tests/elastic/programs.py`"
     assert len(CORPUS) >= 60
+    assert {one.name for one in CORPUS} >= ALWAYS
     assert len(WAYS) == 6

@@ -337,6 +337,7 @@ def in_place():
     return Case(model, torch.optim.SGD(model.parameters(), lr=0.1), extras={"sampler": lambda data: InPlace(len(data))})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("build", [weighted_without_the_last_step, in_place])
 def test_the_same_bits_on_workers_that_come_and_go_as_alone(tmp_path, monkeypatch, build):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))

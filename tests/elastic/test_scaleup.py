@@ -11,6 +11,8 @@ from resident import Resident
 
 from local_backend.elastic.scaleup import limits
 
+pytestmark = pytest.mark.integration
+
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=20), st.integers(1, 10))
 def test_one_limit_per_epoch_none_above_the_most_workers_of_the_job(answers, most):

@@ -53,6 +53,7 @@ def advance(job, times):
     return copy.deepcopy(seen)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_scheduler_goes_on_alike_in_a_worker_and_in_a_newcomer(kind):
     alone = job_with(MAKE[kind])

@@ -230,6 +230,7 @@ def stream_of_unknown_length():
     )
 
 
+@pytest.mark.integration
 def test_the_same_bits_on_workers_that_come_and_go_as_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("RESULT_DIR", str(tmp_path / "alone"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

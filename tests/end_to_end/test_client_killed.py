@@ -16,6 +16,8 @@ from support import PATIENCE, eventually
 
 from local_backend.files import write_json
 
+pytestmark = pytest.mark.integration
+
 WAITS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
 
 

@@ -13,6 +13,8 @@ import pytest
 from support import eventually
 from user import DEADLINE, User
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parent.parent.parent
 #: Stand-ins with the fields of the real ones, whose libraries are not needed for this.
 KINDS = """

@@ -16,6 +16,8 @@ from support import eventually
 from toy_kind import PASSWORD, installed_in
 from user import User
 
+pytestmark = pytest.mark.integration
+
 CONTENT = bytes(range(256)) * 4096
 SHOW = 'cd "$DATA_DIR" && sha256sum a.bin | cut -c1-64; cat "$DLI_DATA_SOURCES_FILE"'
 

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from user import User
 
+pytestmark = pytest.mark.integration
+
 SHOW = 'echo "$DATA_PATH|$DATA_DIR|$DLI_DATA_DIRS|$(cat "$DLI_DATA_SOURCES_FILE" 2>/dev/null)"'
 
 

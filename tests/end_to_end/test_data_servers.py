@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tables"))
 
 from file_servers import azure_server, google_server
 
+pytestmark = pytest.mark.integration
+
 #: Prints a file, or how many rows a table has.
 SHOW = """
 import glob, os, pyarrow.parquet

@@ -12,10 +12,13 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+import pytest
 from user import DEADLINE, Done, User
 
 from dlicmd import __version__
 from local_backend.handout import client_file
+
+pytestmark = pytest.mark.integration
 
 TRAIN = "import os\nprint('far away')\nopen(os.environ['RESULT_DIR'] + '/model/weights', 'w').write('0.5')\n"
 #: Only the schema knows what is wrong with it.

@@ -84,6 +84,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(user) -> None:
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("warm")
 def test_demo_needs_no_files(user) -> None:
     done = user.run("--demo", "--", "--epochs", "1")
@@ -91,6 +92,7 @@ def test_demo_needs_no_files(user) -> None:
     assert "Test accuracy: " in done.out
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from metrics_receiver import receiving
 from support import eventually
 from user import User
+
+pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import os, sys, time

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import eventually
 from user import User
 
 if TYPE_CHECKING:
     from rabbit_server import Rabbit
+
+pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import os, sys, time

@@ -23,6 +23,8 @@ from local_backend.store.migrations.upgrade import VERSIONS, version
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
+pytestmark = pytest.mark.integration
+
 UNTIL_TOLD = """
 import os, time
 print("secrets:", sorted(name for name in os.environ if name in ("DLI_DATABASE", "PGPASSWORD")))

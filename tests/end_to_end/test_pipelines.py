@@ -15,6 +15,8 @@ import pytest
 import yaml
 from user import DEADLINE, User
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
 import os, pathlib, sys

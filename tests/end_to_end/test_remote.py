@@ -6,7 +6,10 @@ import os
 import re
 import stat
 
+import pytest
 from user import User
+
+pytestmark = pytest.mark.integration
 
 
 def test_a_remote_backend_with_tls(remote: tuple[User, User, list[str]]) -> None:

@@ -15,6 +15,8 @@ from support import PATIENCE, eventually
 
 from local_backend.settings import user_name
 
+pytestmark = pytest.mark.integration
+
 #: Takes its time until the file GO is there, then none; prints a digest of what it has learned.
 TRAIN = """
 import hashlib, os, time

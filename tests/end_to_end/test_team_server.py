@@ -17,6 +17,8 @@ from user import DEADLINE, User
 
 from dlicmd import __version__
 
+pytestmark = pytest.mark.integration
+
 PAGE = Path(__file__).parents[2] / "docs" / "team-server.md"
 TOOLS = ("bash", "awk", "curl", "openssl")
 

@@ -13,6 +13,8 @@ from loaded_server import Server
 from dlicmd import Client
 from dlicmd.errors import DlicmdError
 
+pytestmark = pytest.mark.integration
+
 #: Ends a process right after the n-th time that it makes, renames or writes something of an exec after the first.
 KILLER = """
 import os, re, signal, threading

@@ -11,6 +11,8 @@ from loaded_server import Load, Server, check
 
 from dlicmd.rest import retry
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:

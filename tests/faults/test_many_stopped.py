@@ -13,6 +13,8 @@ from support import PATIENCE, eventually
 
 from dlicmd.contract.states import ACTIVE, KILLED
 
+pytestmark = pytest.mark.integration
+
 ALL = f"state={','.join(sorted(ACTIVE))}"
 
 

@@ -9,6 +9,8 @@ import pytest
 from loaded_server import Load, Server, check_stored
 from support import eventually
 
+pytestmark = pytest.mark.integration
+
 #: What the server may have more after a load than before it, in bytes.
 MOST_GROWTH = 100 << 20
 

@@ -16,6 +16,8 @@ from support import eventually
 from dlicmd.contract import wire
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RUNNING, SUBMITTED
 
+pytestmark = pytest.mark.integration
+
 #: Notes every start of the program in a file beside the code, then does a little work.
 COUNTED = """
 import os, time

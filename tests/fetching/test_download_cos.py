@@ -18,6 +18,8 @@ from local_backend.data import iam
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 
+pytestmark = pytest.mark.integration
+
 KEY = "planted-api-key"
 LARGE = 3 * 2**20 + 7
 

@@ -13,6 +13,8 @@ from local_backend.data import fetch, parts
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 
+pytestmark = pytest.mark.integration
+
 #: Three blocks, and some of a fourth.
 LARGE = 3 * 2**20 + 7
 

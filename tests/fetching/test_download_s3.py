@@ -17,6 +17,8 @@ from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 from local_backend.data.kinds.base import Entry, FileFamily
 
+pytestmark = pytest.mark.integration
+
 LARGE = 3 * 2**20 + 7
 
 

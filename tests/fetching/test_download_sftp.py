@@ -14,6 +14,8 @@ from local_backend.data import fetch, parts
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 
+pytestmark = pytest.mark.integration
+
 LARGE = 2**20 + 7
 
 

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from live_server import TOKEN, Live, settings_for
 
+pytestmark = pytest.mark.integration
+
 schemathesis = pytest.importorskip("schemathesis", reason="it needs Python 3.11")
 checks = pytest.importorskip("schemathesis.checks")
 checks.load_all_checks()

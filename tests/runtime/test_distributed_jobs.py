@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
 from runtime_support import Bench
 
 from dlicmd.contract.states import FINISHED
+
+pytestmark = pytest.mark.integration
 
 ALL_REDUCE = """
     import sys

@@ -52,6 +52,7 @@ def test_others_go_on_and_the_culprit_ends(tmp_path: Path, deed: str) -> None:
         assert one.wait(other).state == FINISHED
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_next_server_starts_all_the_same(tmp_path: Path, deed: str) -> None:
     with host_bench(tmp_path, slots=1) as (host, one):

@@ -361,6 +361,7 @@ class Brain:
                     worker.daemon()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "turns", [40, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )

@@ -56,6 +56,7 @@ def test_links_and_special_files_are_left_out_of_a_result(live: Live, tmp_path: 
     assert zipped(live, exec_id) == ["model/real"]
 
 
+@pytest.mark.integration
 def test_names_that_are_no_utf8_and_very_deep_folders_are_packed(live: Live) -> None:
     exec_id = live.submitted()
     model = live.paths(exec_id).model

@@ -103,6 +103,7 @@ def test_a_signal_is_a_clean_stop(run: Run, environment: dict[str, str], number:
     assert (code, err) == (0, "") and not (Path(environment["DLICMD_HOME"]) / "backend.json").exists()
 
 
+@pytest.mark.integration
 def test_the_second_server_on_one_home_refuses(run: Run, environment: dict[str, str]) -> None:
     first = run("serve")
     url = serving(first)
@@ -203,6 +204,7 @@ def test_the_password_for_logon_is_kept_from_jobs(run: Run, environment: dict[st
     assert get(url, wire.EXECS, token) == []
 
 
+@pytest.mark.integration
 def test_kill_of_the_server_loses_no_acknowledged_submission(run: Run, environment: dict[str, str]) -> None:
     acknowledged: list[str] = []
     body, kind = multipart([("file", "m.modelDir.tar", tar({"m/run.sh": b"true", "m/data": os.urandom(100_000)}))])

@@ -20,6 +20,8 @@ from local_backend.forward.service import Forwarding
 if TYPE_CHECKING:
     from rabbit_server import Rabbit
 
+pytestmark = pytest.mark.integration
+
 FAST = Pace(look=0.02, first=0.02, longest=0.05, drain=3600.0)
 PASSWORD = "br0ker-pw"
 

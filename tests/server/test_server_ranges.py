@@ -134,6 +134,7 @@ def large(live: Live) -> str:
     return found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("abruptly", [True, False])
 def test_a_cut_transfer_is_packed_once(live: Live, large: str, packed: list[Path], abruptly: bool) -> None:
     for _ in range(3):

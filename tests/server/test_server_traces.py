@@ -22,6 +22,8 @@ from dlicmd.contract import wire
 from local_backend import tracing
 from local_backend.errors import ServerError
 
+pytestmark = pytest.mark.integration
+
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -22,6 +22,8 @@ from dlicmd.rest import retry, transport
 from dlicmd.rest.body import FilePart, Multipart
 from local_backend.store.schema import execs
 
+pytestmark = pytest.mark.integration
+
 PROGRAM = b"print('" + bytes(range(65, 91)) * 20 + b"')\n"
 
 

@@ -21,6 +21,8 @@ pytest.importorskip("cassandra", reason="the driver is not installed (extra cass
 from cassandra import cqltypes
 from cassandra_server import PASSWORD, CassandraServer, serving
 
+pytestmark = pytest.mark.integration
+
 ONE, AT = uuid.UUID(int=7), datetime(2024, 1, 2, 3, 4, 5, 6000)
 #: Name, codec, a value, the type that it has afterwards, and the value.
 COLUMNS = (

@@ -26,6 +26,8 @@ pytest.importorskip("bson", reason="pymongo is not installed (extra mongodb)")
 import bson
 from mongo_server import MongoServer, serving
 
+pytestmark = pytest.mark.integration
+
 
 def test_columns_of_a_sample() -> None:
     documents = Documents([

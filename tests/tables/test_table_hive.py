@@ -19,6 +19,8 @@ pytest.importorskip("pyhive", reason="the driver is not installed (extra hive)")
 from hive_server import PASSWORD, HiveServer, serving
 from server_process import NotThere
 
+pytestmark = pytest.mark.integration
+
 EVERYTHING = """CREATE TABLE everything (
     b BOOLEAN, tiny TINYINT, small SMALLINT, i INT, long BIGINT, f FLOAT, d DOUBLE, n DECIMAL(12, 2),
     wide DECIMAL(38, 10), s STRING, raw BINARY, day DATE, at TIMESTAMP, list ARRAY<INT>, map MAP<STRING, INT>,

@@ -24,6 +24,8 @@ pytest.importorskip("pymysql", reason="the driver is not installed (extra mysql)
 from mariadb_server import PASSWORD, MariadbServer, serving
 from server_process import NotThere
 
+pytestmark = pytest.mark.integration
+
 SLOW = "SELECT seq, SLEEP(0.001) AS {mark}, REPEAT('x', 2000) AS x FROM seq_1_to_1000000"
 ALL_TYPES = """CREATE TABLE everything (
     id BIGINT PRIMARY KEY, u BIGINT UNSIGNED, tiny TINYINT, medium MEDIUMINT UNSIGNED, n DECIMAL(12, 2),

@@ -22,6 +22,8 @@ from local_backend.data.kinds.base import Extent
 from local_backend.data.model import Cancelled
 from local_backend.data.shards import TableLimits, export
 
+pytestmark = pytest.mark.integration
+
 pytest.importorskip("adbc_driver_postgresql", reason="the driver is not installed (extra data-postgres)")
 
 

@@ -18,6 +18,8 @@ from tabling import exported, types
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.kinds import find
 
+pytestmark = pytest.mark.integration
+
 EVERYTHING = """CREATE TABLE everything (
     id INT, n NUMBER(12, 2), f FLOAT, s VARCHAR, b BOOLEAN, day DATE, moment TIMESTAMP_NTZ,
     zoned TIMESTAMP_TZ, raw BINARY, v VARIANT)"""
