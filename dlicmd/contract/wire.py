@@ -7,19 +7,21 @@ from urllib.parse import quote
 BASE = "/platform/rest/deeplearning/v1"
 LOGON = "/auth/v1/logon"
 LOGOFF = "/auth/v1/logoff"
-#: Whose a token is, as the platform around the recorded server answers it.
+#: Returns the user of a token, in the format of the platform around the recorded server.
 VALIDATE = "/v1/preauth/validateAuth"
 CONF = BASE + "/conf"
 STATUS = BASE + "/status"
 EXECS = BASE + "/execs"
 FRAMEWORKS = BASE + "/execs/frameworks"
-#: Names a request in the logs of both sides; the server makes one up where the client gives none.
+#: Names a request in the logs of both sides. If the client sends none, the server generates one.
 REQUEST_ID = "X-Request-ID"
-#: For whoever watches the server: it lives, it can work, what it counts.
+#: The stable code of an error, such as exec.not_found.
+ERROR_CODE = "X-DLI-Error-Code"
+#: For monitoring: whether the server is alive, whether it can work, and its counters.
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 ENGINE_APPLICATIONS = BASE + "/scheduler/engine/applications"
 APPLICATIONS = BASE + "/scheduler/applications"
-#: Where several are stopped in one call.
+#: Stops several applications in one call.
 STOP_MANY = APPLICATIONS + "/stop"
 KUBERNETES_OBJECTS = BASE + "/scheduler/kubernetesobjects"
 PLAN_TREE = BASE + "/resplans/resplantree"
@@ -34,115 +36,116 @@ CONNECTIONS = BASE + "/connections"
 
 
 def exec_path(exec_id: str, action: str = "") -> str:
-    """Path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`, `why`,
-    `metrics`, `code`."""
+    """Return the path of one exec, or of one of its actions: `stop`, `log`, `result`, `deploy`, `follow`, `slots`,
+    `why`, `metrics`, `code`."""
     return f"{EXECS}/{quote(exec_id, safe='')}" + (f"/{action}" if action else "")
 
 
 def task_log_path(app_id: str, task: str, log: str) -> str:
-    """Path of a scheduler log: `task` is `driver` or `executor/<n>` (1-based), `log` stdout, stderr or launcherlog."""
+    """Return the path of a scheduler log: `task` is `driver` or `executor/<n>` (1-based), `log` is stdout, stderr or
+    launcherlog."""
     return f"{APPLICATIONS}/{quote(app_id, safe='')}/{task}/logs/{log}"
 
 
 def application_path(app_id: str) -> str:
-    """Path of one application of the scheduler's engine."""
+    """Return the path of one application of the scheduler's engine."""
     return f"{ENGINE_APPLICATIONS}/{quote(app_id, safe='')}"
 
 
 def application_stop_path(app_id: str) -> str:
-    """Where an application is stopped."""
+    """Return the path that stops an application."""
     return f"{APPLICATIONS}/{quote(app_id, safe='')}/stop"
 
 
 def plan_path(name: str) -> str:
-    """Path of one resource plan, which is named by its own path."""
+    """Return the path of one resource plan. The name of a plan is its own path."""
     return f"{PLAN}/{quote(name.strip('/'), safe='/')}"
 
 
 def search_path(name: str, action: str = "") -> str:
-    """Path of one search for hyper-parameters, or of an action on it."""
+    """Return the path of one search for hyper-parameters, or of an action on it."""
     return f"{SEARCHES}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
 def algorithm_path(name: str) -> str:
-    """Path of one algorithm that searches for hyper-parameters."""
+    """Return the path of one algorithm that searches for hyper-parameters."""
     return f"{ALGORITHMS}/{quote(name, safe='')}"
 
 
 def user_path(name: str, action: str = "") -> str:
-    """Path of one user, or of that user's `password`."""
+    """Return the path of one user, or of that user's `password`."""
     return f"{USERS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
 def connection_path(name: str, action: str = "") -> str:
-    """Path of one connection by its name or id, or of its `test`."""
+    """Return the path of one connection by its name or id, or of its `test`."""
     return f"{CONNECTIONS}/{quote(name, safe='')}" + (f"/{action}" if action else "")
 
 
 # Keys of GET /conf
 MSD_ENABLED = "MSD_ENABLED"
-#: Comma-separated names of what a server offers beyond the recorded contract; absent from other servers.
+#: Comma-separated names of the extensions that a server offers beyond the recorded contract; absent from other servers.
 EXTENSIONS = "DLICMD_EXTENSIONS"
 #: The `data` part may carry `argv`, the exact words of the command line, so that quoting survives.
 EXT_ARGV = "argv"
-#: GET /execs/{id}/follow answers exec, new output and a cursor in one go (long poll).
+#: GET /execs/{id}/follow returns the exec, new output and a cursor in one call (long poll).
 EXT_FOLLOW = "follow"
 #: PUT /execs/{id}/slots changes the number of slots of a running elastic exec.
 EXT_SLOTS = "slots"
-#: GET /execs/{id}/why says what a waiting exec lacks, who has it, and what can be done.
+#: GET /execs/{id}/why returns what a pending exec lacks, which execs hold it, and what can be done.
 EXT_WHY = "why"
-#: GET /scheduler/slots shows the slots, who holds them, who trains and who waits, in one go.
+#: GET /scheduler/slots returns the slots, their holders, and the running and pending execs in one call.
 EXT_SLOT_VIEW = "slot-view"
-#: GET /scheduler/holdings sums up who had which slots for how long, `by` consumer, user, exec or slot.
+#: GET /scheduler/holdings sums up how long slots were held, `by` consumer, user, exec or slot.
 EXT_HOLDINGS = "holdings"
 #: `data_path` in --cs-datastore-meta and `paths` of type fs may be absolute: the server reads this machine's files
 #: as the submitting user.
 EXT_LOCAL_PATHS = "local-paths"
-#: A POST /execs with a key that came before is answered by the exec that was made then.
+#: A POST /execs with a known key returns the exec that the first such request created.
 EXT_IDEMPOTENCY = "idempotency-key"
-#: /connections: servers that have data, which data sources name.
+#: /connections: servers with data, to which data sources refer.
 EXT_CONNECTIONS = "connections"
-#: POST /data/preview looks at data sources before anything is submitted.
+#: POST /data/preview returns the contents of data sources before a submission.
 EXT_DATA_PREVIEW = "data-preview"
-#: POST /scheduler/applications/stop stops many in one call.
+#: POST /scheduler/applications/stop stops many applications in one call.
 EXT_STOP_MANY = "stop-many"
-#: GET /execs/{id}/metrics gives the lines of evaluation-metrics.txt.
+#: GET /execs/{id}/metrics returns the lines of evaluation-metrics.txt.
 EXT_METRICS = "metrics"
-#: GET /execs/{id}/code gives the files that were submitted.
+#: GET /execs/{id}/code returns the submitted files.
 EXT_CODE = "code"
-#: POST /execs/{id}/verify runs an exec again for a few steps, with two numbers of workers, and compares.
+#: POST /execs/{id}/verify runs the first steps of an exec again, with two numbers of workers, and compares the results.
 EXT_VERIFY = "verify"
-#: What of these matters for a submission to the local backend, when it does not run and cannot be asked.
+#: The extensions that matter for a submission to the local backend, while it does not run and cannot be asked.
 EMBEDDED_EXTENSIONS = frozenset({EXT_ARGV, EXT_LOCAL_PATHS, EXT_IDEMPOTENCY})
 
 # Keys of GET /status, beyond the recorded contract
-EMBEDDED = "embedded"  # bool: there is one user, who has all paths of the machine
-STOP_GRACE = "stopGrace"  # seconds that a stopped job gets to end by itself
+EMBEDDED = "embedded"  # bool: the server has one user, who may use all paths of the machine
+STOP_GRACE = "stopGrace"  # seconds between SIGTERM and SIGKILL of a stopped job
 
 # Keys of the logon answer
 ACCESS_TOKEN = "accessToken"
 
-# Keys of a user, and of the body that makes or changes one
+# Keys of a user, and of the body that creates or changes one
 NAME = "name"
 ROLE = "role"  # user or admin
 CREATED = "created"  # ISO-8601, Z
 PASSWORD = "password"
 OLD_PASSWORD = "oldPassword"
 
-# Keys of a connection, beside `id`, `name` and `created`, and of the body that makes one; `values` of secrets are never
-# shown, `secrets` says where each is: "sealed", "env:NAME" or "keyring:SERVICE/USER"
+# Keys of a connection, beside `id`, `name` and `created`, and of the body that creates one. Secret `values` are never
+# shown. `secrets` says where each is stored: "sealed", "env:NAME" or "keyring:SERVICE/USER"
 TYPE = "type"
 OWNER = "owner"
 VALUES = "values"
 SECRETS = "secrets"
 SHARED_WITH = "sharedWith"  # list of users, or "everybody"
-REPLACE = "replace"  # bool: in the place of the one of that name
-FROM_FILE = "fromFile"  # bool: of --connections, which only who starts the server changes
+REPLACE = "replace"  # bool: replace the connection of that name
+FROM_FILE = "fromFile"  # bool: from the file of --connections, which only the operator of the server changes
 TEST = "test"
-OK = "ok"  # bool, of a test, or of what was to be done; `message` says why not
+OK = "ok"  # bool: the test or the action succeeded; otherwise `message` says why not
 EVERYBODY = "everybody"
 
-# Of the answer to POST /execs alone: what the submitter should know
+# Key of the answer to POST /execs alone: a text that the submitter should know
 WARNING = "warning"
 
 # Multipart parts, keys and a header of POST /execs
@@ -166,15 +169,15 @@ FRAMEWORK = "framework"
 ELASTIC = "elastic"
 NUM_WORKER = "numWorker"
 CREATE_TIME = "createTime"
-# Beyond the recorded ones, present when known; scalars, like all the others.
+# Keys beyond the recorded ones, present when known; scalars, like all the others.
 START_TIME = "startTime"  # ISO-8601, Z
 END_TIME = "endTime"  # ISO-8601, Z
-MESSAGE = "message"  # one line: why the exec ended ERROR, what it waits for, or what its program says about itself
+MESSAGE = "message"  # one line: why the exec ended ERROR, what it waits for, or what its program reports
 REASON = "reason"  # a stable code for `message`, see below
-QUEUE_POSITION = "queuePosition"  # int, from 1: place of a waiting exec in its line
-EXPECTED_START = "expectedStart"  # ISO-8601, Z: the earliest moment at which it may start, when something is known
+QUEUE_POSITION = "queuePosition"  # int, from 1: position of a pending exec in its queue
+EXPECTED_START = "expectedStart"  # ISO-8601, Z: the earliest possible start, when known
 EXIT_CODE = "exitCode"  # int, the program's own
-HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is anything to fetch
+HAS_RESULT = "hasResult"  # bool, once the exec has ended: whether there is a result to fetch
 SLOTS = "slots"  # int, slots that a running exec holds now
 FIXED_SLOTS = "fixedSlots"  # int, slots that an administrator has fixed; absent when the scheduler decides
 WORKERS = "workers"  # int, workers that train now
@@ -186,12 +189,13 @@ LOSS = "loss"
 ACCURACY = "accuracy"
 SAMPLES_PER_SECOND = "samplesPerSecond"
 SECONDS_LEFT = "secondsLeft"
-GENERATION = "generation"  # int, number of the present set of workers
-RESIZES = "resizes"  # int, how often that set has changed on purpose
-DEATHS = "deaths"  # int, workers that died and were survived
+GENERATION = "generation"  # int, number of the current membership
+RESIZES = "resizes"  # int, number of intended changes of the membership
+DEATHS = "deaths"  # int, workers that died without ending the job
 
-# Keys of a progress report of the driver that are not shown: on the wire it is the state RECOVERING; what the last
-# resize cost and a step takes, in seconds; workers that it can make use of
+# Keys of a driver's progress report that are not shown. `recovering` becomes the state RECOVERING. `pause` is the cost
+# of the last resize and `stepSeconds` the time of a step, in seconds. `usable` is the number of workers that the
+# driver can use.
 RECOVERING = "recovering"
 PAUSE = "pause"
 STEP_SECONDS = "stepSeconds"
@@ -202,58 +206,58 @@ NEVER_SCHEDULABLE = "NEVER_SCHEDULABLE"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 PENDING_TIMEOUT = "PENDING_TIMEOUT"
 LOST = "LOST"
-DATA = "DATA"  # also of what waits: its data is being fetched
+DATA = "DATA"  # also of a pending exec: the server fetches its data
 PROGRAM_FAILED = "PROGRAM_FAILED"
 BAD_SUBMISSION = "BAD_SUBMISSION"
 STOPPED = "STOPPED"
 
-# Keys of PUT /execs/{id}/slots: `slots` in the body; in the answer `slots` and, as it was, `before`
+# Keys of PUT /execs/{id}/slots: `slots` in the body; in the answer `slots`, and `before` for the previous value
 BEFORE = "before"
 
 # Keys of the follow answer
 EXEC = "exec"
 LINES = "lines"  # list of {task, stream, text}; text without the newline
-CURSOR = "cursor"  # opaque; hand it back as ?cursor=
+CURSOR = "cursor"  # opaque; send it back as ?cursor=
 TASK = "task"
 STREAM = "stream"
 TEXT = "text"
 
-# Keys of POST /scheduler/applications/stop: `ids` in the body; the answer is a list of {id, stopped, state, message},
-# in the same order, without a state where there is nothing with this id
+# Keys of POST /scheduler/applications/stop: `ids` in the body. The answer is a list of {id, stopped, state, message}
+# in the same order. There is no state if no application has this id
 IDS = "ids"
-STOPPED_NOW = "stopped"  # bool: it was not over, and will be
-MOST_IDS = 10_000  # in one call
+STOPPED_NOW = "stopped"  # bool: the application was active and will be stopped
+MOST_IDS = 10_000  # the most in one call
 
 # Keys of GET /execs/{id}/why, beside those of an exec
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
 STARTS = "starts"  # what would make it start, in words
-HOLDERS = "holders"  # the execs that have slots, each with `id`, `slots`, `elastic`, `priority`
+HOLDERS = "holders"  # the execs that hold slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
 GIVES = "gives"  # of a holder: slots that it can give to others while it runs
-SHARES = "shares"  # of a holder: whether others are on its slots, too
+SHARES = "shares"  # of a holder: whether other execs use its slots, too
 
-# Keys of GET /execs/{id}/code: `files` is a list of {path, bytes, sha256, text}, the last two as far as they are given;
-# without `complete` there are more files than it tells about
+# Keys of GET /execs/{id}/code: `files` is a list of {path, bytes, sha256, text}, the last two if available. `complete`
+# is false if the exec has more files than the list
 CODE = "code"
 FILES = "files"
 COMPLETE = "complete"  # bool
-PATH = "path"  # seen from the folder that the program runs in
+PATH = "path"  # relative to the folder that the program runs in
 BYTES = "bytes"  # int
 SHA256 = "sha256"  # hexadecimal
 
 #: Value of `sort` of GET /scheduler/engine/applications.
 NEWEST_FIRST = "-submit_time"
 
-# Keys of GET /scheduler/slots, beside those of an exec: `slots` is a list there, of {id, kind, profile, state, reason,
-# utilisation, holders}, and its holders are {id, user, consumer, share}
+# Keys of GET /scheduler/slots, beside those of an exec. `slots` is a list there, of {id, kind, profile, state, reason,
+# utilisation, holders}. Its holders are {id, user, consumer, share}
 KIND = "kind"  # gpu or cpu
 PROFILE = "profile"  # of a part of a GPU; "" for a whole one
 UTILISATION = "utilisation"  # 0 to 1, absent when unknown
 USER = "user"
 CONSUMER = "consumer"
 SHARE = "share"  # 0 to 1
-QUEUE = "queue"  # list of the execs that wait
-RUNNING = "running"  # list of the execs that run
+QUEUE = "queue"  # list of the pending execs
+RUNNING = "running"  # list of the running execs
 
 # Keys of a search for hyper-parameters, and of its experiments
 SEARCH_NAME = "hpoName"
@@ -263,13 +267,13 @@ SEARCH_KEYS = ("state", "running", "progress", "creator", "createtime", "duratio
 EXPERIMENTS = "experiments"
 EXPERIMENT_KEYS = ("id", "appId", "state", "metricVal", "startTime", "endTime")
 
-# Keys of POST /execs/{id}/deploy, those of one word named by the options
+# Keys of POST /execs/{id}/deploy; keys of one word have the name of their option
 DEPLOY = "deploy"
 DEPLOYMENT_TEXTS = ("name", "runtime", "kernel", "weight", "tag")
 ATTRIBUTES = "attributes"
 ENVIRONMENTS = "environments"
 
-# Keys of GET /scheduler/holdings; with `by` holding its rows are the single holdings
+# Keys of queries for lists of execs and of GET /scheduler/holdings; with `by` holding, its rows are the single holdings
 LIMIT = "limit"
 SORT_BY = "sort_by"
 MINE = "mine"
@@ -283,5 +287,5 @@ SLOT = "slot"
 EXEC_ID = "execId"
 HOLDING = "holding"
 
-#: Of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
+#: Header of GET /execs/{id}/result: `sha-256=:<base64>:` (RFC 9530), over the bytes of the zip.
 DIGEST_HEADER = "Repr-Digest"
