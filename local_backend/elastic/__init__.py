@@ -1,5 +1,5 @@
-"""The elastic training engine. Usable without the backend; importing this package alone imports no torch."""
+"""The elastic training engine. The engine works without the backend. This package itself does not import torch."""
 
-#: What a fork server imports before it forks workers, so that a worker starts in milliseconds. Importing these runs
-#: no tensor operation, starts no thread and touches no device.
+#: Modules that the nursery (fork server) imports before it forks workers, so that a worker starts in milliseconds.
+#: These imports run no tensor operation, start no thread and touch no device.
 PRELOAD = ("torch", "torch.distributed", "torch._dynamo", "torch.utils.data", "numpy", "local_backend.elastic.worker")

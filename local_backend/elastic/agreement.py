@@ -1,16 +1,17 @@
-"""Members compare their states: after each epoch, or after each step with `check="strict"`.
+"""Members compare their states: after epochs, and with `check="strict"` also after each step.
 
-All members compute the same steps from the same sums, so their states are equal to the last bit. If they differ, code
-of the script works differently in each worker, and the result depends on the number of workers: the job ends with an
-error that names the first difference. In asynchronous mode states differ by design, and members do not compare them.
+All members compute the same steps from the same sums, so their states are equal to the last bit. If states differ, code
+of the script works differently in each worker, and the result depends on the number of workers. The job then ends with
+an error that names the first difference. In asynchronous mode states differ by design, and members do not compare them.
 
 Members compare parameters, buffers, optimizers, schedulers, registered objects (`state=`), the values that options
-keep, and tensors and arrays of callbacks. They do not compare other attributes of callbacks: time stamps, process ids
-and paths differ without harm, and a harmful one changes a value that is compared. Names in `local_state=` are left out.
-After an epoch they also compare the values that computing a batch can reach and that have changed since they began.
+keep, and tensors and arrays of callbacks. Members do not compare other attributes of callbacks. Time stamps, process
+ids and paths differ without harm, and a harmful difference also changes a compared value. Members ignore the names in
+`local_state=`. After an epoch, members also compare the values that a batch computation can reach and that have changed
+since the worker began.
 
-Members compare among themselves, by a collective, before they report the boundary to the hub. So a state on which they
-disagree is never saved, and a death during the comparison is handled like one during a step.
+Members compare states by a collective before they report the boundary to the hub. So the engine never saves a state if
+this comparison finds a difference, and handles a death during the comparison like a death during a step.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from local_backend.elastic.replica import parts_of
 from local_backend.elastic.strays import Drift, sentence
 from local_backend.elastic.training import Trainer
 
-#: Training takes at least so many times as long as the comparisons in it, the first and the last one aside.
+#: Minimum ratio of training time to comparison time. The first and the last comparison do not count.
 SHARE = 100
-#: Longest text of a value in a message.
+#: Maximum number of characters of a value in a message.
 SHOWN = 60
 
-#: Kind of what differs → why it may be so, and what to do.
+#: Kind of difference → likely cause and remedy.
 CAUSES = {
     "rate": (
         "a callback or hook sets it from a value that only one worker has (time, process id, its own losses); set it "
@@ -79,7 +80,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is compared: its kind (of CAUSES), its name, a fingerprint, and its value where that is short."""
+    """One compared value: its kind (a key of CAUSES), its name, its fingerprint, and its text if the text is short."""
 
     kind: str
     name: str
@@ -89,30 +90,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A state, row by row; causes come before what they have effects on."""
+    """A state as rows. A value comes before the values that it affects, so the first difference is the cause."""
 
     rows: tuple[Row, ...]
 
     @property
     def digest(self) -> int:
-        """One fingerprint of all, a signed number of 64 bits."""
+        """The fingerprint of all rows, a signed 64-bit number."""
         number = of_text("\n".join(f"{row.name}\t{row.digest}" for row in self.rows))
         return number - (1 << 64) if number >> 63 else number
 
     def to_bytes(self) -> bytes:
-        """The table as bytes, for `from_bytes`."""
+        """Return the table as bytes, for `from_bytes`."""
         rows = [[row.kind, row.name, row.digest, row.shown] for row in self.rows]
         return zlib.compress(json.dumps(rows).encode(), 1)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Table:
-        """Inverse of `to_bytes`."""
+        """Return the table that `to_bytes` has encoded."""
         return cls(tuple(Row(*row) for row in json.loads(zlib.decompress(data))))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first row in which a table differs from the first one, by the place of the table; and how many more do."""
+    """The first row in which the table at index `place` differs from the first table; `others` more rows differ."""
 
     place: int
     kind: str
@@ -123,14 +124,14 @@ class Difference:
 
     @property
     def what(self) -> str:
-        """What differs, with the values where they are short, and in how many other things."""
+        """A clause with the name of the value, both values if they are short, and the number of other differences."""
         values = f" ({self.here} and {self.there})" if self.here and self.there else ""
         more = f", and so do {self.others} other values" if self.others else ""
         return f"{self.name} differs{values}{more}"
 
 
 def first_difference(tables: Sequence[Table]) -> Difference | None:
-    """Where a table differs from the first one; None when all are alike."""
+    """Return the first difference between a table and the first table, or None if all tables are equal."""
     first = {row.name: row for row in tables[0].rows}
     for place, table in enumerate(tables[1:], 1):
         second = {row.name: row for row in table.rows}
@@ -143,7 +144,7 @@ def first_difference(tables: Sequence[Table]) -> Difference | None:
 
 
 def table_of(job: Job, callbacks: bool = True) -> Table:
-    """The state of this process; `callbacks`: with what these keep. Waits for a GPU."""
+    """Return the state of this process. `callbacks`: include the values that callbacks keep. Waits for a GPU."""
     items = list(_items(job, callbacks))
     numbers = iter(of_tensors([value for _, _, value in items if isinstance(value, Tensor)]))
     rows: list[Row] = []
@@ -159,7 +160,7 @@ def table_of(job: Job, callbacks: bool = True) -> Table:
 
 
 def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]) -> str:
-    """Say that members compute different results for the same batch."""
+    """Return the message that members compute different results for the same batch."""
     shown = ", ".join(
         f"{loss!r} in worker {member}" for member, loss in zip(members, losses, strict=True) if loss is not None
     )
@@ -172,7 +173,7 @@ def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]
 
 
 def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[str, str]]) -> None:
-    """Raise EngineError for an item that two members have put into a table of a data set with different values."""
+    """Raise EngineError if two members have added an item with different values to a table of a data set."""
     known: dict[str, tuple[int, str]] = {}
     for member, table in zip(members, tables, strict=True):
         for path, value in table.items():
@@ -187,21 +188,21 @@ def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[
 
 
 class Agreement:
-    """A member's side of the comparisons. All members of a generation call it at the same instants."""
+    """One member's part in the comparisons. All members of a generation call the methods at the same points."""
 
     def __init__(self, job: Job, control: Control, mode: str) -> None:
         self._job = job
         self._control = control
         self._off = mode == "async"
         self._strict = job.recipe.check == "strict"
-        #: Seconds that the last comparison took, and when it ended.
+        #: Duration of the last comparison in seconds, and the time when it ended.
         self._cost = 0.0
         self._since = time.monotonic()
-        #: Applied steps at the last comparison.
+        #: Number of applied steps at the last comparison.
         self._agreed = 0
 
     def after_step(self, group: Group | None, members: Sequence[int], applied: int) -> None:
-        """Compare, if that is wanted after each step. Raises EngineError, GroupBroken and Interrupted."""
+        """Compare states if `check="strict"`. Raises EngineError if they differ, GroupBroken and Interrupted."""
         if self._strict and not self._off and group is not None and group.size > 1:
             self._compare(group, members, applied, callbacks=True)
 
@@ -209,13 +210,13 @@ class Agreement:
         self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, trainer: Trainer,
         data: Mapping[str, str],
     ) -> None:
-        """Compare the results of the batch that all members have computed, and compare the states of members.
+        """Compare the members' results of the common batch, and compare the members' states.
 
-        Members compare states after the first epoch, and after an epoch that is or may be the `last`. After another
-        epoch they do so if training has since taken `SHARE` times as long as a comparison. All members decide the same.
-        `data`: digests of the data sets.
+        Members compare states if a member has not compared yet, and after an epoch that is or may be the `last`. After
+        any other epoch, members compare states if training has taken at least `SHARE` times as long as a comparison
+        since the last one. All members make the same decision. `data`: digests of the data sets.
 
-        Raises EngineError, GroupBroken and Interrupted."""
+        Raises EngineError if members differ, GroupBroken and Interrupted."""
         if self._off or group is None or group.size == 1:
             return
         faults.at("agreeing")
@@ -230,7 +231,7 @@ class Agreement:
         self._agreed = max((row[2] for row in told if row[2] <= applied), default=0)
         ends = last or self._job.recipe.early_stopping is not None or any(row[3] for row in told)
         if unlike or ends or min(costs) == 0 or longest >= SHARE * max(costs):
-            # In the last epoch one worker's callbacks save what the user wants to keep, and may note it.
+            # In the last epoch only one worker's callbacks save the user's artifacts, and may change their own state.
             self._compare(group, members, applied, callbacks=not last)
             self._compare_drift(group, members, applied, trainer.drift)
         if unlike:
@@ -241,7 +242,7 @@ class Agreement:
         return next(parameter.device for module in self._job.modules for parameter in module.parameters())
 
     def _compare(self, group: Group, members: Sequence[int], applied: int, callbacks: bool) -> None:
-        # Large states take long: nobody is blamed for it.
+        # A large state takes long. In this phase, the driver does not declare a worker hung.
         self._control.phase = "callbacks"
         began = time.monotonic()
         table = table_of(self._job, callbacks)
@@ -253,7 +254,7 @@ class Agreement:
         self._since, self._agreed = time.monotonic(), applied
 
     def _compare_drift(self, group: Group, members: Sequence[int], applied: int, drift: Drift) -> None:
-        """Raise EngineError for a value that batches have changed differently in two members."""
+        """Raise EngineError if batches have changed a value differently in two members."""
         self._control.phase = "callbacks"
         began = time.monotonic()
         changed, grown = drift.changed(), drift.grown()
@@ -264,7 +265,7 @@ class Agreement:
         told = _told(group, [changed, drift.harmless(), grown], self._device)
         _check_grown(members, applied, [tables for _, _, tables in told])
         harmless = {path for _, paths, _ in told for path in paths}
-        # A path with an address differs in each process.
+        # A path that contains a memory address differs in each process.
         paths = sorted({path for found, _, _ in told for path in found if " at 0x" not in path} - harmless)
         values = _told(group, drift.values(paths), self._device)
         for number, path in enumerate(paths):
@@ -288,12 +289,12 @@ class Agreement:
         )
 
 
-#: Kind, name, and tensor or text of something that is compared.
+#: Kind, name, and tensor or text of a compared value.
 Item = tuple[str, str, Tensor | str]
 
 
 def _items(job: Job, callbacks: bool) -> Iterator[Item]:
-    """All that is compared."""
+    """Yield all values to compare."""
     live = Live(job)
     names = _names_of(job, live)
     phases = {id(optimizer): name for name, optimizer in job.optimizers.items()}
@@ -317,12 +318,12 @@ def _items(job: Job, callbacks: bool) -> Iterator[Item]:
 
 
 def _stops(job: Job) -> int:
-    """1 when a callback has said that training ends with this epoch, else 0."""
+    """Return 1 if a callback has requested the end of training after this epoch, else 0."""
     return int(bool(getattr(job.model, "stop_training", False)))
 
 
 def _settings(optimizer: torch.optim.Optimizer, of: str, name_of: NameOf) -> Iterator[Item]:
-    """Learning rates and other options."""
+    """Yield the learning rates and other options of an optimizer."""
     for i, group in enumerate(optimizer.param_groups):
         for key, value in sorted(group.items()):
             kind, name = ("rate", "learning rate") if key == "lr" else ("option", key)
@@ -331,7 +332,7 @@ def _settings(optimizer: torch.optim.Optimizer, of: str, name_of: NameOf) -> Ite
 
 
 def _objects(job: Job, callbacks: bool, name_of: NameOf) -> Iterator[Item]:
-    """Schedulers, registered objects, and the tensors of callbacks, without what workers may change by themselves."""
+    """Yield schedulers, and the registered objects and callback tensors that `local_state=` does not name."""
     local = job.recipe.local_state
     for phase, scheduler in job.recipe.lr_scheduler.items():
         yield from _rows("scheduler", scheduler, f"scheduler{f' {phase}' if phase else ''}", name_of)
@@ -354,7 +355,7 @@ def _objects(job: Job, callbacks: bool, name_of: NameOf) -> Iterator[Item]:
 def _state_of(
     optimizer: torch.optim.Optimizer, of: str, names: dict[int, str], name_of: NameOf
 ) -> Iterator[Item]:
-    """What an optimizer keeps for each parameter, and its own attributes."""
+    """Yield the state that an optimizer keeps for each parameter, and the attributes of the optimizer."""
     parts = parts_of(optimizer)
     for parameter, state in parts["state"].items():
         where = names.get(id(parameter), "a parameter") + of
@@ -369,7 +370,7 @@ def _rows(kind: str, value: Any, path: str, name_of: NameOf) -> Iterator[Item]:
 
 
 def _tensors(live: Live, names: dict[int, str], besides: Collection[int]) -> Iterator[Item]:
-    """Buffers and parameters, without those with these ids."""
+    """Yield buffers and parameters, except tensors whose ids are in `besides`."""
     met: set[int] = set(besides)
     for module in live.modules:
         for name, buffer in module._buffers.items():
@@ -382,7 +383,7 @@ def _tensors(live: Live, names: dict[int, str], besides: Collection[int]) -> Ite
 
 
 def _names_of(job: Job, live: Live) -> dict[int, str]:
-    """The paths of parameters and buffers by which a script knows them."""
+    """Return id → name of the parameters and buffers, as the script names them."""
     names: dict[int, str] = {}
     for prefix, module in zip(("", "loss_function."), job.modules, strict=False):
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -395,7 +396,7 @@ def _names_of(job: Job, live: Live) -> dict[int, str]:
 
 
 def _names_of_held(job: Job) -> dict[int, str]:
-    """Names of the parameters and buffers of modules that only hooks refer to."""
+    """Return id → name of the parameters and buffers of modules that only hooks refer to."""
     modules = [part for part in job.hooked or () if isinstance(part, nn.Module)]
     return {
         id(tensor): f"{type(module).__name__}.{name}"
@@ -408,7 +409,7 @@ def _of(label: str, number: int) -> str:
 
 
 def _is_local(path: str, local: Sequence[str]) -> bool:
-    """Whether the script says that workers may differ in it: by its path, the beginning of it, or the attribute."""
+    """Return whether a name in `local` fits the path, a beginning of the path, or an attribute in the path."""
     parts = path.replace("[", ".").replace("]", "").split(".")
     beginnings = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     return any(name in parts or any(fnmatch.fnmatchcase(one, name) for one in beginnings) for name in local)
@@ -419,7 +420,7 @@ def _digest(rows: dict[str, Row], name: str) -> int | None:
 
 
 def _gather(group: Group, numbers: list[int], device: torch.device) -> list[list[int]]:
-    """These numbers of all members, in order of rank."""
+    """Return the `numbers` of all members, in order of rank."""
     mine = torch.tensor(numbers, dtype=torch.int64, device=device)
     told = torch.empty(group.size * len(numbers), dtype=torch.int64, device=device)
     group.all_gather(told, mine)
@@ -427,12 +428,12 @@ def _gather(group: Group, numbers: list[int], device: torch.device) -> list[list
 
 
 def _told(group: Group, value: Any, device: torch.device) -> list[Any]:
-    """These values of all members, in order of rank; they must be fit for JSON."""
+    """Return the `value` of all members, in order of rank. `value` must be JSON-serializable."""
     return [json.loads(data) for data in _gather_bytes(group, json.dumps(value).encode(), device)]
 
 
 def _gather_bytes(group: Group, data: bytes, device: torch.device) -> list[bytes]:
-    """These bytes of all members, in order of rank."""
+    """Return the `data` of all members, in order of rank."""
     sizes = [row[0] for row in _gather(group, [len(data)], device)]
     words = list(data) + [0] * (max(sizes) - len(data))
     return [bytes(row[:size]) for row, size in zip(_gather(group, words, device), sizes, strict=True)]

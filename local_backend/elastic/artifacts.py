@@ -1,4 +1,4 @@
-"""Files that a training leaves under RESULT_DIR/model. Never half-written: temporary name, fsync, rename."""
+"""Files that a training writes under RESULT_DIR/model. Writes are atomic: temporary name, fsync, rename."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from local_backend.elastic.job import Job
 
 
 def result_dir() -> Path:
-    """RESULT_DIR; the directory for temporary files when a script runs without a backend and has not set it."""
+    """Return RESULT_DIR, or the system's temporary directory if a script runs without a backend and has not set it."""
     return Path(os.environ.get("RESULT_DIR") or tempfile.gettempdir())
 
 
 def model_dir() -> Path:
-    """Where trained models go."""
+    """Return the directory of trained models."""
     return result_dir() / "model"
 
 
 def train_dir() -> Path:
-    """Where the engine saves after epochs."""
+    """Return the directory of the files that the engine saves after epochs."""
     return model_dir() / "train"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], Any], fault_point: str = "") -> None:
-    """Replace `path` by what `write` puts into the file given to it, on disk and whole, or not at all.
+    """Replace `path` with the bytes that `write` writes to the given file: completely and on disk, or not at all.
 
-    `fault_point`: see faults.py; it comes before the file gets its name. Raises OSError.
+    `fault_point`: name of the fault point before the rename, see faults.py. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for torn in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a writer that was killed
+    for torn in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # left by a killed writer
         torn.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -63,16 +63,16 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any], fault_point: str =
 
 
 def frozen(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A copy of a state dict whose tensors are on the CPU and do not change any more.
+    """Return a copy of a state dict. Its tensors are on the CPU and do not change any more.
 
-    Tensors that share memory do so in the copy, where they are on the CPU.
+    CPU tensors that share memory also share memory in the copy.
     """
     memo = {} if memo is None else memo
     if isinstance(value, torch.Tensor):
         value = value.detach()
         return copy.deepcopy(value, memo) if value.device.type == "cpu" else value.cpu()
     if isinstance(value, dict):
-        made = copy.copy(value)  # with its attributes: that of a module has `_metadata`
+        made = copy.copy(value)  # keeps its attributes: the state dict of a module has `_metadata`
         made.update((key, frozen(item, memo)) for key, item in value.items())
         return made
     if isinstance(value, (list, tuple)):
@@ -81,9 +81,9 @@ def frozen(value: Any, memo: dict[int, Any] | None = None) -> Any:
 
 
 def write_checkpoint(name: str, states: Mapping[str, Any]) -> None:
-    """Write a state dict to `model_epoch_<name><suffix>.pth` for each suffix; their tensors are on the CPU.
+    """Write each state dict in `states` (suffix → state dict) to `model_epoch_<name><suffix>.pth`.
 
-    Raises OSError with the name of the file.
+    All tensors must be on the CPU. Raises OSError with the name of the file.
     """
     for suffix, state in states.items():
         path = train_dir() / f"model_epoch_{name}{suffix}.pth"
@@ -95,15 +95,15 @@ def write_checkpoint(name: str, states: Mapping[str, Any]) -> None:
 
 
 def checkpoints() -> list[Path]:
-    """The checkpoints `model_epoch_<k>.pth` that epochs have left, in their order."""
+    """Return the checkpoints `model_epoch_<k>.pth` of epochs, in order of k."""
     found = ((path.stem.removeprefix("model_epoch_"), path) for path in train_dir().glob("model_epoch_*.pth"))
     return [path for _, path in sorted((int(epoch), path) for epoch, path in found if epoch.isdecimal())]
 
 
 def save_checkpoint(job: Job, name: str) -> None:
-    """Write the state dicts of model and optimizer, and of the moving average if there is one, now.
+    """Write the state dicts of the model, of the optimizer and of the moving average if there is one, before returning.
 
-    Those of several optimizers are a dict by their names.
+    Several optimizers are saved as a dict: name → state dict.
     """
     optimizers = {phase: optimizer.state_dict() for phase, optimizer in job.optimizers.items()}
     states = {"": job.model.state_dict(), "_optimizer_state": optimizers.get("", optimizers)}
@@ -113,12 +113,12 @@ def save_checkpoint(job: Job, name: str) -> None:
 
 
 def averaged(model: nn.Module) -> list[torch.Tensor]:
-    """The parameters whose moving average the option `ema` keeps, in their order."""
+    """Return the parameters whose moving average the option `ema` keeps, in the order of the model."""
     return [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
 
 
 def average_state(model: nn.Module, averages: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """The state dict of the model with the averages in place of its parameters."""
+    """Return the state dict of the model with the averages in place of its parameters."""
     instead = dict(zip(map(_place, averaged(model)), averages, strict=True))
     return {name: instead.get(_place(value), value) for name, value in model.state_dict().items()}
 
@@ -128,7 +128,7 @@ def _place(value: Any) -> Any:
 
 
 def _save(state: Any, file: BinaryIO) -> None:
-    """torch.save; with a full disk it raises what the file raised, not torch's complaint about its own bookkeeping."""
+    """Call torch.save. If the file raises OSError (full disk), raise this error, not the RuntimeError of torch."""
     try:
         torch.save(state, file)
     except RuntimeError as error:
@@ -138,12 +138,12 @@ def _save(state: Any, file: BinaryIO) -> None:
 
 
 def onnx_path() -> Path:
-    """Where the trained model goes as ONNX."""
+    """Return the path of the trained model in ONNX format."""
     return model_dir() / "trained_model.onnx"
 
 
 def export_onnx(model: nn.Module, example: Any) -> str | None:
-    """Write `trained_model.onnx`; `example` is an input batch of the model. None when done, else why not."""
+    """Write `trained_model.onnx`. Return None, or the reason if no file is written. `example`: an input batch."""
     training = model.training
     model.eval()
     try:
@@ -163,7 +163,7 @@ def export_onnx(model: nn.Module, example: Any) -> str | None:
 
 
 def zip_model(target: Path) -> None:
-    """Write a zip of everything under RESULT_DIR/model, with names that begin with `model/`."""
+    """Write a zip of all files under RESULT_DIR/model, except symbolic links. Names in the zip begin with `model/`."""
     root = model_dir()
 
     def write(file: BinaryIO) -> None:

@@ -1,4 +1,4 @@
-"""Shards by speed: a slow worker gets fewer; in exact mode the result stays the same. Pure; the time is passed in."""
+"""Shards by speed: a slow worker gets fewer. In exact mode the result stays the same. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from statistics import median
 from local_backend.elastic.events import Event, Stepped, Unbalanced
 from local_backend.elastic.hub_state import Phase, State
 
-#: Steps that are measured before anything is proposed, and by how much a step has to become shorter.
+#: Steps to measure per worker before a proposal; minimum fraction by which a proposal must shorten a step.
 MEASURED, GAIN = 20, 0.15
-#: Least steps and seconds between two proposals: every change costs a pause.
+#: Minimum steps and minimum seconds between two proposals, because every change pauses training.
 STEPS, SECONDS = 50, 5.0
 
 
 def counts(speeds: Sequence[float], shards: int) -> tuple[int, ...]:
-    """Shards per worker, in the order of `speeds` (shards per second, above 0), that make the slowest end soonest.
+    """Return the shards per worker that minimize the time of the slowest worker, in the order of `speeds`.
 
-    Nobody has none unless there are fewer shards than workers; then the fastest have one. Each shard goes to whoever
-    would end it first, which is optimal for equal pieces of work.
+    `speeds`: shards per second, above 0. Each worker gets at least one shard. If there are fewer shards than workers,
+    only the fastest workers get one. Each further shard goes to the worker that would finish it first, which is optimal
+    for equal shards.
     """
     order = sorted(range(len(speeds)), key=lambda i: (-speeds[i], i))
     given = [0] * len(speeds)
@@ -31,30 +32,34 @@ def counts(speeds: Sequence[float], shards: int) -> tuple[int, ...]:
 
 
 class Balance:
-    """Told all that workers say (`heard`); proposes other numbers of shards when that pays."""
+    """Proposes other shard counts when that pays. The driver passes all events to `heard`."""
 
     def __init__(self, shards: int) -> None:
-        """`shards`: of a full step."""
+        """`shards`: number of shards of a full step."""
         self._shards = shards
         self._generation = 0
-        #: Worker → seconds per shard, of its newest steps in this generation.
+        #: Worker → seconds per shard in the newest steps of the worker in this generation.
         self._seconds: dict[int, deque[float]] = {}
+        #: Worker → its newest step, if that was a full step. A worker reports its time with the step after it.
+        self._full: dict[int, int] = {}
         #: Step and time of the newest proposal.
         self._last: tuple[int, float] | None = None
 
     def heard(self, event: Event, state: State, now: float) -> list[Event]:
-        """An event and the hub's state after it; what the hub should be told besides."""
+        """Take an event and the hub's state after it. Return the proposals, which are events for the hub."""
         generation = state.crew.active
         if not isinstance(event, Stepped) or state.plan is None or event.worker not in generation.members:
             return []
         if generation.number != self._generation:
-            self._generation, self._seconds = generation.number, {}
+            self._generation, self._seconds, self._full = generation.number, {}, {}
         if not state.crew.settled or state.phase is not Phase.TRAINING:
             return []
         shards = generation.counts[generation.members.index(event.worker)]
         full = state.plan.size_of_step(event.step % state.plan.steps_per_epoch) == state.plan.step_samples
-        if shards and full and len(event.results) == shards:
+        if self._full.pop(event.worker, None) == event.step - 1:
             self._seconds.setdefault(event.worker, deque(maxlen=MEASURED)).append(event.seconds / shards)
+        if shards and full and len(event.results) == shards:
+            self._full[event.worker] = event.step
         return self._propose(generation.members, generation.counts, event.step, now)
 
     def _propose(self, members: tuple[int, ...], given: tuple[int, ...], step: int, now: float) -> list[Event]:
@@ -71,5 +76,5 @@ class Balance:
 
 
 def _slowest(given: Sequence[int], seconds: Sequence[float]) -> float:
-    """Seconds of a step."""
+    """Return the duration of a step in seconds. `given`: shards per worker. `seconds`: seconds per shard."""
     return max(shards * each for shards, each in zip(given, seconds, strict=True))

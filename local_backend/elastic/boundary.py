@@ -1,10 +1,13 @@
-"""What the hub has done between epochs, and at the end: files, validation, the final state.
+"""Decisions of the hub between epochs and at the end of training: files, validation, the final state.
 
-The work of a boundary is a list of tasks, handed out one at a time to idle members. Tasks of the dead are handed out
-again; none needs another worker, so a death costs no more than its task. Files and validation come first. Then all
-members are told the values of the epoch (`values`), do what depends on them, and come to the boundary again as `told`.
-Then it is decided whether training ends here; what is to be saved for that reason follows, and the training state
-beside each checkpoint.
+The work at a boundary is a list of tasks. The hub gives one task at a time to each idle member. If a worker dies, the
+hub gives its task to another member. No task needs a second worker, so a death costs only the dead worker's task.
+
+1. Members save files and validate.
+2. The hub sends the values of the epoch to all members (`values`). Members do the work that depends on these values,
+   and report the boundary again with `told`.
+3. The hub decides whether training ends here. Members then save the files that follow from this decision, and the
+   training state beside each checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from local_backend.elastic.watching import monitored, validation_values
 
 
 def at_boundary(state: State, event: AtBoundary) -> Outcome:
-    """A worker waits for orders. One that enters a generation meanwhile says so again when it is in it."""
+    """Handle a worker that waits for orders. A worker that is entering a generation reports again after entering."""
     crew, worker = state.crew, event.worker
     state = replace(state, saved=state.saved or event.saved)
     if state.plan is None or worker not in state.members or worker in crew.entering:
@@ -41,7 +44,7 @@ def at_boundary(state: State, event: AtBoundary) -> Outcome:
     state = replace(state, crew=crew.put([worker], applied=max(crew.peers[worker].applied, steps)))
     state = _learn(state, event)
     if not event.told and event.epoch in state.values:
-        # It comes from an older state, or its order was lost with its generation.
+        # The worker comes from an older state, or the order was lost with the generation.
         return state, (Send(worker, _values(state, event.epoch)),)
     if event.epoch < state.epoch and event.epoch + 1 < state.epochs:
         return state, (Send(worker, _onward(state, event.epoch)),)
@@ -56,7 +59,7 @@ def at_boundary(state: State, event: AtBoundary) -> Outcome:
 
 
 def _learn(state: State, event: AtBoundary) -> State:
-    """What a worker's state holds of epochs that an earlier driver did not write down before it died."""
+    """Learn the epoch and its values from a worker, in case an earlier driver died before it recorded them."""
     known = event.epoch if event.told else event.epoch - 1
     if known >= 0 and known not in state.values and event.values:
         state = replace(state, values={**state.values, known: event.values})
@@ -65,7 +68,7 @@ def _learn(state: State, event: AtBoundary) -> State:
 
 
 def task_done(state: State, event: TaskDone) -> Outcome:
-    """A task is done, and maybe the worker waits for another one."""
+    """Record a finished task. The worker is idle then, if it is a member and is not entering a generation."""
     worker = event.worker
     if worker not in state.doing:
         return state, ()
@@ -75,7 +78,7 @@ def task_done(state: State, event: TaskDone) -> Outcome:
 
 
 def open_boundary(state: State) -> Outcome:
-    """The boundary begins when all members are at it and the epoch's last step is committed."""
+    """Begin the boundary when all members have reported it and the last step of the epoch is committed."""
     if state.phase is not Phase.TRAINING or not state.gathered or state.plan is None:
         return state, ()
     done = min(state.epoch + 1, state.epochs)
@@ -83,13 +86,13 @@ def open_boundary(state: State) -> Outcome:
         return state, ()
     if state.epoch == state.epochs:
         return _finish(state)
-    # An earlier driver may have got as far as the values.
+    # An earlier driver may already have recorded the values of this epoch.
     todo = () if state.epoch in state.values else _tasks(state)
     return replace(state, phase=Phase.BOUNDARY, todo=todo, tested=(), closing=False), ()
 
 
 def _tasks(state: State) -> tuple[Task, ...]:
-    """What is to be done after the state's epoch before its values are known: saving comes before validation."""
+    """Return the tasks after the state's epoch that come before its values are known: first saving, then validation."""
     course, done = state.course, state.epoch + 1
     final = done == course.epochs
     tasks = []
@@ -103,7 +106,7 @@ def _tasks(state: State) -> tuple[Task, ...]:
 
 
 def _has_checkpoint(state: State) -> bool:
-    """Whether the epochs after which files are saved include the state's epoch."""
+    """Return whether `checkpoint_freq` asks for a checkpoint after the state's epoch."""
     every = state.course.checkpoint_freq
     return every > 0 and (state.epoch + 1) % every == 0
 
@@ -113,12 +116,12 @@ def _save(state: State, name: str) -> Task:
 
 
 def assign(state: State) -> Outcome:
-    """Gives work to the idle; when none is left and all are idle, takes the boundary on."""
+    """Give tasks to idle members. When no task is left and all members are idle, go to the next stage."""
     pending = state.crew.pending
     if state.phase is not Phase.BOUNDARY or state.crew.entering or not state.members:
         return state, ()
     if pending is not None and state.crew.formed.issuperset(pending.members):
-        # It stands: no new work until everybody is in it.
+        # All members of the pending generation are connected: give no new task until they have entered it.
         return state, ()
     state, actions = _hand_out(state)
     if state.todo or state.doing or not state.gathered:
@@ -142,7 +145,7 @@ def _hand_out(state: State) -> Outcome:
 
 
 def _tell(state: State) -> Outcome:
-    """Validation is over: all members are told the values of the epoch."""
+    """Send the values of the epoch to all members, after validation."""
     epoch, tested = state.epoch, tuple(sorted(state.tested, key=lambda result: result.number))
     values = {**state.totals.values(), **validation_values(tested)}
     actions: tuple[Action, ...] = (Validated(epoch, tested),) if tested else ()
@@ -156,7 +159,7 @@ def _tell(state: State) -> Outcome:
 
 
 def _close(state: State) -> Outcome:
-    """All members have done what depends on the values: what is left to do, and whether training ends here."""
+    """Decide whether training ends here and which tasks are left, after all members have processed the values."""
     epoch, watch, course = state.epoch, state.course.watch, state.course
     epochs = [state.values[number] for number in sorted(state.values) if number <= epoch]
     why = "a callback has set model.stop_training" if state.stop else watch.stops(epochs, state.validates)
@@ -179,7 +182,7 @@ def _close(state: State) -> Outcome:
 
 
 def _leave(state: State) -> Outcome:
-    """The boundary is over: on with the next epoch, or to the end."""
+    """End the boundary. Begin the next epoch, or finish the training."""
     epoch = state.epoch
     state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, closing=False, stop=False, described={})
     if state.epoch == state.epochs:
@@ -189,14 +192,14 @@ def _leave(state: State) -> Outcome:
 
 
 def _values(state: State, epoch: int) -> dict[str, Any]:
-    """What members are told of an epoch."""
+    """Return the message that tells members the values of an epoch."""
     plateau = state.course.watch.plateau
     monitor = "" if plateau is None else monitored(plateau, state.validates)
     return {"op": "values", "epoch": epoch, "values": dict(state.values[epoch]), "monitor": monitor}
 
 
 def _onward(state: State, epoch: int) -> dict[str, Any]:
-    """What a worker does after the boundary of an epoch."""
+    """Return the order that a worker gets after the boundary of an epoch: `go` or `finish`."""
     op = "finish" if epoch + 1 == state.epochs else "go"
     return {"op": op, "epoch": epoch, "writer": state.writer}
 
@@ -205,12 +208,12 @@ def _onward(state: State, epoch: int) -> dict[str, Any]:
 
 
 def _finish(state: State) -> Outcome:
-    """All that was to be done is done; members stay as they are until the final state is here."""
+    """Finish the training after all tasks. Membership does not change until the final state has arrived."""
     crew = state.crew
     actions: tuple[Action, ...] = ()
     if crew.pending is not None and not crew.confirmed:
         crew, actions = membership.cancel(crew)
-    # Newcomers that were called already wait inside until they are told to end.
+    # Newcomers that were already called wait in the pending generation until the hub sends `bye`.
     crew = replace(crew, pending=None, formed=frozenset(), confirmed=False)
     state = replace(
         state, crew=crew, phase=Phase.FINISHING, writer=min(state.members), heir=False, idle=frozenset(),
@@ -221,18 +224,18 @@ def _finish(state: State) -> Outcome:
 
 
 def finished(state: State, event: Finished) -> Outcome:
-    """A member is done with the job."""
+    """Record that a member has finished the job."""
     worker = event.worker
     if state.phase is not Phase.FINISHING or worker not in state.members:
         return state, ()
-    # An heir says first that it is done, for all were told to be, and then brings the state.
+    # A member that replaces a dead writer (`heir`) reports twice: like all members, and then with the state.
     brings = worker == state.writer and (worker in state.finished or not state.heir)
     result = event.state if brings else state.result
     return replace(state, finished=state.finished | {worker}, result=result), ()
 
 
 def unfinished(state: State) -> Outcome:
-    """A member died after the last step: the others have all there is to have."""
+    """Go on without a member that died after the last step. Each other member has the final state."""
     alive = state.alive
     crew = replace(state.crew, active=replace(state.crew.active, members=alive))
     state = replace(state, crew=crew)
@@ -242,7 +245,7 @@ def unfinished(state: State) -> Outcome:
 
 
 def conclude(state: State) -> Outcome:
-    """The end, when all members are done and the final state is here."""
+    """End the job when all members have finished and the final state has arrived."""
     if state.phase is not Phase.FINISHING or state.result is None or not state.finished.issuperset(state.members):
         return state, ()
     peers = state.crew.peers

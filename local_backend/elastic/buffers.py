@@ -1,18 +1,18 @@
-"""The buffers of a model during a step: every shard starts from the committed ones, and a rule for each says how the
-values that the shards leave become one (`combine.py`).
+"""The buffers of a model during a step. Every shard starts from the committed buffers. A rule for each buffer combines
+the values of all shards into one value (`combine.py`).
 
-Rules come from the options of the training, from the attribute `fabric_buffers` of a module, or are known: running
-statistics of torch's normalization layers are averaged, their counters and the vectors of spectral normalization are
-those of shard 0. Any other buffer must stay as it is while shards run.
+A rule comes from the options of the training, from the attribute `fabric_buffers` of a module, or from the known rules
+for torch's layers. Known rules average the running statistics of normalization layers, and take the counters of these
+layers and the vectors of spectral normalization from shard 0. Shards must not change any other buffer.
 
-What a shard leaves is a flat vector, `statistics`, which the reducers add up over all shards:
+After a shard, the values of its buffers form a flat vector, `statistics`. Reducers add up the vectors of all shards:
 
-- "mean": the values, and a 1 per buffer that the shard changed;
+- "mean" of floats: the values, and a 1 per buffer that the shard changed;
 - "first": the values of shard 0;
 - "sum": the differences to the committed values;
-- "gather": the values, in the shard's own place among those of all shards.
+- "gather", and "mean" of integers: the values, at the position of the shard among all shards.
 
-Whole numbers are cut into 16-bit pieces, whose sums a float holds exactly.
+Integers are cut into 16-bit pieces, because a float holds the sums of such pieces exactly.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from local_backend.elastic.combine import STILL, Rule, rule_of
 from local_backend.elastic.errors import EngineError
 
-#: Pieces of 16 bits in a 64-bit number.
+#: Number of 16-bit pieces in a 64-bit number.
 PIECES = 4
-#: Shards in which changes of buffers without a rule are looked for by value.
+#: Number of first shards after which buffers without a rule are compared by value.
 THOROUGH = 2
-#: What an absent value is summed as: `x + -0.0` is x for every x, `-0.0 + 0.0` is not -0.0.
+#: Stands for an absent value in a sum: `x + -0.0` is x for every x, but `-0.0 + 0.0` is not -0.0.
 NOTHING = -0.0
 
 
 class Buffer:
-    """A buffer by its place: programs may replace the tensor."""
+    """A buffer, identified by module and name: programs may replace the tensor."""
 
     def __init__(self, module: nn.Module, name: str, path: str, rule: Rule) -> None:
         self._module = module
@@ -50,7 +50,7 @@ class Buffer:
 
     @property
     def tensor(self) -> Tensor:
-        """The live tensor. Raises EngineError when the program has removed it."""
+        """The live tensor. Raises EngineError if the program has removed the buffer."""
         tensor = self._module._buffers.get(self._name)
         if tensor is None:
             raise EngineError(f"the buffer {self.path} was removed during training")
@@ -58,25 +58,26 @@ class Buffer:
 
     @property
     def whole(self) -> bool:
-        """Whether its elements are whole numbers."""
+        """Whether the elements are integers."""
         return not self.tensor.is_floating_point()
 
     @property
     def mark(self) -> tuple[int, int]:
-        """Changes with every change of the tensor in place and with its replacement."""
+        """A value that changes when the tensor is changed in place or replaced."""
         tensor = self.tensor
         return tensor.data_ptr(), tensor._version
 
 
 class Buffers:
-    """All buffers of some modules. Live buffers are those that shards change; the committed ones are the state."""
+    """All buffers of some modules. Shards change the live buffers. The committed buffers belong to the state."""
 
     def __init__(
         self, modules: Sequence[nn.Module], declared: Mapping[str, Any], shards: int, dtype: torch.dtype,
         free: Sequence[str] = (),
     ) -> None:
-        """`declared`: path or pattern → rule; `shards`: of a full step; `dtype`: of the numbers that are summed;
-        `free`: paths that each worker may change by itself. Raises EngineError for a rule that fits no buffer."""
+        """`declared`: path or pattern → rule. `shards`: number of shards of a full step. `dtype`: type of the summed
+        numbers. `free`: paths of buffers that may differ between workers. Raises EngineError for a rule that fits no
+        buffer."""
         self._dtype = dtype
         self._shards = shards
         found = find(modules, declared, free)
@@ -87,27 +88,27 @@ class Buffers:
         self._sizes = [buffer.tensor.numel() for buffer in self._means]
         self._ends = torch.tensor([0, *accumulate(self._sizes)])
         self._parts = [self._width(buffer) for buffer in self._others]
-        #: Numbers in the statistics of a shard, and how many of them are values to be averaged.
+        #: Number of averaged values in the statistics of a shard, and length of the statistics.
         self.averaged = sum(self._sizes)
         self.statistics = self.averaged + len(self._means) + sum(self._parts)
         self._marks: list[tuple[int, int]] = [(0, -1)] * len(self._all)
         self._committed: list[Tensor] = [torch.empty(0)] * len(self._all)
-        #: Shards after which every buffer without a rule is compared by value: changes through `.data` leave no mark.
+        #: Remaining shards after which buffers without a rule are compared by value: changes via `.data` leave no mark.
         self._thorough = THOROUGH
         self.commit()
 
     @property
     def committed(self) -> list[tuple[Tensor, Tensor]]:
-        """(live buffer, its committed value) of all buffers."""
+        """Pairs (live buffer, committed value) of all buffers."""
         return [(buffer.tensor, before) for buffer, before in zip(self._all, self._committed, strict=True)]
 
     @property
     def only_means_and_first(self) -> bool:
-        """Whether no rule needs the values of single shards, which asynchronous mode does not have."""
+        """Whether no rule needs the values of single shards. Asynchronous mode does not have these values."""
         return all(buffer.rule.kind == "first" for buffer in self._others)
 
     def commit(self) -> None:
-        """The buffers as they are now are what every shard of the next step starts from."""
+        """Commit the live buffers. Every shard of the next step starts from these values."""
         new = False
         for i, buffer in enumerate(self._all):
             mark = buffer.mark
@@ -117,15 +118,15 @@ class Buffers:
             self._before = self._values(self._means)
 
     def restore(self) -> None:
-        """Give the live buffers that shards may change their committed values."""
+        """Reset the live buffers that shards may change to their committed values."""
         changing = self._all[: len(self._means) + len(self._others)]
         if changing:
             torch._foreach_copy_([buffer.tensor for buffer in changing], self._committed[: len(changing)])
             self._marks[: len(changing)] = [buffer.mark for buffer in changing]
 
     def take(self, shard: int) -> Tensor | None:
-        """The statistics of the shard that has just run; None without any. Raises EngineError for a buffer without a
-        rule that the shard has changed."""
+        """Return the statistics of the shard that has just run, or None if there are none. Raises EngineError if the
+        shard has changed a buffer without a rule, or the shape of a buffer."""
         self._check_still()
         if not self.statistics:
             return None
@@ -139,7 +140,7 @@ class Buffers:
         return torch.cat(parts)
 
     def load(self, statistics: Tensor, shards: int) -> None:
-        """Combine what `shards` shards have left, and commit it. Raises EngineError for what cannot be combined."""
+        """Combine the sum of the statistics of `shards` shards, and commit it. Raises EngineError if that fails."""
         self.restore()
         values, changed, rest = statistics.split([self.averaged, len(self._means), sum(self._parts)])
         means = (values / shards).split(self._sizes)
@@ -159,7 +160,7 @@ class Buffers:
         return places * buffer.tensor.numel() * (PIECES if buffer.whole else 1)
 
     def _leave(self, buffer: Buffer, before: Tensor, shard: int) -> Tensor:
-        """What a shard leaves of a buffer that is not averaged in passing."""
+        """Return the statistics of a shard for one buffer in `_others`."""
         kind, tensor = buffer.rule.kind, buffer.tensor
         if tensor.shape != before.shape:
             raise EngineError(
@@ -177,7 +178,7 @@ class Buffers:
         return places.view(-1)
 
     def _combine(self, buffer: Buffer, before: Tensor, part: Tensor, shards: int) -> Tensor:
-        """The new value of such a buffer."""
+        """Return the new value of a buffer in `_others`. `part`: its part of the summed statistics."""
         rule, whole = buffer.rule, buffer.whole
         if rule.kind == "first":
             return self._unflat(part, whole)
@@ -235,9 +236,9 @@ class Buffers:
 
 
 def find(modules: Sequence[nn.Module], declared: Mapping[str, Any], free: Sequence[str] = ()) -> list[Buffer]:
-    """Buffers of the modules, each tensor once, with their rules; without empty ones and those that are `free`.
+    """Return the buffers of the modules with their rules, each tensor once, without empty and `free` buffers.
 
-    Raises EngineError for a declared path that is no buffer, and for complex buffers that have a rule.
+    Raises EngineError for a declared path that fits no buffer, and for a complex buffer that has a rule.
     """
     found: list[Buffer] = []
     seen = set()
@@ -256,7 +257,10 @@ def find(modules: Sequence[nn.Module], declared: Mapping[str, Any], free: Sequen
                     continue
                 rule = rule_of(declared[patterns[0]]) if patterns else None
                 if rule is None and name in own:
-                    rule = rule_of(own[name])
+                    try:
+                        rule = rule_of(own[name])
+                    except ValueError as problem:
+                        raise EngineError(f"fabric_buffers[{name!r}] of the buffer {where!r} {problem}") from None
                 rule = rule or _known(module, name) or STILL
                 if tensor.is_complex() and rule is not STILL:
                     raise EngineError(f"the buffer {where} is complex; the engine combines real numbers only")
@@ -271,7 +275,7 @@ _OF_NORMALIZATION = {"running_mean": Rule("mean"), "running_var": Rule("mean"), 
 
 
 def _known(module: nn.Module, name: str) -> Rule | None:
-    """The rule for a buffer that one of torch's own layers keeps."""
+    """Return the rule for a buffer of one of torch's own layers, or None for any other buffer."""
     if isinstance(module, _NormBase):
         return _OF_NORMALIZATION.get(name)
     if isinstance(module, _SpectralNorm) and name in ("_u", "_v"):
@@ -287,11 +291,11 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _pieces(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Whole numbers as floats of 16 bits each, least significant first."""
+    """Return 64-bit integers as floats of 16 bits each, least significant first."""
     return torch.stack([(numbers >> (16 * i)) & 0xFFFF for i in range(PIECES)], 1).reshape(-1).to(dtype)
 
 
 def _whole(pieces: Tensor) -> Tensor:
-    """Inverse of `_pieces`, and of sums of them, in the arithmetic of 64 bits."""
+    """Return the integers of pieces, or of sums of pieces, in 64-bit arithmetic. Inverse of `_pieces`."""
     numbers = pieces.to(torch.int64).view(-1, PIECES)
     return sum((numbers[:, i] << (16 * i) for i in range(1, PIECES)), numbers[:, 0])

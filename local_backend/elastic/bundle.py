@@ -1,7 +1,7 @@
-"""Builds FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
+"""Builder of FABRIC_HOME: `libs/fabric.zip` and `tools/dli_utils`, for programs that look there for the engine.
 
-The zip holds the engine itself, so that another Python environment with torch, numpy and cloudpickle can train with it
-although this project is not installed there. Imports the standard library only.
+The zip contains the engine. So a Python environment without this project, but with torch, numpy and cloudpickle, can
+train. This module imports the standard library only.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-#: Without emetrics: scripts put the zip first on sys.path, and a copy of emetrics.py beside the script must win.
+#: emetrics is not here: scripts put the zip first on sys.path, and a copy of emetrics.py beside the script must win.
 _FABRIC_MODULES = ("fabric_model.py", "callbacks.py")
 _FABRIC_PACKAGES = ("pyedt", "fabric_data")
-#: The oldest time that a zip can hold: the same sources give the same bytes.
+#: The oldest time that a zip can hold. With a fixed time, the same sources give the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def build(fabric_home: Path) -> None:
-    """Make or refresh `fabric_home`. Files that are right already are left alone; none is ever half-written.
+    """Create or refresh `fabric_home`. Write only files whose content differs, each one atomically.
 
     Raises OSError.
     """
@@ -31,7 +31,7 @@ def build(fabric_home: Path) -> None:
 
 
 def _members() -> Iterator[tuple[str, Path]]:
-    """(name in the zip, source)."""
+    """Yield (name in the zip, path of the source)."""
     yield "local_backend/__init__.py", _PACKAGE.parent / "__init__.py"
     for path in sorted(_PACKAGE.glob("*.py")):
         yield f"local_backend/elastic/{path.name}", path
@@ -43,7 +43,7 @@ def _members() -> Iterator[tuple[str, Path]]:
 
 
 def _fabric_source(name: str) -> Path:
-    """A module or package that is top-level once installed, and lies in local_backend/fabric in a source tree."""
+    """Return the path of a module or package: top-level once installed, in local_backend/fabric in a source tree."""
     in_tree = _PACKAGE.parent / "fabric" / name
     return in_tree if in_tree.exists() else _PACKAGE.parent.parent / name
 

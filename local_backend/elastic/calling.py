@@ -1,6 +1,6 @@
-"""Which part of a batch goes where: into the model, into the loss, and what of the outputs is predicted.
+"""Inputs and labels in a batch, calls of the model and of the loss function, and predictions in the outputs.
 
-The table in docs/fabric-model.md ("Batches") says the same to users.
+The table in docs/fabric-model.md ("Batches") documents these rules for users.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from local_backend.elastic.errors import EngineError
 
-#: Names of the labels in a batch that is a dict.
+#: Names of the labels in a batch that is a dict or a named tuple.
 LABELS = ("labels", "label", "targets", "target", "y")
 #: Names of the predictions in outputs that are a dict or an object.
 _PREDICTIONS = ("logits", "predictions", "outputs")
 
 
 def split_batch(batch: Any) -> tuple[Any, Any]:
-    """(inputs, labels) of a collated batch; labels of a dict without any are the dict."""
+    """Return (inputs, labels) of a collated batch, both the same if it has no labels. Raises EngineError if empty."""
     if isinstance(batch, Mapping):
         name = next((name for name in LABELS if name in batch), None)
         return ({key: batch[key] for key in batch if key != name}, batch[name]) if name else (batch, batch)
@@ -36,7 +36,7 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
 
 
 def _split_named(batch: Any) -> tuple[Any, Any]:
-    """(inputs, labels) of a named tuple: labels by their name, else the last item, as of any tuple."""
+    """Return (inputs, labels) of a named tuple. Labels are the field with a name in `LABELS`, else the last field."""
     names = batch._fields
     label = next((name for name in LABELS if name in names), names[-1])
     inputs = {name: getattr(batch, name) for name in names if name != label}
@@ -44,11 +44,11 @@ def _split_named(batch: Any) -> tuple[Any, Any]:
 
 
 def call_model(model: nn.Module, inputs: Any) -> Any:
-    """The outputs: several inputs as several arguments, unless `forward` takes one."""
+    """Return the outputs. Pass several inputs as several arguments, unless `forward` takes one argument."""
     if isinstance(inputs, Mapping):
         if _takes_names(model, inputs):
             return model(**inputs)
-        # Fields of a named tuple that `forward` calls otherwise.
+        # `forward` may use other names than the fields of a named tuple.
         several = all(isinstance(name, str) for name in inputs) and _takes_several(model, len(inputs))
         return model(*inputs.values()) if several else model(inputs)
     if isinstance(inputs, (tuple, list)):
@@ -57,9 +57,9 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
 
 
 def compute(model: nn.Module, loss_function: Any, batch: Any) -> tuple[Any, Any, Tensor]:
-    """(outputs, labels, loss as a tensor without dimensions) of a batch on the model's device.
+    """Return (outputs, labels, loss as a tensor without dimensions) of a batch on the model's device.
 
-    Raises EngineError where no loss of one number comes out.
+    Raises EngineError if the loss is not one number.
     """
     inputs, labels = split_batch(batch)
     if loss_function is not None:
@@ -71,7 +71,7 @@ def compute(model: nn.Module, loss_function: Any, batch: Any) -> tuple[Any, Any,
 
 
 def predicted(outputs: Any) -> Any:
-    """The tensor among the outputs that says what was predicted; None without any."""
+    """Return the tensor among the outputs that holds the predictions, or None."""
     if isinstance(outputs, Tensor):
         return outputs
     for name in _PREDICTIONS:
@@ -80,13 +80,13 @@ def predicted(outputs: Any) -> Any:
             return found
     if isinstance(outputs, (tuple, list)):
         tensors = [item for item in outputs if isinstance(item, Tensor)]
-        # (loss, logits): a single number predicts nothing.
+        # In (loss, logits), the single number is not the prediction.
         return next((item for item in tensors if item.dim() > 0), None)
     return None
 
 
 def one_number(loss: Any) -> Tensor:
-    """The loss, checked to be a single number. Raises EngineError with what it is instead."""
+    """Return the loss as a tensor without dimensions. Raises EngineError with the type or shape of any other loss."""
     if not isinstance(loss, Tensor):
         raise EngineError(f"the loss function must return a tensor; it returned a {type(loss).__name__}")
     if loss.numel() != 1:
@@ -98,7 +98,7 @@ def one_number(loss: Any) -> Tensor:
 
 
 def _loss_within(outputs: Any) -> Any:
-    """The loss that a model without a loss function returns."""
+    """Return the loss from the outputs of a model without a loss function. Raises EngineError if there is none."""
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if loss is None and isinstance(outputs, (tuple, list)) and outputs:
         loss = outputs[0]
@@ -112,7 +112,7 @@ def _loss_within(outputs: Any) -> Any:
 
 
 def _parameters(model: nn.Module) -> list[inspect.Parameter] | None:
-    """Parameters of `forward`; None where it does not tell."""
+    """Return the parameters of `forward`, or None if its signature is unknown."""
     try:
         return list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -120,7 +120,7 @@ def _parameters(model: nn.Module) -> list[inspect.Parameter] | None:
 
 
 def _takes_names(model: nn.Module, inputs: Mapping[Any, Any]) -> bool:
-    """Whether `forward` has these names as parameters."""
+    """Return whether `forward` takes the names in `inputs` as keyword arguments. True if its signature is unknown."""
     parameters = _parameters(model)
     if parameters is None:
         return True
@@ -130,7 +130,7 @@ def _takes_names(model: nn.Module, inputs: Mapping[Any, Any]) -> bool:
 
 
 def _takes_several(model: nn.Module, count: int) -> bool:
-    """Whether `forward` takes that many arguments by position, and not just one."""
+    """Return whether `forward` takes `count` positional arguments, and not just one."""
     parameters = _parameters(model)
     if parameters is None:
         return count > 1

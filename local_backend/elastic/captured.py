@@ -1,7 +1,7 @@
-"""What a script has changed in its process before it calls `train()`, and how a worker gets it.
+"""Process state that a script has changed before it calls `train()`, and its transfer to workers.
 
-That is the environment, torch's global settings, autocast, and the states of the global random generators. All of it
-travels in the welcome of a worker, which applies it before the modules of the user are imported.
+This state is the environment, global settings, autocast, and the states of the global random generators. The hub sends
+it in the welcome message. A worker applies environment and settings before it imports the modules of the user.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from local_backend.elastic.launcher import RUNNER_FD
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.surroundings import watch_threads
 
-#: Variables of one process alone, and those that its interpreter has read already.
+#: Variables that belong to one process only, and variables that the interpreter has read at its start.
 _OF_ONE_PROCESS = frozenset({
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ELASTIC_FAULT", "LOG_DIR", "TASK_ID", "IS_TASK0",
     "TASK12N_DEVICE_TYPE", "PYTHONPATH", "PYTHONHASHSEED", "PWD", "OLDPWD", "SHLVL", "_",
 })
 _PREFIXES_OF_ONE_PROCESS = ("DLI_", "MSD_POD_")
 
-#: Settings that are attributes, in the order in which they are set: specific ones after those that set several.
+#: Settings that are attributes of torch.backends, in the order of assignment: general settings before specific ones.
 _ATTRIBUTES = (
     "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic", "cudnn.allow_tf32",
     "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction",
@@ -48,14 +48,14 @@ _ATTRIBUTES = (
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 _DEVICE_TYPES = ("cpu", "cuda")
 
-#: Dtypes of the autocasts for GPUs that the script has entered in a process without one, None for a disabled one.
+#: Dtypes of the GPU autocasts that the script has entered in a process without a GPU. None: a disabled autocast.
 _without_gpu: list[torch.dtype | None] = []
-#: What `begin` watches is watched.
+#: Whether `begin` has run.
 _begun = False
 
 
 def begin() -> None:
-    """Note from now on what can only be noted when it happens. Called when a script imports FabricModel."""
+    """Start to record changes that cannot be read later. Called when a script imports FabricModel."""
     global _begun
     if _begun:
         return
@@ -70,7 +70,7 @@ def begin() -> None:
 
 
 def environment() -> dict[str, str | None]:
-    """Return the variables that the script has set, and None for those that it has deleted."""
+    """Return the variables that the script has set, with None for deleted variables."""
     changed = changes()
     return {name: changed[name] for name in sorted(changed) if not _is_of_one_process(name)}
 
@@ -94,8 +94,8 @@ def _is_of_one_process(name: str) -> bool:
 
 
 def settings() -> dict[str, Any]:
-    """Return the global settings of torch, numpy and Python as values for JSON. A setting that this version of torch
-    lacks, or cannot tell, is left out."""
+    """Return the global settings of torch, numpy and Python as JSON values, without settings that this version of torch
+    lacks or cannot read."""
     found = {}
     for name, (read, _) in _settings().items():
         with suppress(Exception):
@@ -104,7 +104,7 @@ def settings() -> dict[str, Any]:
 
 
 def apply_settings(wanted: Mapping[str, Any]) -> None:
-    """Set what differs in this process."""
+    """Set the settings that differ in this process."""
     for name, (read, write) in _settings().items():
         if name in wanted:
             with suppress(AttributeError):
@@ -113,7 +113,7 @@ def apply_settings(wanted: Mapping[str, Any]) -> None:
 
 
 def _settings() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """Name → how it is read and set."""
+    """Return name → (function that reads the setting, function that writes it)."""
     found: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         "default_dtype": (
             lambda: str(torch.get_default_dtype()).removeprefix("torch."),
@@ -161,7 +161,7 @@ def _write(path: str, value: Any) -> None:
 
 
 def _flushes_denormals() -> bool:
-    """Whether this thread treats the smallest numbers as zero."""
+    """Return whether this thread treats the smallest numbers (denormals) as zero."""
     smallest = sys.float_info.min
     return smallest / 2 == 0
 
@@ -178,7 +178,7 @@ def autocast() -> dict[str, str]:
 
 
 def watch_autocast() -> None:
-    """Note the autocast for GPUs that the script enters: torch disables it in a driver, which sees no GPU."""
+    """Record the GPU autocasts that the script enters. A driver sees no GPU, so torch disables them there."""
     make, enter, leave = torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__
 
     @wraps(make)
@@ -204,9 +204,9 @@ def watch_autocast() -> None:
 
 @contextmanager
 def around_training(active: Mapping[str, str]) -> Iterator[None]:
-    """Within: gradients are computed, and autocast is active for these device types.
+    """Enable gradients, and autocast for the device types in `active` (device type → dtype), within the context.
 
-    The cache of autocast is off: it would keep casts of weights from before an optimizer step.
+    The cache of autocast is off, because it would keep casts of weights from before an optimizer step.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
@@ -222,11 +222,11 @@ def around_training(active: Mapping[str, str]) -> Iterator[None]:
 def generators(seed: int) -> str:
     """Return the states of the global generators, as text for `set_generators`.
 
-    `random` and `numpy`, where the script has not seeded them, are in a state that follows from `seed`.
+    If the script has not seeded `random` or `numpy`, the state of that generator follows from `seed`.
     """
     states: dict[str, Any] = {"torch": torch.get_rng_state().numpy().tobytes()}
     states["random"] = random.getstate() if early_seeding.seeded() else random.Random(derive_seed(seed, 5)).getstate()
-    # NumPy keeps the entropy that it began with until it is seeded.
+    # NumPy keeps its initial entropy (`seed_seq`) until a program seeds it.
     current = np.random.mtrand.get_bit_generator()
     seeded = isinstance(current, np.random.MT19937) and current.seed_seq is None
     fresh = np.random.RandomState(derive_seed(seed, 6) & 0xFFFFFFFF)
@@ -235,19 +235,19 @@ def generators(seed: int) -> str:
 
 
 def set_generators(text: str) -> None:
-    """Put the global generators into the states that `generators` told."""
+    """Set the global generators to the states that `generators` returned."""
     states = pickle.loads(base64.b64decode(text))
     torch.set_rng_state(torch.frombuffer(bytearray(states["torch"]), dtype=torch.uint8))
     random.setstate(states["random"])
     np.random.set_state(states["numpy"])
 
 
-# --- what workers cannot get
+# --- hooks and modes that workers cannot get
 
 
 def check_global_hooks() -> None:
-    """Raise EngineError for hooks and modes that the script has set for all modules, optimizers or operations of its
-    process: they may keep state that no worker has."""
+    """Raise EngineError if the script has set hooks or modes for all modules, optimizers or operations of its process.
+    Workers do not have the state that these hooks and modes may keep."""
     modes = [*torch.overrides._get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
     for mode in modes:
         if not isinstance(mode, DeviceContext):
@@ -272,11 +272,11 @@ def check_global_hooks() -> None:
 
 
 def capture() -> dict[str, Any]:
-    """Return environment, settings and autocast of the script as values for JSON, for `apply`."""
+    """Return the environment, settings and autocast of the script as JSON values, for `apply`."""
     return {"environment": environment(), "settings": settings(), "autocast": autocast()}
 
 
 def apply(script: Mapping[str, Any]) -> None:
-    """Make this worker process have the environment and settings of the script."""
+    """Apply the environment and the settings of the script to this worker process."""
     apply_environment(script["environment"])
     apply_settings(script["settings"])

@@ -1,4 +1,4 @@
-"""The history of a job in words: who came, who left, who died, and how long training stood still. Pure."""
+"""History lines of a job: workers that join, leave or die, and the pauses of training for these changes. Pure."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from statistics import median
 
 from local_backend.elastic.events import Action, Commit, End, Fail, Note, Stopped, Switched
 
-#: Gaps between commits that make the usual one, and those after a change that are compared with it: a newcomer computes
-#: from the second step on.
+#: Number of gaps between commits whose median is the usual gap; number of gaps after a change that are compared with
+#: the usual gap. Two, because a newcomer computes from the second step on.
 GAPS, COMPARED = 50, 2
 
 
 class Chronicle:
-    """Told all that the hub decides (`heard`, with seconds of a monotonic clock); gives lines for the job's history.
+    """Turns actions of the hub into lines for the job's history.
 
-    A change of workers is told a little later, with what it cost: by how much the gaps between commits around it were
-    longer than usual.
+    The driver passes all actions to `heard`, with the time in seconds of a monotonic clock. The line about a change of
+    members comes a little later, with the pause: the time by which the gaps between commits exceeded the usual gap.
     """
 
     def __init__(self) -> None:
         #: Epoch and time of the newest commit.
         self._last: tuple[int, float] | None = None
         self._gaps: deque[float] = deque(maxlen=GAPS)
-        #: Seconds that training stood still for the last change; 0 before any.
+        #: Pause of training for the last change of members in seconds; 0 before any change.
         self.pause = 0.0
-        #: A change that is not told yet, and the gaps since.
+        #: A change that is not reported yet, and the seconds by which each gap since then exceeds the usual gap.
         self._change: Switched | None = None
         self._since: list[float] = []
 
     def heard(self, action: Action, now: float) -> list[str]:
-        """The lines that can be written now."""
+        """Take an action, and return the lines that can be written now."""
         lines: list[str] = []
         match action:
             case Switched():
                 lines = self._tell()
                 if not action.before:
-                    return [*lines, _words(action)]  # nothing was going on that could pause
+                    return [*lines, _words(action)]  # no training was running that could pause
                 self._change, self._since = action, []
                 return lines
             case Commit():
@@ -45,7 +45,7 @@ class Chronicle:
             case Stopped():
                 lines = [*self._tell(), f"training ends early, after epoch {action.epoch + 1}: {action.why}"]
             case Note():
-                # How a worker died is often known only when the others go on already; all else comes after the change.
+                # Often the cause of a death is known only after the others resumed. Other notes come after the change.
                 explains = self._change is not None and not self._change.planned and "worker-" in action.text
                 lines = [action.text] if explains else [*self._tell(), action.text]
             case End() | Fail():
@@ -55,7 +55,7 @@ class Chronicle:
     def _commit(self, epoch: int, now: float) -> list[str]:
         last, self._last = self._last, (epoch, now)
         gap = None if last is None else now - last[1]
-        # What is done between two epochs may take any time.
+        # Work between two epochs may take any time.
         known = gap is not None and last is not None and last[0] == epoch
         if self._change is None:
             if known and gap is not None:
@@ -75,7 +75,7 @@ class Chronicle:
 
 
 def _words(change: Switched) -> str:
-    """What a change of workers was."""
+    """Return the history line of a change of members."""
     old, new = change.before, change.members
     came, left = _names(w for w in new if w not in old), _names(w for w in old if w not in new)
     where, size, generation = f"step {change.step}", f"{len(old)} → {len(new)}", f"in generation {change.generation}"

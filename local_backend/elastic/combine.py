@@ -1,6 +1,6 @@
-"""How the values that the shards of a step leave in one buffer become one value. Pure functions of tensors.
+"""Rules that combine the values of one buffer after each shard of a step into one value. Pure functions of tensors.
 
-Every shard starts from the same value `before`, so none of these depends on which worker computed which shard.
+Every shard starts from the same value `before`, so the result does not depend on which worker computes which shard.
 """
 
 from __future__ import annotations
@@ -17,23 +17,33 @@ from local_backend.elastic.errors import EngineError
 
 @dataclass(frozen=True)
 class Rule:
-    """What becomes of a buffer."""
+    """How the values of a buffer are combined."""
 
-    #: "mean", "sum", "first", "gather" (the values of all shards are needed), or "still" (training must not change it).
+    #: "mean", "sum", "first", "gather" (needs the values of all shards), or "still" (training must not change it).
     kind: str
-    #: Of "sum": the changes are added up modulo this number.
+    #: For "sum": the new value is taken modulo this number.
     modulo: int | None = None
-    #: Of "gather": (value before the step, values of all shards in order) → new value.
+    #: For "gather": (value before the step, values of all shards in order) → new value.
     function: Callable[[Tensor, list[Tensor]], Tensor] | None = None
 
 
-#: A buffer without a rule.
+#: Rules by name.
+NAMED = ("mean", "sum", "first", "concatenate")
+#: The rule of a buffer for which no other rule is declared or known.
 STILL = Rule("still")
 
 
 def rule_of(declared: Any) -> Rule:
-    """The rule that a user has declared, which `recipe.Recipe` has checked."""
-    kind, more = declared if isinstance(declared, (tuple, list)) else (declared, None)
+    """Return the rule for a declaration of the user: a name of `NAMED`, ("sum", modulo), ("concatenate", dimension), or
+    a function (before, values of all shards) → value. Raises ValueError for any other declaration."""
+    pair = isinstance(declared, (tuple, list)) and len(declared) == 2
+    kind, more = declared if pair else (declared, None)
+    known = kind in NAMED if isinstance(kind, str) else callable(kind)
+    fits = more is None or (kind in ("sum", "concatenate") and isinstance(more, int) and not isinstance(more, bool))
+    if not known or not fits:
+        raise ValueError(
+            f"must be one of {', '.join(NAMED)}, ('sum', modulo), ('concatenate', dim) or a function, not {declared!r}"
+        )
     if kind == "concatenate":
         dimension = more or 0
         return Rule("gather", function=lambda before, values: concatenate(before, values, dimension))
@@ -43,11 +53,11 @@ def rule_of(declared: Any) -> Rule:
 
 
 def concatenate(before: Tensor, values: Sequence[Tensor], dimension: int = 0) -> Tensor:
-    """A queue into which the shards have written one after the other, each as many rows as it wrote into `before`.
+    """Return the queue that results when all shards write in turn, each the rows that it has written into `before`.
 
-    Three ways to write are understood: rows in place, one block of them that may go around the end (a queue with a
-    pointer); new rows at the front, the last ones fall out; new rows at the end, the first ones fall out. Raises
-    EngineError for any other change.
+    The rows lie along `dimension`. A shard may write one block of rows in place, which may wrap around the end (a queue
+    with a pointer). Or it adds rows at the front and drops the last ones, or adds rows at the end and drops the first
+    ones. Raises EngineError for any other change.
     """
     result = before.transpose(0, dimension).clone()
     first = result.clone()
@@ -61,13 +71,13 @@ def concatenate(before: Tensor, values: Sequence[Tensor], dimension: int = 0) ->
 
 
 def _write(result: Tensor, before: Tensor, rows: Tensor, place: int | None) -> int | None:
-    """Write into `result` what a shard has written into `before` to get `rows`; the place behind a block in place."""
+    """Apply a shard's change from `before` to `rows` to `result`. Return the row after the last block in place."""
     size = len(before)
     changed = [i for i in range(size) if not torch.equal(before[i], rows[i])]
     if not changed:
         return place
     block = _block(changed, size)
-    # In a queue of equal rows nothing shows a shift: new rows at its very end are then taken for pushed.
+    # In a queue of equal rows a shift is invisible, so new rows at the very end may count as added at the end.
     in_place = block is not None and len(changed) < size and sum(block) != size
     shift = None if in_place else _shift(before, rows, len(changed))
     if shift is not None and shift > 0:
@@ -86,14 +96,14 @@ def _write(result: Tensor, before: Tensor, rows: Tensor, place: int | None) -> i
 
 
 def _block(changed: list[int], size: int) -> tuple[int, int] | None:
-    """(first row, number of rows) of rows that follow each other, around the end too; None when there are gaps."""
+    """Return (first row, number of rows) of one block, which may wrap around the end. None if there are gaps."""
     rows = set(changed)
     starts = [i for i in changed if (i - 1) % size not in rows]
     return (starts[0] if starts else 0, len(changed)) if len(starts) <= 1 else None
 
 
 def _shift(before: Tensor, rows: Tensor, most: int) -> int | None:
-    """By how many rows, up to `most`, the old ones have moved to the back (above 0) or to the front (below 0)."""
+    """Return by how many rows (at most `most`) old rows moved to the back (above 0) or front (below 0), or None."""
     size = len(before)
     for count in range(1, min(size, most + 1)):
         if torch.equal(rows[count:], before[: size - count]):

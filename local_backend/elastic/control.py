@@ -1,7 +1,7 @@
-"""A worker's control thread: hears the hub while the main thread trains.
+"""The control thread of a worker: it receives the hub's messages while the main thread trains.
 
-What concerns generations is dealt with at once (connections are made in the background, a call to enter another
-generation interrupts whatever waits); all else is an order for the main thread.
+The control thread handles messages about generations and pings at once. It forms groups in the background. The message
+`enter` interrupts any wait in an older generation. All other messages are orders for the main thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Order = tuple[Message, bytes]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A generation as the hub described it."""
+    """A generation as the hub has described it in `prepare`."""
 
     number: int
     members: tuple[int, ...]
@@ -32,7 +32,7 @@ class Proposal:
 
 
 class Control:
-    """What the hub has said. The main thread asks; `start` begins to listen."""
+    """The messages of the hub, for the main thread. `start` starts the control thread."""
 
     def __init__(self, number: int, link: Link) -> None:
         self._number = number
@@ -42,23 +42,23 @@ class Control:
         self._proposals: dict[int, Proposal] = {}
         self._formations: dict[int, Formation] = {}
         self._device = torch.device("cpu")
-        #: The generation that has been called for most lately.
+        #: The generation of the newest message `enter`.
         self._called = 0
-        #: Set when there is no hub any more.
+        #: Set when the connection to the hub has ended.
         self._gone: HubGone | None = None
-        #: The generation that all its members are connected for, to be agreed upon in the next step.
+        #: The newest generation whose members are all connected. Members agree on it in the next step.
         self.word = 0
-        #: What the main thread does, for the hub when it wonders.
+        #: Activity of the main thread, for the answer to a ping of the hub.
         self.phase = "starting"
 
     def start(self, device: torch.device) -> None:
-        """Listen from now on. Groups are formed for tensors on `device`."""
+        """Start to receive messages. Groups exchange tensors on `device`."""
         self._device = device
         self._listener = threading.Thread(target=self._listen, name="control", daemon=True)
         self._listener.start()
 
     def order(self, *expected: str) -> Order:
-        """The next order. Raises HubGone, and EngineError when it is none of `expected`."""
+        """Return the next order. Raises HubGone, and EngineError if the order is not one of `expected`."""
         order = self._orders.get()
         if order is None:
             raise self.why_gone()
@@ -67,22 +67,22 @@ class Control:
         return order
 
     def why_gone(self) -> HubGone:
-        """Why there is no hub any more: what is sent in vain is so before the hub's last word has been heard."""
+        """Return why the hub is gone. Waits for the control thread: a send may fail before the last message is read."""
         self._listener.join()
         assert self._gone is not None
         return self._gone
 
     def called_away(self, generation: int) -> bool:
-        """Whether the members of this generation are wanted elsewhere, or there is no hub any more."""
+        """Return whether the hub has called for a newer generation than this one, or is gone."""
         return self._called > generation or self._gone is not None
 
     def proposal(self, number: int) -> Proposal:
-        """The generation of that number."""
+        """Return the description of the generation with that number."""
         with self._lock:
             return self._proposals[number]
 
     def formation(self, number: int) -> Formation:
-        """The group of that generation, in the making."""
+        """Return the formation of that generation's group. Raises Interrupted if the hub has canceled it."""
         with self._lock:
             found = self._formations.get(number)
         if found is None:
@@ -90,12 +90,12 @@ class Control:
         return found
 
     def taken(self, number: int) -> None:
-        """The group of that generation is in the main thread's hands."""
+        """Forget the formation of that generation: the main thread has taken its group."""
         with self._lock:
             self._formations.pop(number, None)
 
     def close(self) -> None:
-        """Abandon what is being formed."""
+        """Abandon all groups that are being formed."""
         with self._lock:
             for formation in self._formations.values():
                 formation.abandon()
@@ -137,7 +137,7 @@ class Control:
                 self._orders.put((message, attachment))
 
     def _prepare(self, proposal: Proposal) -> None:
-        """Begin to form the group, unless this worker is not in it."""
+        """Start to form the group of the generation, if this worker is a member."""
         number, link = proposal.number, self._link
 
         def publish(key: str, value: bytes) -> None:

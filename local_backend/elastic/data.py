@@ -1,7 +1,7 @@
-"""Data sets and loaders: which sample is loaded by whom never changes what it looks like.
+"""Data sets and loaders. A sample is the same no matter which worker or loader process loads it.
 
-A sample that draws random numbers finds the generators seeded from (seed, epoch, sample), so that augmentation is the
-same in every worker, loader process and order.
+When a sample draws random numbers, the generators are seeded from (seed, epoch, sample). So augmentation is the same in
+every worker, loader process and order.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from local_backend.elastic.plan import sample_seed
 from local_backend.elastic.seeding import SeededLoading, seed_everything
 from local_backend.elastic.streams import StreamedSamples, is_stream
 
-#: The epoch that validation samples are seeded with.
+#: Epoch number in the seeds of validation samples.
 VALIDATION = -1
-#: How long a loader process that has been told to end may take.
+#: Seconds that a loader process may take to end before it is killed.
 CLOSE_SECONDS = 5.0
 
 
 class LoaderLost(EngineError):
-    """A loader process has ended before its time, killed for example."""
+    """A loader process has ended unexpectedly, for example because a signal killed it."""
 
 
 def load_datasets(datasets_function: Callable[[], Any]) -> tuple[Any, Any]:
-    """Call the script's function once and check what it returns: (training set, test set or None).
+    """Call the script's function once, check the result, and return (training set, test set or None).
 
-    Raises EngineError with a sentence when these are neither map-style nor iterable data sets.
+    Raises EngineError if a result is neither a map-style nor an iterable data set.
     """
     result = datasets_function()
     alone = not isinstance(result, (tuple, list, dict))
@@ -76,7 +76,7 @@ def _check_dataset(name: str, dataset: Any) -> None:
 
 
 def lengths(dataset: Any) -> list[int]:
-    """Return the lengths of the containers that a data set has as attributes, and those that it wraps."""
+    """Return the lengths of the containers in the attributes of a data set and of the data sets that it wraps."""
     found: list[int] = []
     for _ in range(4):
         attributes = getattr(dataset, "__dict__", {})
@@ -86,7 +86,7 @@ def lengths(dataset: Any) -> list[int]:
 
 
 class _Source(ByValue, Dataset[Any]):
-    """Loads whole batches, seeded for each sample."""
+    """Loads whole batches, with a seed for each sample."""
 
     def __init__(
         self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None, changes: LoaderChanges | None = None,
@@ -101,7 +101,7 @@ class _Source(ByValue, Dataset[Any]):
         keys = list(keys)
         if not isinstance(self._dataset, StreamedSamples):
             return self._loading.load(keys, self._seed_of)
-        # A stream goes on with its own random numbers; collating finds the same ones as elsewhere.
+        # A stream has its own random numbers. The seed is for the collate function: equal numbers in every worker.
         samples = self._dataset.take(keys)
         if keys:
             seed_everything(self._seed_of(keys[-1]))
@@ -114,7 +114,7 @@ class _Source(ByValue, Dataset[Any]):
         return sample_seed(self._seed, *key)
 
     def __getitem__(self, request: tuple[int, list[Key], bytes]) -> tuple[int, bool, Any]:
-        """(number of the request, whether it went well, the batch or what `describe_exception` says)."""
+        """Return (request number, whether loading succeeded, the batch or the result of `describe_exception`)."""
         number, keys, changed = request
         try:
             if self._changes is not None and changed != self._applied:
@@ -126,10 +126,11 @@ class _Source(ByValue, Dataset[Any]):
 
 
 class Stream:
-    """Batches of a data set, loaded ahead in the order in which they will be wanted; what is wanted may change.
+    """Batches of a data set, loaded ahead in the order of a plan. The plan may change.
 
-    For one thread. Loader processes are forked in the constructor, so that they do not inherit what is opened later,
-    and stay until `close`; each works up to `AHEAD` batches ahead. Without any, `take` loads.
+    For one thread. The constructor forks the loader processes, so that they do not inherit descriptors that are opened
+    later. Loader processes stay until `close`. Each one works up to `AHEAD` batches ahead. Without loader processes,
+    `take` loads the batch.
     """
 
     def __init__(
@@ -143,16 +144,17 @@ class Stream:
         pin_memory: bool = False,
         changes: LoaderChanges | None = None,
     ) -> None:
-        """`threads`: loader processes. `private`: descriptors of this process that these must close. `pin_memory`: for
-        batches that go to a GPU. `changes`: what loader processes get to know of changes by callbacks."""
+        """`threads`: number of loader processes. `private`: descriptors of this process that loader processes must
+        close. `pin_memory`: whether batches go to a GPU. `changes`: values that callbacks change, for loader processes.
+        """
         self.dataset = dataset
         self._source = _Source(dataset, seed, collate, changes)
         self._changes = changes
         self._feed = Feed()
         if isinstance(dataset, StreamedSamples):
-            # Each process would have to go through the whole stream.
+            # Each loader process would have to read the whole stream.
             threads = 0
-        #: Outcomes that are here before they are taken.
+        #: Label → (whether loading succeeded, batch or error), for loaded batches that are not taken yet.
         self._loaded: dict[Label, tuple[bool, Any]] = {}
         self._ahead = AHEAD * threads
         self._loader: DataLoader[Any] | None = None
@@ -167,31 +169,30 @@ class Stream:
             attention.hold_back_torch()
 
     def plan(self, wanted: Iterator[tuple[Label, list[Key]]]) -> None:
-        """Load these from now on, and nothing else; `wanted` is consumed as loading proceeds and may be endless.
+        """Load only the batches in `wanted` from now on. Loading consumes `wanted` lazily. `wanted` may be endless.
 
-        What is loaded or being loaded already, under a label that is among the next, is used; the rest of it is thrown
-        away.
+        A batch that is loaded or requested already is used if its label is among the next ones, and dropped otherwise.
         """
         self.renew()
-        # Twice as far as the loader processes work: what a change of members leaves in place is found again.
+        # Look twice as far ahead as loader processes work, to reuse batches that a change of members leaves in place.
         self._feed.replace(wanted, self._loaded, 2 * self._ahead)
         due = {label for label, _ in self._feed.due}
         self._loaded = {label: outcome for label, outcome in self._loaded.items() if label in due}
         if self._loader is not None and not self._feed.given:
-            with suppress(LoaderLost):  # `take` will find out
+            with suppress(LoaderLost):  # `take` will raise it
                 self._advance()
 
     def renew(self) -> None:
-        """Load again what was loaded ahead, where hooks of callbacks have changed what loading uses."""
+        """Load the batches ahead again if hooks of callbacks have changed values that loading uses."""
         if self._loader is not None and self._changes is not None and self._changes.update():
             self._feed.changes = self._changes.data
             self._loaded.clear()
             self._feed.again()
 
     def take(self, label: Label) -> Any:
-        """The collated batch of this label, which must be the next of the plan.
+        """Return the collated batch with this label, which must be the next of the plan.
 
-        Raises what the data set or the collate function raised, LoaderLost, and LookupError for any other label.
+        Raises the exception of the data set or collate function, LoaderLost, and LookupError for any other label.
         """
         if self._loader is None:
             return self._load_now(label)
@@ -212,7 +213,7 @@ class Stream:
         """End the loader processes."""
         loader, self._loader, self._batches = self._loader, None, iter(())
         if loader is not None and not loader.pin_memory:
-            # Not with a thread that pins: it might be left waiting for the rest of a message.
+            # Not if a thread pins memory: that thread might wait forever for the rest of a message.
             for process in self._processes:
                 process.terminate()
         del loader
@@ -235,7 +236,7 @@ class Stream:
         return self._source.load(keys)
 
     def _advance(self) -> bool:
-        """Receive the oldest batch given away; with none, give away as many as may be. False when there are none."""
+        """Receive the oldest requested batch, or request batches if none is requested. Return False if none is left."""
         feed = self._feed
         assert self._loader is not None
         with attention.paid(_check):
@@ -250,12 +251,12 @@ class Stream:
         return True
 
 
-#: Those that have loader processes.
+#: Streams that have loader processes.
 _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def _check() -> None:
-    """Raises LoaderLost when a loader process has ended, of whatever stream: torch tells of all of them alike."""
+    """Raise LoaderLost if a loader process of any stream has ended: torch does not tell which stream is affected."""
     for process in itertools.chain.from_iterable(stream._processes for stream in _streams):
         if not process.is_alive():
             raise LoaderLost(f"a process that loads data (pid {process.pid}) {_end(process.exitcode)}")
@@ -270,24 +271,24 @@ def _end(code: int) -> str:
 
 
 class Loader:
-    """Loads batches in this process, in as many passes at a time as a user's function likes."""
+    """Loads batches in this process. A user's function may make several passes at the same time."""
 
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self.dataset = dataset
         self._source = _Source(dataset, seed, collate)
 
     def load(self, keys: Iterable[Sequence[Key]]) -> Iterator[Any]:
-        """Yields the collated batch of each list of keys, in order."""
+        """Yield the collated batch of each list of keys, in order."""
         return map(self._source.load, keys)
 
 
 def keys_of(epoch: int, indices: Iterable[int]) -> list[Key]:
-    """The loader's keys of some samples."""
+    """Return the loader's keys of samples of an epoch."""
     return [(epoch, index) for index in indices]
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Tensors in `value`, also within tuples, lists and dicts, moved to the device."""
+    """Return `value` with its tensors, also within tuples, lists and dicts, on the device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):
@@ -300,10 +301,11 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 def count_correct(outputs: Any, labels: Any) -> torch.Tensor:
-    """Samples whose largest output is at the label's class, as a whole-number tensor (`eva` of a step function).
+    """Return the number of samples whose largest output is at the label's class, as an integer tensor.
 
-    Labels may be class numbers or one value per class. With several labels per sample (pixels, tokens) each counts
-    its part and the sum is rounded. 0 where outputs and labels do not fit classification.
+    This is `eva` of a step function. Labels may be class numbers or one value per class. If a sample has several labels
+    (pixels, tokens), each label counts as a fraction of the sample, and the sum is rounded. The result is 0 if outputs
+    and labels do not fit classification.
     """
     outputs = predicted(outputs)
     none = torch.zeros((), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The data sets of a training as a worker has them, and the order in which an epoch takes their samples."""
+"""The data sets of a training in one worker, and the order of the samples in an epoch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from local_backend.elastic.whole import is_whole_set
 
 
 class DataSets:
-    """What `datasets_function` returned, checked against the options of the training."""
+    """The data sets that `datasets_function` returned, checked against the options of the training."""
 
     def __init__(self, job: Job, seed: int, counted: int | None, say: Callable[[str], None]) -> None:
-        """Run `datasets_function`. `counted`: samples of the training set where another worker knows them. `say` is
-        told what takes long.
+        """Run `datasets_function`. `counted`: number of training samples, if another worker has counted them. `say`
+        gets messages about work that takes long.
 
-        Raises what it raises, and EngineError for data that cannot be trained on."""
+        Raises the exceptions of `datasets_function`, and EngineError for data that cannot be trained on."""
         recipe = job.recipe
         train, test = load_datasets(job.datasets_function)
         watch({"the training set": train, "the test set": test, "fn_batch_collate": job.fn_batch_collate}, job.sources)
@@ -49,19 +49,19 @@ class DataSets:
             self.test = StreamedSamples("test", test, seed, say=say)
         self._sampled = None if recipe.sampler is None else SampledOrder(recipe.sampler, self.train, seed)
         self._shuffle = recipe.shuffle and not self._streamed
-        #: Validation batches, of as many samples as those of training; one piece of work with a test function or with
-        #: metrics that need all of the test set.
+        #: Number of validation batches, which have the size of training batches. At most 1 with a test function, or
+        #: with a metric that needs the whole test set.
         self.test_batches = len(list(batches(len(self.test), job.batch)))
         if job.fn_test is not None or any(is_whole_set(metric) for metric in job.metrics):
             self.test_batches = min(1, self.test_batches)
 
     @property
     def samples(self) -> int:
-        """Samples of an epoch."""
+        """Number of samples in an epoch."""
         return len(self.train) if self._sampled is None else self._sampled.samples
 
     def plan(self, batch: int, step_samples: int, epochs: int, seed: int, *, multiple: int, phases: int) -> Plan:
-        """Return the plan of the training. Raises EngineError when no step would be left."""
+        """Return the plan of the training. Raises EngineError if an epoch has no step."""
         plan = Plan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple, phases)
         if plan.steps == 0:
             raise EngineError(
@@ -71,16 +71,16 @@ class DataSets:
         return plan
 
     def sampled(self, epoch: int) -> np.ndarray | None:
-        """Return the order that the sampler gives an epoch, None without a sampler."""
+        """Return the sample indices that the sampler gives for an epoch, or None without a sampler."""
         return None if self._sampled is None else self._sampled.of(epoch)
 
     def order_of(self, plan: Plan) -> Callable[[int], Sequence[int] | np.ndarray]:
-        """Return a function from an epoch to the indices of its samples in their order."""
+        """Return a function that maps an epoch to its sample indices in order."""
         return plan.order if self._sampled is None else self._sampled.of
 
 
 def _check_options(job: Job, train: Any, streamed: bool) -> None:
-    """Raises EngineError for an option that does not fit the kind of the training set."""
+    """Raise EngineError for an option that does not fit the kind of the training set."""
     if streamed and job.recipe.sampler is not None:
         raise EngineError(
             f"a sampler needs a training set with __getitem__ and __len__; the training set is iterable "

@@ -1,8 +1,8 @@
-"""Digests of values of any nesting: equal for equal values, in every process of a training.
+"""Digests of nested values: equal for equal values, in every process of a training.
 
-Tensors and arrays count with type, shape and bytes, dicts and sets without regard to the order that hashing gives them,
-objects with their class and attributes. Memory addresses never count. Where an object tells nothing about its
-content, as random generators do, its class alone counts.
+The digest of a tensor or array covers type, shape and bytes. The digest of a dict or set does not depend on the order
+of its items. The digest of an object covers class and attributes. Memory addresses never count. If an object does not
+show its content, as random generators do not, only its class counts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-#: Bytes of a digest; it is written as twice as many hexadecimal digits.
+#: Bytes of a digest. Its text has twice as many hexadecimal digits.
 SIZE = 8
-#: How deep objects within objects are looked at.
+#: Maximum depth of nested objects that a digest covers.
 DEPTH = 32
-#: What counts by its name.
+#: Types whose values count by name.
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 def digest(value: Any, ignore: Iterable[Any] = ()) -> str:
-    """Return the digest of a value as 16 hexadecimal digits; the objects in `ignore` count as equal."""
+    """Return the digest of a value as 16 hexadecimal digits. Objects in `ignore` count by their class only."""
     writer = _Writer(ignore)
     writer.add(value, DEPTH)
     return writer.hash.hexdigest()
@@ -37,11 +37,11 @@ class _Writer:
     def __init__(self, ignore: Iterable[Any]) -> None:
         self.hash = hashlib.blake2b(digest_size=SIZE)
         self._ignored = list(ignore)
-        #: Ids of the objects around the present one: an object may hold itself.
+        #: Ids of ignored objects and of the objects that contain the current one: an object may contain itself.
         self._around = {id(item) for item in self._ignored}
 
     def add(self, value: Any, depth: int) -> None:
-        """Write one value, and what it holds down to `depth`."""
+        """Write one value and its content, at most `depth` levels deep."""
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes, bytearray)):
             self._plain(value)
         elif id(value) in self._around or depth == 0:
@@ -52,7 +52,7 @@ class _Writer:
             self._around.discard(id(value))
 
     def _mark(self, text: str, data: Any = b"") -> None:
-        """Write a heading, the number of bytes, and the bytes."""
+        """Write the lengths of a heading and of its data, then both."""
         head, data = text.encode(), memoryview(data)
         self.hash.update(struct.pack("<QQ", len(head), data.nbytes))
         self.hash.update(head)
@@ -82,7 +82,7 @@ class _Writer:
         elif isinstance(value, (set, frozenset)):
             self._unordered(f"set {len(value)}", value, depth)
         elif callable(getattr(value, "tobytes", None)) and hasattr(value, "size"):
-            # Pictures of Pillow.
+            # Images of Pillow.
             self._mark(f"{_kind(value)} {value.size} {getattr(value, 'mode', '')}", value.tobytes())
         elif isinstance(value, CODE):
             self._mark(f"code {getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}")
@@ -95,7 +95,7 @@ class _Writer:
             self.hash.update(part)
 
     def _inner(self, item: Any, depth: int) -> bytes:
-        """The digest of an item by itself."""
+        """Return the digest of a single item."""
         outer, self.hash = self.hash, hashlib.blake2b(digest_size=SIZE)
         try:
             self.add(item, depth)

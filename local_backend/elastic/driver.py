@@ -1,7 +1,7 @@
-"""Runs one training from the driver: feeds the hub, carries out what it decides, and calls the user's logger.
+"""One training, run by the driver: it passes events to the hub, carries out the hub's actions, and calls the logger.
 
-The hub has a thread of its own, so that a slow logger does not keep it from hearing that a worker has died; the
-thread that called `train` reports.
+The hub has a thread of its own, so that it learns of dead workers even if the user's logger is slow. The thread that
+called `train` reports.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from local_backend.elastic.verification import Check, Finished, OtherNumber, Reh
 from local_backend.elastic.watching import Watch
 from local_backend.elastic.worker import serve
 
-#: Seconds that workers have to end by themselves when the job is done, before they are killed; and when it has failed.
+#: Seconds until the driver kills workers that have not ended: after a finished job, and after a failed job.
 GRACE, HASTE = 10.0, 1.0
-#: Reports that may wait for a slow logger; the hub waits then, and the workers after a while. Few, for a driver that is
-#: killed takes them with it, and snapshots that are ahead of what was logged are of no use.
+#: Maximum number of reports that wait for a slow logger. At this number, the hub waits, and after a while the workers.
+#: It is small because a killed driver loses these reports, and snapshots that are ahead of the log are of no use.
 BACKLOG = 64
-#: Options that mean the steps of all workers together.
+#: Options that apply to the joint steps of all workers.
 _NOT_ASYNC = ("clip_grad_norm", "clip_grad_value", "ema")
-#: Exit code of a program that was to be verified only, and was not.
+#: Exit code if `verify_only` is set and the training could not be verified.
 NOT_VERIFIED = 3
 
 
 def choose_launcher(job: Job) -> Launcher:
-    """The backend's runner where there is one, else this very process."""
+    """Return a launcher that uses the backend's runner if there is one, else this process."""
     return runner() or InProcessLauncher(
         lambda number, address, key: serve(number, address, key, job), choose_device().type
     )
 
 
 def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) -> None:
-    """Train `job` to its end; model and optimizer then hold the result.
+    """Train `job` to its end. Model and optimizer then hold the result.
 
-    Raises the exception of a worker as it was raised there, WorkerLost when training could not go on, EngineError.
+    Raises the exception of a worker as the worker raised it, WorkerLost if training cannot go on, and EngineError.
     """
     allocation = launcher.allocation()
     options = Options.of(allocation.attributes, request)
@@ -97,12 +97,12 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
     if check is not None:
         check.to_manifest()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
-        # The worker said why, but on its own standard error.
+        # The worker wrote the reason to its own stderr only.
         print("WARNING: no ONNX model was written; the log of the worker that saved last says why", file=sys.stderr)
 
 
 def _check_async(job: Job) -> None:
-    """Raises ValueError for options that local steps of single workers cannot honor."""
+    """Raise ValueError for options that local steps of single workers cannot support."""
     recipe, default = job.recipe, Recipe()
     names = [name for name in _NOT_ASYNC if getattr(recipe, name) != getattr(default, name)]
     if recipe.precision == "fp16":
@@ -114,10 +114,10 @@ def _check_async(job: Job) -> None:
 
 
 def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) -> Check | None:
-    """Compute the first steps with another number of workers, and return what compares the training with them.
+    """Compute the first steps with another number of workers. Return the check that compares the training with them.
 
-    None when that is not possible, which is said. Raises what a training raises, and SystemExit when nothing else was
-    wanted.
+    If this is not possible, report the reason, and return None or, with `verify_only`, raise SystemExit. Raises the
+    exceptions of a training.
     """
 
     def say(text: str) -> None:
@@ -143,11 +143,11 @@ def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) ->
 
 @dataclass
 class _Report:
-    """Something for the thread that reports."""
+    """An action for the reporting thread."""
 
     action: events.Action
     members: int
-    #: Nothing was trained for a while before it.
+    #: Whether training was paused before the action.
     after_pause: bool = False
     at: float = field(default_factory=time.monotonic)
 
@@ -157,7 +157,7 @@ class _Driver:
         self, job: Job, options: Options, record: Record, reporter: Reporter, launcher: Launcher,
         *, verification: Rehearsal | None = None,
     ) -> None:
-        """`verification` hears of the first steps."""
+        """`verification`: gets the actions and the states of the first steps."""
         self._verification = verification
         course = record.course
         self._job = job
@@ -173,12 +173,12 @@ class _Driver:
         self._balance = Balance(self._state.crew.shards)
         self._chronicle = Chronicle()
         self._reports: queue.Queue[_Report | BaseException] = queue.Queue(BACKLOG)
-        #: Set when the reporting thread cannot go on: the hub ends then.
+        #: Set when the reporting thread has failed. Then the hub ends.
         self._stop = threading.Event()
         self._failed = False
         self._alive: set[int] = set()
         self._status: dict[str, Any] = {}
-        #: Training stands still, or has until the last report; and it does for lack of slots alone.
+        #: Whether training is paused, or has been since the last report; whether a lack of slots is the reason.
         self._paused = self._parked = False
         path = [entry for entry in sys.path if isinstance(entry, str)]
         terms = Terms(
@@ -205,17 +205,17 @@ class _Driver:
         finally:
             self._server.close()
 
-    # --- the thread that reports
+    # --- the reporting thread
 
     def _serve(self) -> None:
-        """Report until the job is over, then see the workers off."""
+        """Report until the job is over, then wait for the hub's thread, which ends the workers."""
         thinking = threading.Thread(target=self._think, name="hub", daemon=True)
         thinking.start()
         try:
             while not self._report(self._reports.get()):
                 pass
         except BaseException:
-            # Wakes the hub's thread, whatever it waits for.
+            # The event wakes the hub's thread.
             self._stop.set()
             self._server.inbox.put(events.Impatient())
             raise
@@ -225,7 +225,7 @@ class _Driver:
         self._reporter.end()
 
     def _report(self, report: _Report | BaseException) -> bool:
-        """Report an action; whether it was the last one."""
+        """Report an action. Return whether it is the last one."""
         if isinstance(report, BaseException):
             raise report
         match report.action:
@@ -267,12 +267,12 @@ class _Driver:
     # --- the hub's thread
 
     def _think(self) -> None:
-        """Feed the hub until the job is over; then wait for the workers, and kill those that do not end."""
+        """Pass events to the hub until the job is over. Then wait for the workers, and kill workers that do not end."""
         try:
             while self._state.phase is not hub.Phase.ENDED and not self._stop.is_set():
                 self._hear(self._next(self._liveness.due(time.monotonic())))
             if self._failed:
-                # Workers that wait for each other notice by the end of their connections.
+                # Workers that wait for each other notice the end when their connections close.
                 self._server.dismiss()
             self._see_off(0.0 if self._stop.is_set() else HASTE if self._failed else GRACE)
         except BaseException as error:
@@ -280,7 +280,7 @@ class _Driver:
             self._reports.put(error)
 
     def _next(self, until: float | None) -> events.Event | Pong | Observed | None:
-        """The next event; None when it is time to look whether somebody hangs."""
+        """Return the next event, or None when the check for hung workers is due."""
         try:
             event = self._server.inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
         except queue.Empty:
@@ -303,7 +303,7 @@ class _Driver:
             self._step(event)
             for proposal in self._balance.heard(event, self._state, now):
                 self._step(proposal)
-        # A plain script is its own only worker: nobody waits for it, and user code may hold the interpreter for long.
+        # A plain script is its own only worker. No worker waits for it, and user code may hold the GIL for long.
         watched = not self._launcher.in_process
         for consequence in self._liveness.check(self._state, time.monotonic()) if watched else ():
             if isinstance(consequence, (events.Send, events.Kill)):
@@ -341,7 +341,7 @@ class _Driver:
                 self._paused = False
 
     def _put(self, report: _Report) -> None:
-        """Hand on a report; while a slow logger keeps us waiting, nobody is blamed for being late."""
+        """Queue a report. While a slow logger blocks the hub, no worker counts as hung."""
         while not self._stop.is_set():
             try:
                 self._reports.put(report, timeout=0.2)
@@ -351,7 +351,7 @@ class _Driver:
             return
 
     def _show_status(self) -> None:
-        """Tell what has changed about workers, besides the progress of the training."""
+        """Send the status of the workers to the launcher if it has changed."""
         state, crew = self._state, self._state.crew
         message = None
         self._paused = self._paused or state.parked or state.recovering
@@ -372,7 +372,7 @@ class _Driver:
             self._launcher.status(**status)
 
     def _see_off(self, patience: float) -> None:
-        """Wait for all workers to end, and kill those that do not in time."""
+        """Wait `patience` seconds for all workers to end, then kill the workers that are left."""
         deadline = time.monotonic() + patience
         killed = False
         while self._alive:

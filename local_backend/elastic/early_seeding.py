@@ -1,7 +1,7 @@
-"""Whether the script has seeded Python's `random`, which does not tell.
+"""Detection of seeding of Python's `random` by the script. The module `random` itself does not record seeding.
 
-From the import of FabricModel on, calls of `random.seed` are noted. Whether it was called before follows from the
-source: a call at the top level of the script before that import, or of a module of the user that was imported before.
+The engine records calls of `random.seed` after the import of FabricModel. To find earlier calls, the engine reads the
+source: the top level of the script before that import, and the top level of the user's modules imported before.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from local_backend.elastic.user_code import user_modules
 
-#: The function of Python, which notes nothing. The engine seeds by it.
+#: The original function of Python. The engine seeds with this function, so that its calls are not recorded.
 seed_unnoted = random.seed
 
 _seeded = False
-#: Functions of libraries that seed `random` among others.
+#: Functions of libraries that seed `random` among other generators.
 _SEEDING = frozenset({"seed_everything", "set_seed", "seed_all", "set_random_seed", "fix_seed"})
-#: Longer files are no scripts.
+#: Maximum size in bytes of a source file to read.
 _MOST_BYTES = 1 << 20
 
 
 def watch() -> None:
-    """Note calls of `random.seed` from now on, and look for earlier ones."""
+    """Record calls of `random.seed` from now on, and look for earlier calls."""
     global _seeded
     if random.seed is not seed_unnoted:
         return
@@ -50,7 +50,7 @@ def seeded() -> bool:
 
 @contextmanager
 def unnoted() -> Iterator[None]:
-    """Within: seeding is the training's, not the script's."""
+    """Ignore seeding within the context: the training seeds, not the script."""
     global _seeded
     before = _seeded
     try:
@@ -60,7 +60,7 @@ def unnoted() -> Iterator[None]:
 
 
 def _sources() -> Iterator[tuple[str, bool]]:
-    """(file, whether it is the script) of the script and of the modules of the user that are imported by now."""
+    """Yield (path, whether it is the script) for the script and the modules of the user that are imported so far."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main:
         yield main, True
@@ -69,7 +69,7 @@ def _sources() -> Iterator[tuple[str, bool]]:
 
 
 def _seeds(path: str, main: bool) -> bool:
-    """Whether the top level of a file seeds `random`; of the script only up to where it imports FabricModel."""
+    """Return whether a file's top level seeds `random`; in the script (`main`), only before it imports FabricModel."""
     try:
         source = Path(path).read_bytes()
         tree = ast.parse(source) if len(source) <= _MOST_BYTES else ast.Module([], [])

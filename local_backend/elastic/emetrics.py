@@ -23,15 +23,15 @@ class EMetrics:
         with EMetrics.open() as metrics:
             metrics.record(EMetrics.TEST_GROUP, step, {"loss": 0.1})
 
-    With a sub id the file lies in a folder of that name, and what was recorded for TEST_GROUP is written to
-    RESULT_DIR/val_dict_list.json on close.
+    With a sub id, the file lies in a folder of that name, and `close` writes the values that were recorded for
+    TEST_GROUP to RESULT_DIR/val_dict_list.json.
     """
 
     TEST_GROUP = "test"
     TRAIN_GROUP = "train"
 
     def __init__(self, subId: str | None = None, f: str | None = None) -> None:
-        """Use `EMetrics.open`. `f` is the file to append to."""
+        """Open a file. Programs use `EMetrics.open` instead. `f`: the file to append to."""
         self._sub_id = subId
         self._file = open(f or os.path.join(log_dir(subId), FILE), "a", encoding="utf-8")  # noqa: SIM115
         self._training_id = os.environ.get("TRAINING_ID", "")
@@ -40,7 +40,7 @@ class EMetrics:
 
     @staticmethod
     def open(subId: str | None = None) -> EMetrics:
-        """Open for appending; the folder is LOG_DIR, else JOB_STATE_DIR/logs, else /tmp. Raises OSError."""
+        """Open the file for appending in LOG_DIR, else in JOB_STATE_DIR/logs, else in /tmp. Raises OSError."""
         return EMetrics(subId)
 
     def __enter__(self) -> EMetrics:
@@ -52,7 +52,7 @@ class EMetrics:
         self.close()
 
     def record(self, group: str, iteration: int | None, values: Mapping[str, Any]) -> None:
-        """Append one record; `iteration` None leaves it out. All become text, with their type beside them."""
+        """Append one record, without iteration if `iteration` is None. Values become text; numbers also get a type."""
         self._index += 1
         now = time.time_ns() // 1_000_000
         meta: dict[str, Any] = {"training_id": self._training_id, "time": now, "rindex": self._index}
@@ -74,7 +74,7 @@ class EMetrics:
             self._tested.append({**steps, **{name: _plain(value) for name, value in values.items()}})
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file. A second call does nothing."""
         if self._file.closed:
             return
         self._file.close()
@@ -87,7 +87,7 @@ class EMetrics:
 
 
 def log_dir(sub_id: str | None = None) -> str:
-    """Where a program's own logs go; made if missing."""
+    """Return the folder for a program's own logs, and create it if it is missing."""
     if os.environ.get("LOG_DIR"):
         folder = os.environ["LOG_DIR"]
     elif os.environ.get("JOB_STATE_DIR"):
@@ -100,7 +100,7 @@ def log_dir(sub_id: str | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A Python number or text; numbers of other libraries (numpy, torch) are converted, arrays become text."""
+    """Return a Python number or text. Numbers of other libraries (numpy, torch) are converted, arrays become text."""
     if hasattr(value, "item"):
         try:
             value = value.item()

@@ -1,9 +1,9 @@
-"""Entering a generation: members compare versions, and whoever is behind copies the state of one that is ahead.
+"""Entry into a generation: members compare versions, and members that are behind copy the newest state.
 
-There is one path for all: newcomers, survivors that a death caught before they applied a step, and members that begin
-again from a snapshot. A newcomer in the middle of an epoch is a *shadow* for one step: the others compute that step
-without it while the state is on its way, for parameters do not change before the step is applied; it then takes part
-in the sum and applies it like everybody.
+All members take the same path: newcomers, survivors of a death that have not applied a step yet, and members that
+restart from a snapshot. A newcomer in the middle of an epoch is a *shadow* for one step. The other members compute that
+step without the shadow while they send the state, because parameters do not change before the step is applied. The
+shadow then takes part in the sum and applies the step like all members.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from local_backend.elastic.replica import Replica
 from local_backend.elastic.training import Trainer
 from local_backend.elastic.transfer import Sending, receive_state
 
-#: Stages of a version: within an epoch or just after its last step; at the boundary, the callbacks of the epoch's end
-#: have run; the values of the epoch were told, and what depends on them is done; the callbacks of the next epoch's
-#: beginning have run.
+#: Stages of a version. STEPPED: within an epoch or just after its last step. ENDED: at the boundary, the callbacks of
+#: the epoch's end have run. TOLD: the work that depends on the values of the epoch is done. BEGUN: the callbacks of the
+#: next epoch's beginning have run.
 STEPPED, ENDED, TOLD, BEGUN = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Entry:
-    """How this worker came in."""
+    """How this worker has entered a generation."""
 
     version: int
     #: Ranks that compute the next step; None for all.
     holders: tuple[int, ...] | None
-    #: The state on its way to others; to be waited for before anything in it changes.
+    #: The transfer of the state to other members. The worker must wait for it before it changes the state.
     sending: Sending | None
 
 
 def enter(
     group: Group, version: int, replica: Replica, trainer: Trainer, replay: Callable[[Any, int], None]
 ) -> Entry:
-    """Agree with all members of `group` on one state; `replay(callback, version)` is for
-    those that cannot be copied.
+    """Agree with all members of `group` on one state.
+
+    `replay(callback, version)` runs the missed hooks of a callback whose state cannot be copied.
 
     Raises GroupBroken and Interrupted.
     """
@@ -51,7 +52,7 @@ def enter(
     behind = [rank for rank, other in enumerate(versions) if other != top]
     newcomers = all(versions[rank] == 0 for rank in behind)
     shadows = bool(behind) and newcomers and trainer.overlaps and in_epoch(trainer.plan, top)
-    # Each holder serves its share of those behind.
+    # Each holder sends the state to its share of the members that are behind.
     served = {rank: holders[i % len(holders)] for i, rank in enumerate(behind)}
     if group.rank in served:
         state = receive_state(group, served[group.rank], trainer.device)
@@ -60,7 +61,7 @@ def enter(
     receivers = [rank for rank, holder in served.items() if holder == group.rank]
     sending = None
     if receivers:
-        # Shards overwrite the live buffers while the state is on its way.
+        # Shards overwrite the live buffers while the state is being sent.
         trainer.relayout()
         sending = Sending(group, receivers, replica.capture(trainer.committed))
     if sending is not None and not shadows:
@@ -70,13 +71,13 @@ def enter(
 
 
 def in_epoch(plan: Plan, version: int) -> bool:
-    """Whether the next thing that a worker at this version does is a step."""
+    """Return whether a worker at this version computes a step next."""
     applied, stage = version >> 2, version & 3
     return applied < plan.steps and (stage == BEGUN or applied % plan.steps_per_epoch != 0)
 
 
 def _exchange(group: Group, version: int, device: torch.device) -> list[int]:
-    """The versions of all members, in order of rank."""
+    """Return the versions of all members, in order of rank."""
     if group.size == 1:
         return [version]
     versions = torch.empty(group.size, dtype=torch.int64, device=device)

@@ -1,4 +1,4 @@
-"""What a worker does between two epochs: files, validation batches, and what depends on the values of the epoch."""
+"""The work of a worker between two epochs: files, validation, and steps that depend on the values of the epoch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from local_backend.elastic.watching import append_history
 
 
 class EpochEnd:
-    """The pieces of work that the hub hands out at a boundary."""
+    """The tasks that the hub gives to a worker at an epoch boundary."""
 
     def __init__(
         self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal, *,
         describe: Callable[[str], None], generators: str,
     ) -> None:
-        """`describe` writes the manifest of the checkpoint with that file name. `generators`: see Terms."""
+        """`describe`: writes the manifest of the checkpoint with the given file name. `generators`: see Terms."""
         self._job = job
         self._trainer = trainer
         self._tests = tests
@@ -49,16 +49,16 @@ class EpochEnd:
                 print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
 
     def save_state(self, names: list[str], version: int) -> None:
-        """Write the training state beside the checkpoints of these names, to go on from. Raises OSError."""
+        """Write the training state beside the checkpoints with these names, for `resume_from`. Raises OSError."""
         checkpoints = [artifacts.train_dir() / f"model_epoch_{name}.pth" for name in names]
         resume.write_states(
             self._job, self._replica, self._trainer.plan, checkpoints, version=version, generators=self._generators
         )
 
     def save_artifacts(self, callbacks: Callable[..., None], epoch: int) -> None:
-        """Let callbacks save what the user wants to keep, after the worker that should have done it has died.
+        """Let callbacks save the user's artifacts, after the worker that should have saved them has died.
 
-        They have run for this epoch already, so what they change in the model is undone.
+        The callbacks have run for this epoch already, so the changes that they make to the state are undone.
         """
         before = self._replica.copy(self._replica.capture())
         self._trainer.evaluation_mode()
@@ -68,8 +68,8 @@ class EpochEnd:
     def close(
         self, callbacks: Callable[..., None], epoch: int, values: dict[str, float], monitor: str, saves: bool
     ) -> None:
-        """Do what depends on the values of an epoch (counted from 0), on every member alike: history, hooks,
-        schedulers. `saves`: this worker's callbacks save the user's artifacts."""
+        """Update history and schedulers and run hooks with the values of an epoch (counted from 0). All members do the
+        same. `saves`: whether this worker's callbacks save the user's artifacts."""
         carried = self._job.carried
         carried.told[epoch:] = [*([{}] * (epoch - len(carried.told))), dict(values)]
         rates = {f"lr_{name}" if name else "lr": rate for name, rate in carried.rates.items()}
@@ -82,7 +82,7 @@ class EpochEnd:
         self._schedules.after_epoch(values, monitor)
 
     def _logs(self) -> dict[str, float]:
-        """The newest values of the history."""
+        """Return the newest values of the history."""
         return {name: series[-1] for name, series in self._job.carried.history.items()}
 
     def test(self, epoch: int, first: int, last: int, workers: int) -> list[BatchResult]:
@@ -94,7 +94,7 @@ class EpochEnd:
         return results
 
     def _example(self) -> Any:
-        """Inputs of a batch of one training sample."""
+        """Return the inputs of a batch of one training sample."""
         samples = Stream(self._trainer.dataset, self._trainer.plan.seed, self._job.fn_batch_collate)
         samples.plan(iter([("example", keys_of(VALIDATION, [0]))]))
         return to_device(split_batch(samples.take("example"))[0], self._trainer.device)

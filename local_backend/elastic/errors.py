@@ -1,20 +1,20 @@
 """Errors of the engine.
 
-    EngineError                 something that the engine refuses or cannot do; one clear line
-    ├── WorkerLost              a worker died without saying why
-    ├── HubGone                 the driver is gone; a worker has nothing more to do
-    │   └── Dismissed           the hub has said so itself: the job is over, and why is told elsewhere
+    EngineError                 the engine refuses or cannot do something; the message is one clear line
+    ├── WorkerLost              a worker died without an exception
+    ├── HubGone                 the driver is gone, so the worker has no more work
+    │   └── Dismissed           the hub has told the worker that the job is over; the reason is reported elsewhere
     └── GroupBroken             a collective failed because a peer is gone
     RemoteTraceback             the traceback of an exception in a worker, as the cause of that exception
 
-Wrong arguments of FabricModel and train() are plain TypeErrors and ValueErrors.
+Wrong arguments of FabricModel and train() raise plain TypeError and ValueError.
 """
 
 from __future__ import annotations
 
 
 class EngineError(RuntimeError):
-    """The engine cannot do what was asked; the message says what and why."""
+    """The engine refuses or cannot do something. The message says what and why."""
 
 
 class WorkerLost(EngineError):
@@ -30,11 +30,11 @@ class Dismissed(HubGone):
 
 
 class GroupBroken(EngineError):
-    """A collective operation failed: a peer is gone, and the group is of no more use."""
+    """A collective operation failed because a peer is gone. The group is of no more use."""
 
 
 class RemoteTraceback(Exception):
-    """Shown as the cause of an exception that was raised in a worker."""
+    """The traceback in a worker, shown as the cause of the exception that the worker raised."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

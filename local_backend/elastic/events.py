@@ -1,4 +1,4 @@
-"""What the hub hears (events), what it decides (actions), and what computing a batch gave."""
+"""Events that the hub receives, actions that the hub decides, and results of batches."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from local_backend.elastic.plan import Plan
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What computing one batch gave: of shard `number` in training, of batch `number` in validation."""
+    """The result of one batch: of shard `number` in training, of batch `number` in validation."""
 
     number: int
     count: int
-    #: Mean over the batch.
+    #: Mean loss over the batch.
     loss: float
-    #: Samples predicted right; None where nothing is known about it (the user's own test function).
+    #: Number of samples predicted right; None if it is unknown (the user's own test function).
     correct: int | None
     #: The user's metrics, by name.
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-# --- events: what happened
+# --- events: inputs of the hub
 @dataclass(frozen=True)
 class Allocated:
-    """The job may use these slots from now on, none of them twice."""
+    """The job may use these slots from now on. No slot occurs twice."""
 
     slots: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """The worker is connected and waits until it may load its data sets."""
+    """The worker is connected and waits for the order to load its data sets."""
 
     worker: int
 
@@ -46,18 +46,18 @@ class Ready:
     samples: int
     #: Batches of the test set, 0 for none.
     test_batches: int
-    #: What the data is like: name → digest.
+    #: Description of the data: name → digest.
     data: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Impatient:
-    """The first generation has been waited for long enough: whoever is ready begins."""
+    """The wait for the first generation has been long enough. The workers that are ready begin."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A value by which the members of a generation find each other."""
+    """A value that a member publishes, so that the members of a generation can connect to each other."""
 
     worker: int
     generation: int
@@ -67,7 +67,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Formed:
-    """The worker is connected with all other members of a generation."""
+    """The worker is connected to all other members of a generation."""
 
     worker: int
     generation: int
@@ -75,7 +75,7 @@ class Formed:
 
 @dataclass(frozen=True)
 class Entered:
-    """The worker is in the generation now, and its state is that of all members: `applied` steps are in it."""
+    """The worker has entered the generation. It has the state of all members, with `applied` steps."""
 
     worker: int
     generation: int
@@ -84,18 +84,18 @@ class Entered:
 
 @dataclass(frozen=True)
 class Stepped:
-    """The worker has computed its shards of `step` (counted from 0 over the whole job) and applied all steps before."""
+    """The worker has computed its shards of `step` (counted from 0 over the whole job) and applied all earlier ones."""
 
     worker: int
     step: int
     results: tuple[BatchResult, ...]
-    #: Seconds that computing the shards took.
+    #: Seconds that the worker computed in its previous step of this generation; 0 in the first step.
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The worker has applied `steps` steps. It says so after its first step in a generation only; see `Stepped`."""
+    """The worker has applied `steps` steps. Sent only after its first step in a generation; see `Stepped`."""
 
     worker: int
     steps: int
@@ -107,21 +107,21 @@ class AtBoundary:
 
     worker: int
     epoch: int
-    #: It was the one whose callbacks saved the user's own artefacts.
+    #: Whether the callbacks of this worker have saved the user's own artifacts.
     saved: bool = False
-    #: What the data is like after the epoch: name → digest.
+    #: Description of the data after the epoch: name → digest.
     data: Mapping[str, str] = field(default_factory=dict)
-    #: It has been told the values of the epoch, and has done what depends on them.
+    #: Whether the worker has received the values of the epoch and done the work that depends on them.
     told: bool = False
-    #: A callback wants training to end after this epoch.
+    #: Whether a callback wants training to end after this epoch.
     stop: bool = False
-    #: The values that it was told last; {} before it was told any.
+    #: The values that the worker has received last; {} before the first ones.
     values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TaskDone:
-    """The worker has done what it was told at the boundary, and waits for orders."""
+    """The worker has done its task at the boundary and waits for orders."""
 
     worker: int
     results: tuple[BatchResult, ...] = ()
@@ -129,7 +129,7 @@ class TaskDone:
 
 @dataclass(frozen=True)
 class Kept:
-    """A state from which training can go on when no worker is left: in a file, or here when none could be written."""
+    """A state to resume from when no worker is left: in the file `path`, or in `blob` if no file could be written."""
 
     worker: int
     version: int
@@ -139,14 +139,14 @@ class Kept:
 
 @dataclass(frozen=True)
 class Left:
-    """The worker is out of its generation and waits to be let go."""
+    """The worker has left its generation and waits for the order to end."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The worker is done with the job; one of them brings the trained state."""
+    """The worker has finished the job. One of the workers sends the trained state."""
 
     worker: int
     state: bytes = b""
@@ -154,19 +154,19 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """An exception in the worker: of the user's code, or something that the engine refuses."""
+    """An exception in the worker: from the user's code or from the engine."""
 
     worker: int
     summary: str
     traceback: str
     exception: bytes = b""
-    #: What was trained until then, for `handover.take_over`; empty where there is nothing.
+    #: The state trained until then, for `handover.take_over`; empty if there is none.
     trained: bytes = b""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """The worker lost a peer in the middle of a collective and waits for orders."""
+    """The worker lost a peer during a collective and waits for orders."""
 
     worker: int
     generation: int
@@ -174,21 +174,21 @@ class Broken:
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker's connection has ended, without or before its process; it must not take part any more."""
+    """The worker's connection has ended, but its process may still run. The worker must not take part any more."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Hung(Lost):
-    """The worker keeps the others waiting for too long."""
+    """The worker hangs: it keeps other workers waiting for too long, or does not answer."""
 
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Gone:
-    """The worker's process has ended; all it said before has been heard."""
+    """The worker's process has ended. The hub has received all messages of the worker."""
 
     worker: int
     how: str
@@ -196,7 +196,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class Unbalanced:
-    """The members would be faster with these numbers of shards each, in their order."""
+    """The members would be faster with these shard counts, in the order of the members."""
 
     counts: tuple[int, ...]
 
@@ -207,7 +207,7 @@ Event = (
 )
 
 
-# --- actions: what is to be done about it
+# --- actions: decisions of the hub
 @dataclass(frozen=True)
 class Send:
     worker: int
@@ -232,35 +232,35 @@ class Kill:
 
 @dataclass(frozen=True)
 class Begin:
-    """Training begins; this is what is going to be done."""
+    """Training begins with this plan."""
 
     plan: Plan
 
 
 @dataclass(frozen=True)
 class Switched:
-    """A generation is in place: all its members have entered it. `before` are the members of the one before."""
+    """All members of a generation have entered it. `before`: members of the previous generation."""
 
     generation: int
     before: tuple[int, ...]
     members: tuple[int, ...]
     counts: tuple[int, ...]
-    #: Applied steps that all of them have.
+    #: Number of steps that all members have applied.
     step: int
-    #: Whether it was wanted, not made because a member was lost.
+    #: Whether the generation was planned. False if the loss of a member was the reason.
     planned: bool = True
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something for the job's history."""
+    """A line for the job's history."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Step `step` of `epoch` is done by every member; results in order of shards."""
+    """Every member has applied step `step` of `epoch`. The results are in order of shards."""
 
     epoch: int
     step: int
@@ -269,7 +269,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Validated:
-    """The model was validated after `epoch`; results in order of batches."""
+    """The model was validated after `epoch`. The results are in order of batches."""
 
     epoch: int
     results: tuple[BatchResult, ...]
@@ -277,7 +277,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Closed:
-    """The values of an epoch are known: those of training and, where it was validated, of validation."""
+    """The values of an epoch are known: values of training and, if the epoch was validated, of validation."""
 
     epoch: int
     values: Mapping[str, float]
@@ -285,7 +285,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Training ends after `epoch`, before the last one of the plan."""
+    """Training ends after `epoch`, before the last epoch of the plan."""
 
     epoch: int
     why: str
@@ -293,14 +293,14 @@ class Stopped:
 
 @dataclass(frozen=True)
 class End:
-    """The job is done; `state` is what the worker sent with Finished."""
+    """The job is done. `state`: the state that the worker sent with Finished."""
 
     state: bytes
 
 
 @dataclass(frozen=True)
 class Fail:
-    """The job cannot go on. `cause` when an exception is why, else `reason` says it."""
+    """The job cannot go on. `reason` says why. `cause`: the exception in a worker, if that is the reason."""
 
     reason: str
     cause: Failed | None = None
@@ -310,14 +310,14 @@ Action = Send | Spawn | Kill | Begin | Switched | Note | Commit | Validated | Cl
 
 
 def accuracy(results: tuple[BatchResult, ...]) -> float | None:
-    """Fraction of samples predicted right, None where that is not known."""
+    """Return the fraction of samples predicted right, or None if it is unknown."""
     known = [result for result in results if result.correct is not None]
     count = sum(result.count for result in known)
     return sum(result.correct or 0 for result in known) / count if count else None
 
 
 def mean_loss(results: tuple[BatchResult, ...]) -> float:
-    """Mean over all samples, added in the order given, in double precision."""
+    """Return the mean loss over all samples, added in the given order in double precision."""
     if len(results) == 1:
         return results[0].loss
     count = sum(result.count for result in results)
@@ -325,7 +325,7 @@ def mean_loss(results: tuple[BatchResult, ...]) -> float:
 
 
 def mean_metrics(results: tuple[BatchResult, ...]) -> dict[str, float]:
-    """The user's metrics, each the mean over all samples."""
+    """Return the user's metrics, each as the mean over all samples."""
     if len(results) == 1:
         return dict(results[0].metrics)
     count = sum(result.count for result in results)

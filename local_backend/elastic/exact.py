@@ -1,8 +1,9 @@
-"""The exact sum of a step: fixed additions in a fixed order, so the same bits for every number of workers.
+"""The exact reducer: fixed additions in a fixed order give the same bits for every number of workers.
 
-A member folds its shards into aligned blocks of the canonical tree (`plan.Fold`); an all-to-all brings every block's
-chunk of the flat vector to one member, which finishes the tree for that chunk; an all-gather returns it. For powers of
-two the traffic is that of a ring all-reduce. The words of the members ride beside the chunks of the all-to-all.
+A member folds its shards into aligned blocks of the canonical tree (`plan.Fold`). The flat vector has one chunk per
+member. An all-to-all sends each chunk of all blocks to its member, which finishes the tree for that chunk. An
+all-gather returns the sums to all members. When the numbers of shards and members are powers of two, the traffic is
+that of a ring all-reduce. The all-to-all also carries one word (a whole number) of each member.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from local_backend.elastic.group import Group
 from local_backend.elastic.layout import NOTHING, Gradients, Layout, aligned, in_memory_order
 from local_backend.elastic.plan import Block, Fold, Range, blocks
 
-#: Numbers that a word takes: 16 bits each.
+#: Elements of the vector that a word takes: 16 bits each.
 WORD = 2
 
-#: What a block of the tree has summed up.
+#: The sum of a block of the tree: (gradients, statistics).
 Sum = tuple[Gradients, Tensor | None]
 
 
 def can_scale(loss: Tensor) -> bool:
-    """Whether a weight that multiplies this loss is precise enough."""
+    """Return whether the type of this loss is precise enough to multiply the loss by a weight."""
     return loss.dtype in (torch.float32, torch.float64)
 
 
@@ -39,7 +40,7 @@ class ExactReducer:
     """See `reduce.Reducer`."""
 
     def __init__(self, layout: Layout, group: Group | None) -> None:
-        """`group`: None for a member that is alone."""
+        """`group`: None when this is the only member."""
         self._layout = layout
         self._exchange = None if group is None else Exchange(layout, group)
         self._scaled = False
@@ -88,7 +89,7 @@ class ExactReducer:
 
 
 class Exchange:
-    """Sums the blocks of all members. Its buffers serve all steps of a generation."""
+    """The exchange that sums the blocks of all members. All steps of a generation use the same buffers."""
 
     def __init__(self, layout: Layout, group: Group) -> None:
         self._layout = layout
@@ -106,8 +107,8 @@ class Exchange:
     def run(
         self, parts: list[tuple[Block, Sum]], held: Sequence[Sequence[Block]], active: int, word: int
     ) -> tuple[Gradients, Tensor | None, list[int]]:
-        """(gradients, statistics, words of all members). `parts`: the blocks of this member; `held`: which ones each
-        member has. Raises GroupBroken and Interrupted."""
+        """Return (gradients, statistics, words of all members). `parts`: the blocks of this member with their sums;
+        `held`: the blocks of each member. Raises GroupBroken and Interrupted."""
         chunk, rank = self._chunk, self._group.rank
         sent = self._pack([value for _, value in parts], word)
         own = sent[len(sent) - len(parts) * chunk - WORD :]
@@ -134,8 +135,8 @@ class Exchange:
         )
 
     def _pack(self, values: list[Sum], word: int) -> Tensor:
-        """The values, cut in chunks: all that is for member 0 and the word, then all that is for member 1, ...; at the
-        end what stays here."""
+        """Return the values, cut into chunks: first all chunks for member 0 and the word, then all chunks for member 1
+        and the word, and so on. The chunks for this member come last."""
         if len(values) not in self._sent:
             self._sent[len(values)] = self._cut(len(values))
         sent, pieces = self._sent[len(values)]
@@ -157,7 +158,7 @@ class Exchange:
         return sent
 
     def _cut(self, values: int) -> tuple[Tensor, list[list[_Piece]]]:
-        """A buffer for that many values, and where in it the pieces of each value belong."""
+        """Return a buffer for this number of values, and the place of each piece of each value in the buffer."""
         stride = values * self._chunk + WORD
         sent = self._empty(self._group.size * stride)
         order = [member for member in range(self._group.size) if member != self._group.rank] + [self._group.rank]
@@ -179,12 +180,12 @@ class Exchange:
         return torch.zeros(length, dtype=self._layout.dtype, device=self._layout.device)
 
 
-#: (segment of the flat vector, its part or None for all, where that part goes).
+#: (segment of the flat vector, slice of the segment or None for all of it, place of that slice in the buffer).
 _Piece = tuple[int, slice | None, Tensor]
 
 
 def add(left: Sum, right: Sum) -> Sum:
-    """Adds the right sum to the left one, in place."""
+    """Add the right sum to the left one in place, and return it."""
     statistics = left[1]
     if statistics is not None and right[1] is not None:
         statistics.add_(right[1])
@@ -192,7 +193,7 @@ def add(left: Sum, right: Sum) -> Sum:
 
 
 def add_gradients(left: Gradients, right: Gradients) -> Gradients:
-    """Adds the right gradients to the left ones, in place."""
+    """Add the right gradients to the left ones in place, and return the sums."""
     both = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
     if both:
         torch._foreach_add_([a for a, _ in both], [b for _, b in both])

@@ -1,4 +1,4 @@
-"""FabricModel: what a training script hands its model to. Checks every argument before anything starts."""
+"""FabricModel, the class to which a training script passes its model. It checks arguments before training starts."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from local_backend.elastic.options import MODES, Request
 from local_backend.elastic.recipe import Recipe
 from local_backend.elastic.whole import accumulates
 
-#: Variables whose values are shown when a script imports FabricModel.
+#: Variables whose values are printed when a script imports FabricModel.
 SHOWN = ("DATA_DIR", "RESULT_DIR", "LOG_DIR", "SAVED_MODEL_DIR")
 BACKENDS = ("pytorch", "tensorflow", "keras")
-#: Default of an argument that has none, so that a misspelled one is named first.
+#: Default of a required argument. So a misspelled argument is reported before a missing one.
 _REQUIRED: Any = object()
 
 
 class FabricModel:
     """A model that trains on as many workers as the job has; the result does not depend on their number.
 
-    One optimizer step covers `engines_number * batch_size` samples (or `effective_batch_size`), always cut into the
-    same batches of `batch_size`.
+    One optimizer step covers `engines_number * batch_size` samples (or `effective_batch_size`). The engine always cuts
+    these samples into the same batches of `batch_size`.
     """
 
     def __init__(  # noqa: PLR0917 - the order of the contract
@@ -58,13 +58,13 @@ class FabricModel:
         fn_args: Any = None,
         **options: Any,
     ) -> None:
-        """`datasets_function()` returns (training set, test set) and runs once in every worker, not here.
+        """`datasets_function()` returns (training set, test set). It runs once in every worker, not in the constructor.
 
         `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
-        `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, run in the
-        workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch, counted from 0; `train` calls
-        it, here, for all epochs before the first. `keras_custom_objects` has no effect. `options`: those of
-        `recipe.Recipe` (docs/fabric-model.md). Raises TypeError, ValueError.
+        `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, which run in the
+        workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch; epochs count from 0. `train`
+        calls it in this process for all epochs, before the first epoch. `keras_custom_objects` has no effect. `options`
+        are the options of `recipe.Recipe` (docs/fabric-model.md). Raises TypeError, ValueError.
         """
         recipe = Recipe().with_options("FabricModel", options)
         model = _unwrapped(model)
@@ -118,22 +118,24 @@ class FabricModel:
         mode: str | None = None,
         **options: Any,
     ) -> dict[str, list[float]]:
-        """Train, and return the history when the model holds the result: name of a value → that value of each epoch.
+        """Train the model; return the history: name of a value → value in each epoch. The model then holds the result.
 
-        `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the most workers
-        and the number of batches per optimizer step (default: as many workers as the job was submitted with);
-        alternatively `effective_batch_size` is the number of samples per step. Notebooks may say how many workers by
-        `hardware_spec`, which goes before `engines_number`, or by `worker_num` and `worker_device_num`, which go after
-        it; memory is what the job was submitted with. `num_dataloader_threads` processes
-        load data in each worker; 0 loads in the worker itself. Validation and saving happen after every
-        `validation_freq` and `checkpoint_freq` epochs, 0 for never; the final state is always saved.
+        `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the maximum number
+        of workers, and the number of batches per optimizer step. Its default is the number of workers that the job was
+        submitted with. Alternatively, `effective_batch_size` is the number of samples per optimizer step. Notebooks may
+        give the number of workers by `hardware_spec`, which takes precedence over `engines_number`. They may also give
+        it by `worker_num` and `worker_device_num`, over which `engines_number` takes precedence. The job keeps the
+        memory that it was submitted with. In each worker, `num_dataloader_threads` processes load data; with 0 the
+        worker itself loads data. The engine validates after every `validation_freq` epochs and saves after every
+        `checkpoint_freq` epochs; 0 means never. The engine always saves the final state.
 
         `mode` is "exact" (default on CPU: the same bits for every number of workers), "fast" (default on GPU: the same
-        within rounding) or "async" (local steps, no promise about the trajectory); it goes before --msd-attr mode=.
+        within rounding) or "async" (local steps, no promise about the trajectory). It overrides --msd-attr mode=.
 
-        Order of samples and all random numbers follow from `torch.manual_seed` of the script, or its default.
-        `options`: those of `recipe.Recipe` (docs/fabric-model.md); they go before those given to FabricModel.
-        Raises TypeError and ValueError before anything starts; later what the user's code raised in a worker.
+        The seed that the script sets by `torch.manual_seed`, or its default, determines the order of samples and all
+        random numbers. `options` are the options of `recipe.Recipe` (docs/fabric-model.md); they take precedence over
+        the options of FabricModel. Raises TypeError and ValueError before training starts. Later it raises the
+        exceptions of the user's code in a worker.
         """
         resources = {name: options.pop(name) for name in notebook.ARGUMENTS & options.keys()}
         recipe = self._recipe.with_options("train()", options)
@@ -169,14 +171,15 @@ class FabricModel:
         return job.carried.history
 
     def download(self, out_dir: str | os.PathLike[str] = "/tmp") -> None:
-        """Write `<out_dir>/<job id>.zip` with what training left under RESULT_DIR/model. Raises OSError."""
+        """Write `<out_dir>/<job id>.zip` with the files that training left under RESULT_DIR/model. Raises OSError."""
         target = Path(out_dir) / f"{os.environ.get('DLI_EXECID') or 'local'}.zip"
         artifacts.zip_model(target)
         print(f"Save model:  {target}", flush=True)
 
 
 def announce() -> None:
-    """What importing the module shows: paths of the job, the backend in use, and what schedules."""
+    """Start `captured`; print the job's paths, the backend and the scheduler. Called when a script imports
+    FabricModel."""
     captured.begin()
     for name in SHOWN:
         if name in os.environ:
@@ -186,7 +189,8 @@ def announce() -> None:
 
 
 def backend_name() -> str:
-    """FABRIC_BACKEND, else a guess from what the script has imported. Raises ValueError when it is no backend."""
+    """Return FABRIC_BACKEND, or a guess from the modules that the script has imported. Raises ValueError when
+    FABRIC_BACKEND names no backend."""
     named = os.environ.get("FABRIC_BACKEND")
     if named:
         if named not in BACKENDS:
@@ -203,13 +207,13 @@ def backend_name() -> str:
 
 
 def _torch_was_first() -> bool:
-    """Whether the script imported torch before tensorflow; importing this module imports torch last."""
+    """Return whether the script imported torch before tensorflow. If only this module imported torch, torch is last."""
     names = list(sys.modules)
     return names.index("torch") < names.index("tensorflow")
 
 
 def _unwrapped(model: Any) -> Any:
-    """The model inside DistributedDataParallel or DataParallel: the engine does the part of both."""
+    """Return the model inside DistributedDataParallel or DataParallel, because the engine replaces both."""
     parallel = (nn.parallel.DistributedDataParallel, nn.DataParallel)
     return model.module if isinstance(model, parallel) else model
 
@@ -233,7 +237,8 @@ def _check_core(model: Any, datasets_function: Any, loss_function: Any, optimize
 
 
 def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> None:
-    """Several optimizers: one function (model, batch) → loss for each, by the same names."""
+    """Check that several optimizers have a loss function (model, batch) → loss each, under the same names. Raises
+    TypeError and ValueError."""
     if not optimizers or not all(isinstance(name, str) and name for name in optimizers):
         raise TypeError("the names of several optimizers must be texts: {'generator': ..., 'discriminator': ...}")
     if not isinstance(losses, dict) or list(losses) != list(optimizers):
@@ -247,7 +252,7 @@ def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> 
 
 
 def _check_together(job: Job, recipe: Recipe) -> None:
-    """Options that exclude each other. Raises ValueError."""
+    """Raise ValueError for options that exclude each other."""
     if recipe.precision == "fp16" and job.fn_step_train is not None:
         raise ValueError(
             "precision='fp16' needs a loss that the engine scales, and fn_step_train runs backward by itself; use "
@@ -283,7 +288,7 @@ def _check_callable(name: str, value: Any) -> None:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    """A whole number, of numpy too. Raises TypeError or ValueError naming the argument."""
+    """Return a whole number, also one of numpy, as an int. Raises TypeError or ValueError with the argument's name."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     number = int(value.__index__())
@@ -305,14 +310,14 @@ def _either(new: str, value: Any, old: str, older: Any) -> Any:
 
 
 def _hooked(name: str, value: Any) -> Any:
-    """A logger or callback. Raises TypeError for a class in place of an object of it."""
+    """Return a logger or callback. Raises TypeError for a class in place of an object of the class."""
     if wants_instance(value):
         raise TypeError(f"{name} must be an object, not {_given(value)}; {_hint(value)}")
     return value
 
 
 def _callback(value: Any) -> Any:
-    """An item of user_callback. Raises TypeError for a class, and for hooks that do not exist."""
+    """Return an item of user_callback. Raises TypeError for a class, and for hooks that do not exist."""
     _hooked("every item of user_callback", value)
     check_callback(value)
     return value
@@ -329,7 +334,7 @@ def _list(name: str, value: Any) -> list[Any]:
 
 
 def _metrics(value: Any) -> list[Any]:
-    """Functions of (outputs, labels), and objects with update() and compute()."""
+    """Return the metrics as a list: functions of (outputs, labels), and objects with update() and compute()."""
     items = _list("metrics", value)
     for item in items:
         if not accumulates(item):
@@ -342,14 +347,14 @@ def _kind(value: Any) -> str:
 
 
 def _given(value: Any) -> str:
-    """What was given instead of what was wanted."""
+    """Return the words that describe a wrong value in a message."""
     if isinstance(value, str):
         return f"the text {value!r}"
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {_kind(value)}"
 
 
 def _hint(value: Any) -> str:
-    """What to do instead."""
+    """Return the words that say how to replace a wrong value."""
     if isinstance(value, type):
         return f"write {value.__name__}(...)"
     return "the engine trains PyTorch models: objects and names of TensorFlow and Keras are not supported"

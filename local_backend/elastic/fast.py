@@ -1,9 +1,10 @@
-"""The fast sum of a step: each member adds its shards, and one all-reduce per bucket adds the members.
+"""The fast reducer: each member adds its shards, and one all-reduce per bucket adds the sums of the members.
 
-Buckets hold gradients in reverse order of registration, roughly that in which backward makes them. In the last shard of
-a member, a bucket is sent off as soon as its last gradient is there (PyTorch Distributed: Experiences on Accelerating
-Data Parallel Training, Li et al., VLDB 2020); buckets start in the same order everywhere. The last one carries
-statistics, flags and words: every member has a place for its word, where the others add zero.
+Buckets hold gradients in reverse order of registration, which is roughly the order in which backward computes them. In
+the last shard of a member, the reducer sends a bucket as soon as its last gradient is present (PyTorch Distributed:
+Experiences on Accelerating Data Parallel Training, Li et al., VLDB 2020). All members start the buckets in the same
+order. The last bucket also carries statistics, flags and words. Each member has a place for its word there, and the
+other members add zero to it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from local_backend.elastic.group import Group, Handle
 from local_backend.elastic.layout import Gradients, Layout, aligned
 from local_backend.elastic.plan import Range
 
-#: Bytes of the first bucket, which should be full soon, and of the others.
+#: Bytes of the first bucket, which should fill soon, and of the other buckets.
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20
 
 
@@ -29,7 +30,7 @@ class FastReducer:
     """See `reduce.Reducer`."""
 
     def __init__(self, layout: Layout, group: Group | None) -> None:
-        """`group`: None for a member that is alone."""
+        """`group`: None when this is the only member."""
         self._layout = layout
         self._buckets = None if group is None else Buckets(layout, group)
         self._scaled = False
@@ -38,7 +39,7 @@ class FastReducer:
         self._active = active
         self._last = shards[-1] if shards else None
         nothing: Gradients = [None] * len(self._layout.parameters)
-        # The last shard stays apart: its gradients may be in their buckets already.
+        # Keep the last shard apart: its gradients may be in their buckets already.
         self._sum = self._newest = nothing
         self._statistics: Tensor | None = None
         if self._buckets is not None:
@@ -84,7 +85,8 @@ class FastReducer:
 
 
 class Buckets:
-    """The flat vector of a member, cut in buckets, which become their sums. They serve all steps of a generation."""
+    """The flat vector of a member, cut into buckets; the all-reduce replaces each bucket by its sum. All steps of a
+    generation use the same buckets."""
 
     def __init__(self, layout: Layout, group: Group) -> None:
         self._layout = layout
@@ -99,7 +101,7 @@ class Buckets:
                 starts.append(end)
             self._bucket_of[i], offsets[i] = len(starts) - 1, end
             end += aligned(layout.sizes[i])
-        # Statistics, a flag per gradient, a flag for doing it again, words.
+        # Statistics, a flag per gradient, a flag that asks to repeat the sum, words.
         self._rest_sizes = [layout.statistics, len(offsets), 1, WORD * group.size]
         flat = torch.zeros(end + sum(self._rest_sizes), dtype=layout.dtype, device=layout.device)
         self._views = layout.views(flat, offsets)
@@ -108,7 +110,7 @@ class Buckets:
         self._overlap = True
 
     def begin(self) -> None:
-        """A step begins: nothing is in the buckets."""
+        """Begin a step with empty buckets."""
         self._filled = [False] * len(self._parameters)
         self._unfilled = [self._bucket_of.count(bucket) for bucket in range(len(self._buckets))]
         self._started: list[Handle] = []
@@ -116,8 +118,8 @@ class Buckets:
 
     @contextmanager
     def filling(self, sum_so_far: Gradients) -> Iterator[None]:
-        """Within, backward of the last shard puts gradients, added to `sum_so_far`, into their buckets, and full
-        buckets on their way."""
+        """Fill buckets while backward of the last shard runs inside the `with` block: add each gradient to
+        `sum_so_far`, put the sum into its bucket, and send full buckets."""
         hooks = []
         if self._overlap:
             for i, parameter in enumerate(self._parameters):
@@ -132,14 +134,14 @@ class Buckets:
     def _arrived(self, i: int, before: Tensor | None, parameter: Tensor) -> None:
         bucket = self._bucket_of[i]
         if bucket < len(self._started):
-            # A second time in one backward pass, as with reentrant checkpoints: the bucket left too early.
+            # A second gradient in one backward pass, as with reentrant checkpoints: the bucket was sent too early.
             self._again = True
             return
         gradient = parameter.grad
         self._fill(i, before, gradient)
         self._unfilled[bucket] -= not self._filled[i]
         self._filled[i] = True
-        # The last bucket waits for what `finish` adds.
+        # Do not send the last bucket yet: `finish` adds to it.
         while len(self._started) < len(self._buckets) - 1 and not self._unfilled[len(self._started)]:
             self._start()
 
@@ -160,12 +162,13 @@ class Buckets:
     def finish(
         self, sum_: Gradients, newest: Gradients, statistics: Tensor | None, word: int
     ) -> tuple[Gradients, Tensor | None, list[int]]:
-        """(gradients, statistics, words of all members), the gradients in memory of the buckets. `sum_` and `newest`:
-        of all shards of this member but the last one, and of that. Raises GroupBroken and Interrupted."""
+        """Return (gradients, statistics, words of all members); the gradients lie in the memory of the buckets. `sum_`:
+        gradients of all shards of this member except the last one; `newest`: those of the last one. Raises GroupBroken
+        and Interrupted."""
         present = [a is not None or b is not None for a, b in zip(sum_, newest, strict=True)]
         rest = self._reduce(sum_, newest, present, statistics, word)
         if rest[2].item() > 0:
-            # Somebody's bucket left too early; nobody has applied anything yet.
+            # A member sent a bucket too early. All members see this flag before they apply anything, so they sum again.
             self._overlap = self._overlap and not self._again
             self.begin()
             rest = self._reduce(sum_, newest, present, statistics, word)

@@ -1,8 +1,8 @@
-"""Fault points: named instants at which a test may have a worker killed, stopped or broken off.
+"""Fault points: named points of a worker's code at which a test can kill, stop or interrupt the worker.
 
-`ELASTIC_FAULT=point:worker:step:action` in the worker's environment, several separated by commas; `*` fits every
-worker or step, `POINTS` names the points. Without it a point costs one comparison. Each happens once in a process.
-The action `hold` makes the main thread wait at the point: see `_hold`.
+The variable `ELASTIC_FAULT=point:worker:step:action` in the worker's environment sets a fault; commas separate several
+faults. `*` matches every worker or step, and `POINTS` lists the points. Each fault happens once per process. Without
+the variable a point costs one comparison. The action `hold` makes the main thread wait at the point: see `_hold`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from local_backend.elastic.errors import GroupBroken
 
 VARIABLE = "ELASTIC_FAULT"
-#: The folder in which `hold` shows where a worker waits.
+#: Variable with the folder in which `hold` shows where a worker waits.
 HOLD_FOLDER = "ELASTIC_HOLD"
 
-#: In the order in which a worker comes by.
+#: The points, in the order in which a worker reaches them.
 POINTS = (
     "starting",
     "loading",
@@ -49,7 +49,7 @@ POINTS = (
 
 
 class InjectedError(RuntimeError):
-    """What the action `raise` raises."""
+    """The exception that the action `raise` raises."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Fault:
 
 
 def parse(text: str) -> list[Fault]:
-    """The faults that a value of ELASTIC_FAULT asks for. Raises ValueError."""
+    """Return the faults that a value of ELASTIC_FAULT lists. Raises ValueError when the value is malformed."""
     faults = []
     for entry in filter(None, text.split(",")):
         words = entry.split(":")
@@ -85,20 +85,20 @@ _step = 0
 
 
 def arm(worker: int, environment: Mapping[str, str]) -> None:
-    """Faults of this process, which is `worker`. Raises ValueError."""
+    """Set the faults of this process from its environment. `worker`: the number of this worker. Raises ValueError."""
     global _worker
     _worker = worker
     _armed[:] = parse(environment.get(VARIABLE, ""))
 
 
 def now(step: int) -> None:
-    """The step (counted over the whole job) that the main thread works on."""
+    """Set the step (counted over the whole job) that the main thread works on."""
     global _step
     _step = step
 
 
 def at(point: str) -> None:
-    """This instant has come."""
+    """Carry out the faults of this point."""
     if not _armed:
         return
     for fault in list(_armed):
@@ -116,9 +116,9 @@ def _break(point: str) -> None:
 
 
 def _hold(point: str) -> None:
-    """Write the file `<point>-<worker>` into the folder ELASTIC_HOLD, and wait until the test has removed it.
+    """Write the file `<point>-<worker>` into the folder ELASTIC_HOLD, and wait until the test removes it.
 
-    A file `over` in the folder ends all waiting. The other threads of the worker go on.
+    A file `over` in the folder ends all waits. The other threads of the worker continue.
     """
     folder = Path(os.environ[HOLD_FOLDER])
     mark = folder / f"{point}-{_worker}"
@@ -127,7 +127,7 @@ def _hold(point: str) -> None:
         time.sleep(0.005)
 
 
-#: What may happen: a kill, a hang, an end without a word, a crash, an exception, the loss of the other members, a wait.
+#: Name → action: kill, hang, exit without a message, crash, exception, loss of the other members, wait.
 ACTIONS: dict[str, Callable[[str], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),

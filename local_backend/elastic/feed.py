@@ -1,4 +1,4 @@
-"""How a DataLoader is made to load what is wanted at the moment, in loader processes that stay."""
+"""A DataLoader that loads the batches of the current plan, in loader processes that stay when the plan changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import cloudpickle
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-#: Batches that each loader process works ahead.
+#: Batches that each loader process loads ahead.
 AHEAD = 2
 
 #: (epoch, index of the sample in the data set)
 Key = tuple[int, int]
-#: What a batch is called, for example (epoch, step, shard).
+#: Name of a batch, for example (epoch, step, shard).
 Label = Hashable
 
 
 class ByValue:
-    """Pickles by value, classes and functions of the main script included, whatever starts the loader process."""
+    """Base class of objects that are pickled by value, with classes and functions of the main script. Every start
+    method of loader processes can then load them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), cloudpickle.dumps(self.__dict__))
@@ -40,7 +41,7 @@ def _rebuild(kind: type[ByValue], state: bytes) -> ByValue:
 
 
 class _LetGo(ByValue):
-    """Run first in a loader process: closes what a forked child must not keep open."""
+    """The first function that a loader process runs: it closes descriptors that a forked child must not keep open."""
 
     def __init__(self, descriptors: Sequence[int]) -> None:
         self._descriptors = descriptors
@@ -60,32 +61,33 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass
 class Request:
-    """A batch that loader processes have been asked for."""
+    """A batch that the loader processes were asked to load."""
 
     number: int
     label: Label
-    #: What the request takes along.
+    #: Changes that the request carries, see `LoaderChanges`.
     changes: bytes
     wanted: bool = True
 
 
 class Feed:
-    """What a DataLoader asks for the next batch to load: answers from the plan of the moment."""
+    """The sampler of a DataLoader: it names the next batch to load, according to the current plan."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
         self._plan: Iterator[tuple[Label, list[Key]]] = iter(())
         self._rest: Iterator[tuple[Label, list[Key]]] = iter(())
         self._dry = False
-        #: What each request takes along, see `LoaderChanges`.
+        #: Changes that each request carries, see `LoaderChanges`.
         self.changes = b""
-        #: Given to loader processes and not yet back.
+        #: Requests that the loader processes have and whose batches are not back yet.
         self.given: deque[Request] = deque()
-        #: Batches of the plan not yet taken, in its order, as far as it was looked at.
+        #: Batches of the plan that are not taken yet, in order, as far as the plan was read.
         self.due: deque[tuple[Label, list[Key]]] = deque()
 
     def replace(self, wanted: Iterator[tuple[Label, list[Key]]], loaded: Iterable[Label], ahead: int) -> None:
-        """Follow `wanted` from now on. What of its first `ahead` is loaded or given already is not given again."""
+        """Follow the plan `wanted` from now on. Of its first `ahead` batches, request only those that are not loaded
+        and not requested with the present changes."""
         first = list(itertools.islice(wanted, ahead))
         self.due = deque(first)
         missing = {label for label, _ in first} - set(loaded)
@@ -98,7 +100,7 @@ class Feed:
         self._dry = self._dry and bool(self.given)
 
     def again(self) -> None:
-        """Give all due batches once more, also batches that were given already."""
+        """Request all due batches again, also batches that were requested already."""
         for request in self.given:
             request.wanted = False
         self._plan = itertools.chain(list(self.due), self._rest)
@@ -114,7 +116,8 @@ class Feed:
         return self
 
     def __next__(self) -> tuple[int, list[Key], bytes]:
-        # Once dry, dry until the DataLoader begins anew: only then it asks for as many batches as it may have.
+        # After the plan has run dry, stop until the DataLoader starts a new iteration. Only then does the DataLoader
+        # request as many batches as it may.
         item = None if self._dry else next(self._plan, None)
         if item is None:
             self._dry = True
@@ -127,7 +130,8 @@ class Feed:
 def data_loader(
     source: Dataset[Any], feed: Feed, threads: int, private: Sequence[int], pin_memory: bool
 ) -> DataLoader[Any]:
-    """Loads what `feed` says, one request at a time, in `threads` processes that close the descriptors `private`."""
+    """Return a DataLoader that loads the batches of `feed`, one request at a time, in `threads` processes. These
+    processes close the descriptors `private` if they are forked."""
     fork = "fork" in multiprocessing.get_all_start_methods()
     return DataLoader(
         source,
@@ -145,17 +149,17 @@ def data_loader(
 
 
 class Attention:
-    """Lets the end of a loader process interrupt this process only while it waits for one.
+    """A filter for SIGCHLD: the end of a loader process interrupts this process only while it waits for a batch.
 
-    A DataLoader installs a handler of SIGCHLD that raises wherever the main thread happens to be, in the middle of a
-    step of the optimizer for example.
+    A DataLoader installs a handler of SIGCHLD that raises wherever the main thread is, for example in the middle of an
+    optimizer step.
     """
 
     def __init__(self) -> None:
         self._waiting = False
 
     def hold_back_torch(self) -> None:
-        """Put ourselves before that handler, if it is the present one."""
+        """Wrap the SIGCHLD handler of torch, if it is the current handler and this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         raising = signal.getsignal(signal.SIGCHLD)
@@ -173,7 +177,8 @@ class Attention:
 
     @contextmanager
     def paid(self, check: Callable[[], None]) -> Iterator[None]:
-        """Calls `check` at the beginning, and when something has been raised within."""
+        """Allow the interruption inside the `with` block. Call `check` at its start, and again when it raises
+        RuntimeError."""
         self._waiting = True
         try:
             check()

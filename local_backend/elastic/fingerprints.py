@@ -1,8 +1,9 @@
 """Fingerprints of tensors and Python values: 64 bits each, equal in every process for equal bits.
 
-A tensor's fingerprint is the sum of its 64-bit words, each times an odd number that depends on its place, modulo 2**64.
-That is integer arithmetic: neither threads nor devices change it, and one changed word always shows. It takes about a
-tenth of the time of a cryptographic hash. It protects against accidents, not against attackers.
+The fingerprint of a tensor is the sum of its 64-bit words, each times an odd number that depends on its place, modulo
+2**64. This is integer arithmetic, so neither threads nor devices change the result. One changed word always changes the
+fingerprint. The sum takes about a tenth of the time of a cryptographic hash. Fingerprints protect against accidents,
+not against attackers.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-#: Words that are multiplied by different numbers; longer rows are folded.
+#: Words that have different multipliers. Longer tensors are cut into rows of this length, and each row becomes a word.
 ROW = 1024
 #: Words that a GPU multiplies at a time.
 CHUNK = ROW << 14
-#: Nested containers and objects below a value that are looked at.
+#: Levels of nested containers and objects below a value that `leaves` follows.
 DEPTH = 20
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
-#: Names an object that all processes have under the same name, None for any other.
+#: A function that returns the common name that all processes have for an object, and None for any other object.
 NameOf = Callable[[Any], Any]
 
 
@@ -36,7 +37,7 @@ def of_text(text: str) -> int:
 
 
 def of_tensors(tensors: list[Tensor]) -> list[int]:
-    """Return the fingerprints of tensors, of type, shape and bits. Waits for a GPU once."""
+    """Return the fingerprint of the type, shape and bits of each tensor. Waits for a GPU once."""
     sums = [_sum(_words(tensor)) for tensor in tensors]
     away = [i for i, value in enumerate(sums) if value.device.type != "cpu"]
     numbers = dict(zip(away, torch.stack([sums[i] for i in away]).tolist() if away else (), strict=True))
@@ -49,14 +50,16 @@ def of_tensors(tensors: list[Tensor]) -> list[int]:
 def leaves(value: Any, path: str, name_of: NameOf) -> Iterator[tuple[str, Tensor | str]]:
     """Yield (path, tensor or text) of everything in a value, in an order that does not depend on the process.
 
-    Attributes of objects count. Tensors of modules have the names of their state dict. Functions, types and objects
-    below the value that `name_of` knows count by their names. An object that was met before is left out.
+    Attributes of objects are included. Tensors of modules have the names of their state dict. Functions, types, and
+    objects below the value that `name_of` knows are represented by their names. An object that was met before, or that
+    lies more than `DEPTH` levels deep, is represented by its type.
     """
     yield from _leaves(value, path, lambda item: None if item is value else name_of(item), set(), DEPTH)
 
 
 def tensors_in(value: Any, path: str, name_of: NameOf) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors and arrays in a value: alone, in containers and in modules; not in other objects."""
+    """Yield (path, tensor) for the tensors and arrays in a value: the value itself, and items of containers and
+    modules, but not of other objects."""
     if name_of(value) is not None:
         return
     tensor = _as_tensor(value)
@@ -109,7 +112,7 @@ def _inside(value: Any, path: str, name_of: NameOf, met: set[int], depth: int) -
 
 
 def _items(value: Any, name_of: NameOf) -> Iterator[tuple[str, Any]]:
-    """Items of a container by the texts of their keys or places; those of a mapping sorted by them."""
+    """Yield (text of the key or place, item) for a container. The items of a mapping are sorted by these texts."""
     if not isinstance(value, Mapping):
         yield from ((str(i), item) for i, item in enumerate(value))
         return
@@ -118,7 +121,7 @@ def _items(value: Any, name_of: NameOf) -> Iterator[tuple[str, Any]]:
 
 
 def _key(key: Any, place: int, name_of: NameOf) -> str:
-    """A text for a key that is the same in all processes; the place of an object that has no name."""
+    """Return a text for a key that is the same in all processes; for an object without a name, its place."""
     if isinstance(key, (*_PLAIN, tuple)):
         return repr(key)
     name = name_of(key)
@@ -143,11 +146,11 @@ def _of_module(module: nn.Module, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _as_tensor(value: Any) -> Tensor | None:
-    """A tensor or an array of numbers as a tensor; None for anything else."""
+    """Return a tensor or an array of numbers as a tensor, and None for anything else."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.dtype.isnative:
-        # Types that torch lacks count by their bytes.
+        # Use the bytes, because torch lacks some types of numpy.
         return torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
     return None
 
@@ -169,7 +172,7 @@ def _weights(device: torch.device) -> Tensor:
 
 
 def _words(tensor: Tensor) -> Tensor:
-    """The bits of a tensor as whole numbers of 64 bits."""
+    """Return the bits of a tensor as 64-bit whole numbers."""
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     dense = dense.int_repr() if dense.is_quantized else dense
     flat = dense.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
@@ -181,7 +184,7 @@ def _words(tensor: Tensor) -> Tensor:
 
 
 def _sum(words: Tensor) -> Tensor:
-    """The sum of the words times their numbers, modulo 2**64; rows of a long tensor become words again."""
+    """Return the sum of the words times their multipliers, modulo 2**64. Rows of a long tensor become words again."""
     weights = _weights(words.device)
     while words.numel() > ROW:
         rows = words.numel() // ROW * ROW

@@ -1,6 +1,6 @@
-"""The end of a step, once its gradients are summed: checks, clipping, the optimizer, the moving average.
+"""The end of a step, after its gradients are summed: checks, clipping, the optimizer, the moving average.
 
-All of it is computed by every member on the same numbers, so that replicas stay equal.
+Every member computes all of it on the same numbers, so the replicas stay equal.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from local_backend.elastic.carried import Carried
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.job import Job
 
-#: How the loss scale of fp16 changes: after a step that overflowed, and after so many that did not.
+#: Changes of the fp16 loss scale: times BACKOFF after a step that overflowed, times GROWTH after GROWTH_STEPS steps
+#: that did not.
 BACKOFF, GROWTH, GROWTH_STEPS = 0.5, 2.0, 2000
 
 
 class Nonfinite(EngineError):
-    """A gradient or a parameter is not a finite number, and the training is to stop then."""
+    """A gradient or a parameter is not a finite number, and the options say to stop training in this case."""
 
 
 class Finisher:
-    """Makes the steps of one optimizer."""
+    """The part of a step that one optimizer makes."""
 
     def __init__(self, job: Job, optimizer: Optimizer, parameters: Sequence[nn.Parameter], last: bool) -> None:
-        """`parameters`: those whose gradients are summed; `last`: its steps are those after which a step is over."""
+        """`parameters`: the parameters whose gradients are summed. `last`: whether this is a step's last optimizer."""
         self._job = job
         self._optimizer = optimizer
         self._parameters = parameters
@@ -37,13 +38,14 @@ class Finisher:
 
     @property
     def scale(self) -> float:
-        """What losses are multiplied by before backward."""
+        """The factor of losses before backward."""
         return self._job.carried.scale if self._scaled else 1.0
 
     def finish(self, step: int) -> bool:
-        """Make a step with the gradients that the parameters hold; False when it was left out.
+        """Make a step with the gradients of the parameters; return False when the step was skipped.
 
-        Raises Nonfinite when a gradient is not finite, unless the recipe says otherwise.
+        Raises Nonfinite when a gradient is not finite, unless the step may be skipped or the recipe ignores such
+        gradients.
         """
         recipe, carried = self._job.recipe, self._job.carried
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
@@ -66,13 +68,14 @@ class Finisher:
         return True
 
     def check_parameters(self, step: int) -> None:
-        """Raises Nonfinite when a parameter is not finite after `step` steps."""
+        """Raise Nonfinite when a parameter is not finite after `step` steps and the recipe says to stop then."""
         if self._job.recipe.on_nonfinite == "stop" and not all_finite([p.detach() for p in self._parameters]):
             name = self._first([parameter.detach() for parameter in self._parameters])
             raise Nonfinite(f"the parameter {name} is not finite after step {step}: {_ADVICE}; {_last_checkpoint()}")
 
     def _may_skip(self) -> bool:
-        """Whether a step whose gradients overflowed is left out: with fp16 the loss scale may be too large."""
+        """Return whether to skip a step whose gradients are not finite. With fp16 the loss scale may be too large: a
+        scale above 1 is lowered first."""
         carried = self._job.carried
         if self._scaled and carried.scale > 1.0:
             carried.scale, carried.steady = carried.scale * BACKOFF, 0
@@ -87,7 +90,7 @@ class Finisher:
         )
 
     def _first(self, tensors: Sequence[Tensor | None]) -> str:
-        """The name of the first parameter whose tensor is not finite."""
+        """Return the name of the first parameter whose tensor is not finite."""
         names = {id(p): name for module in self._job.modules for name, p in module.named_parameters()}
         for parameter, tensor in zip(self._parameters, tensors, strict=True):
             if tensor is not None and not bool(torch.isfinite(tensor).all()):
@@ -99,7 +102,7 @@ _ADVICE = "lower the learning rate, use clip_grad_norm=, or look for divisions a
 
 
 def make_step(optimizer: Optimizer) -> None:
-    """Call step(). Raises EngineError for an optimizer that needs a closure, and what step() raises otherwise."""
+    """Call step(). Raises EngineError for an optimizer that needs a closure, and otherwise the exception of step()."""
     try:
         optimizer.step()
     except (AssertionError, TypeError, ValueError, RuntimeError) as error:
@@ -113,7 +116,8 @@ def make_step(optimizer: Optimizer) -> None:
 
 
 def _last_checkpoint() -> str:
-    """Where the newest checkpoint is: parameters are checked before one is written."""
+    """Return the words that name the newest checkpoint. Its parameters are finite: they are checked before it is
+    written."""
     written = artifacts.checkpoints()
     return f"the last checkpoint is {written[-1]}" if written else "no checkpoint was written before"
 
@@ -122,8 +126,8 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Return whether every element of floating-point tensors is finite."""
     if not tensors:
         return True
-    # The norm runs at the speed of memory, the largest magnitude ten times slower. Squares of finite numbers may
-    # overflow, so only a finite norm is an answer.
+    # The norm runs at the speed of memory; the largest magnitude is ten times slower. Squares of finite numbers may
+    # overflow, so only a finite norm is conclusive.
     norms = torch._foreach_norm(list(tensors), 2.0)
     if bool(torch.isfinite(torch.stack([norm.to(torch.float32) for norm in norms])).all()):
         return True
@@ -131,7 +135,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
 
 
 def average(carried: Carried, job: Job, decay: float) -> None:
-    """Move the averages of the parameters towards what they are now; the first time they are what they are now."""
+    """Move the averages of the parameters towards the present values. The first call copies the present values."""
     parameters = artifacts.averaged(job.model)
     if not carried.average:
         carried.average = [parameter.clone() for parameter in parameters]

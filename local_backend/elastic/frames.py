@@ -7,9 +7,9 @@ import socket
 import struct
 from typing import Any
 
-#: Bytes of the JSON, bytes of the attachment.
+#: Head of a frame: bytes of the JSON, bytes of the attachment.
 _HEAD = struct.Struct("<IQ")
-#: Bound on what is read from a peer that has not shown the key yet.
+#: Maximum number of bytes in a frame of a peer that has not sent its key yet.
 HELLO_LIMIT = 4096
 
 Message = dict[str, Any]
@@ -23,13 +23,13 @@ def send_frame(connection: socket.socket, message: Message, attachment: bytes = 
 
 
 def packed(message: Message, attachment_size: int = 0) -> bytes:
-    """A message as it is sent, without its attachment."""
+    """Return a message as the bytes that are sent, without its attachment."""
     text = json.dumps(message).encode()
     return _HEAD.pack(len(text), attachment_size) + text
 
 
 def receive_frame(connection: socket.socket, limit: int | None = None) -> tuple[Message, bytes] | None:
-    """The next message and its attachment, or None when the peer has closed.
+    """Return the next message and its attachment, or None when the peer has closed the connection.
 
     Raises ValueError when the frame is malformed or, with `limit`, larger than that many bytes.
     """
@@ -50,7 +50,7 @@ def receive_frame(connection: socket.socket, limit: int | None = None) -> tuple[
 
 
 def _read(connection: socket.socket, size: int) -> bytes | None:
-    """Exactly `size` bytes, None when the connection ends before."""
+    """Return exactly `size` bytes, or None when the connection ends before."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:

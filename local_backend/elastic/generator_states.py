@@ -1,11 +1,11 @@
-"""States of random number generators: those of `random`, numpy and torch, and the known ones of the user's own."""
+"""States of random number generators: those of `random`, numpy and torch, and the known generators of the user."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The functions themselves: `seeding` notes when user code calls those of the modules.
+# Import the functions: `seeding` replaces them in their modules, to notice when user code calls them.
 from random import getstate, setstate
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.random import get_state, set_state
 from local_backend.elastic import generators
 from local_backend.elastic.seeding import own_states
 
-#: What `capture` returns.
+#: The states that `capture` returns.
 States = tuple[Any, ...]
 
 
@@ -26,7 +26,7 @@ def capture() -> States:
 
 
 def restore(states: States) -> None:
-    """Put all generators into these states."""
+    """Set all generators to these states."""
     python, numpy, on_cpu, on_gpu, own = states
     setstate(python)
     set_state(numpy)
@@ -38,7 +38,7 @@ def restore(states: States) -> None:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Leave all generators as they were, whatever is drawn within."""
+    """Restore all generators after the `with` block, whatever the block draws."""
     before = capture()
     try:
         yield

@@ -1,7 +1,7 @@
-"""Random generators of the user's own: found in what a training uses, and seeded like the global ones.
+"""Random generators of the user: found in the objects that a training uses, and seeded like the global generators.
 
 The search follows attributes, containers, closures, defaults, and the globals that functions of the user name. It meets
-the same generators in the same order in every process, so that each has a number.
+the same generators in the same order in every process, so that each generator has a number.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
-#: Items of a container that are looked at, and objects below a root.
+#: Maximum number of items of a container, and of objects below a root, that the search follows.
 _ITEMS, _OBJECTS = 1000, 300_000
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
-#: The number of the first generator that was made while samples were loaded.
+#: The number of the first generator that was created while samples were loaded.
 _LATE = 1 << 20
-#: What holds no generator.
+#: Types that hold no generator.
 _LEAVES = frozenset({
     str, bytes, bytearray, int, float, complex, bool, type(None), torch.dtype, torch.device, range,
     BuiltinFunctionType, torch.Size,
@@ -47,7 +47,7 @@ _GLOBAL_OPERATIONS = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 class Generators:
-    """Generators with the numbers of the root from which they were found, and of the generator below that root."""
+    """Generators, each with the number of the root below which it was found and its own number below that root."""
 
     def __init__(self, found: Iterable[tuple[int, int, Any]] = ()) -> None:
         self._found = list(found)
@@ -56,8 +56,8 @@ class Generators:
         return len(self._found)
 
     def add(self, others: Generators) -> bool:
-        """Take those that are not known yet; whether there are any. Those that are known keep their numbers, for other
-        processes do not know the new ones."""
+        """Add the generators that are not known yet, and return whether there are any. Known generators keep their
+        numbers, because other processes do not know the new generators."""
         known = {id(generator) for _, _, generator in self._found}
         new = [(root, generator) for root, _, generator in others._found if id(generator) not in known]
         for root, generator in new:
@@ -66,27 +66,27 @@ class Generators:
         return bool(new)
 
     def seed(self, seed: int) -> None:
-        """Seed each of them from `seed` and its numbers."""
+        """Seed each generator from `seed` and its numbers."""
         for root, number, generator in self._found:
             _seed(generator, derive_seed(seed, 8, root, number))
 
     def draw(self) -> list[int]:
-        """Return what each gives next: different when it was drawn from since it was seeded alike."""
+        """Return the next number of each generator. After equal seeds, a different number shows that it was used."""
         return [_draw(generator) for _, _, generator in self._found]
 
     def states(self) -> list[tuple[Any, Any]]:
-        """Return (generator, its state) of each, for `restore`."""
+        """Return (generator, its state) for each generator, for `restore`."""
         return [(generator, state_of(generator)) for _, _, generator in self._found]
 
 
 def restore(states: Iterable[tuple[Any, Any]]) -> None:
-    """Put generators into states that `states` returned."""
+    """Set generators to the states that `states` returned."""
     for generator, state in states:
         set_state(generator, state)
 
 
 def find(roots: Mapping[str, Any]) -> Generators:
-    """Return the generators that can be reached from these objects; the names are for messages.
+    """Return the generators that can be reached from these objects; the names of the objects are for messages.
 
     Raises EngineError for a `random.SystemRandom`, which cannot be seeded.
     """
@@ -112,7 +112,7 @@ def state_of(generator: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Put a generator into a state that `state_of` returned."""
+    """Set a generator to a state that `state_of` returned."""
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = state
     elif isinstance(generator, random.Random):
@@ -122,7 +122,7 @@ def set_state(generator: Any, state: Any) -> None:
 
 
 def is_generator(value: Any) -> bool:
-    """Return whether it is a generator of one of the kinds that are seeded here."""
+    """Return whether a value is a generator of one of the kinds that this module seeds."""
     return isinstance(value, _KINDS)
 
 
@@ -149,8 +149,8 @@ def _draw(generator: Any) -> int:
 
 
 def walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
-    """Yield the generators below `root`, in depth, each object once. `seen` objects are kept alive: their ids stay
-    theirs."""
+    """Yield the generators below `root`, depth first, each object once. `seen` keeps the visited objects alive, so that
+    no other object gets their ids."""
     waiting, most = [root], len(seen) + _OBJECTS
     while waiting and len(seen) < most:
         value = waiting.pop()
@@ -164,7 +164,7 @@ def walk(root: Any, seen: dict[int, Any]) -> Iterator[Any]:
 
 
 def _global_generators() -> list[Any]:
-    """The generators that are seeded as global ones."""
+    """Return the generators that `seeding.seed_everything` seeds as global generators."""
     return [
         random.random.__self__,  # type: ignore[attr-defined]
         np.random.mtrand._rand,
@@ -173,9 +173,9 @@ def _global_generators() -> list[Any]:
 
 
 def _inside(value: Any) -> Iterator[Any]:
-    """Yield what an object refers to, in an order that is the same in every process."""
+    """Yield the objects that an object refers to, in an order that is the same in every process."""
     if isinstance(value, dict):
-        # Not by methods of a subclass, which may load or draw.
+        # Do not call methods of a subclass: they may load data or draw numbers.
         for key, item in _first(dict.items(value)):
             yield key
             yield item
@@ -209,7 +209,7 @@ def _first(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _attributes(value: Any) -> Iterator[Any]:
-    """Yield the values of an object's attributes and slots, by name; of a parameter, its hooks."""
+    """Yield the values of the attributes and slots of an object, ordered by name; for a parameter also its hooks."""
     if isinstance(value, torch.nn.Parameter):
         yield from (value._backward_hooks, value._post_accumulate_grad_hooks)
     try:
@@ -228,7 +228,7 @@ def _attributes(value: Any) -> Iterator[Any]:
 
 
 def _inside_function(function: FunctionType) -> Iterator[Any]:
-    """Yield what a function holds and, of a function of the user, the globals that it names."""
+    """Yield the objects that a function holds; for a function of the user also the globals that it names."""
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     for cell in function.__closure__ or ():
@@ -245,7 +245,7 @@ def _inside_function(function: FunctionType) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=4096)
 def _global_names(code: CodeType) -> tuple[str, ...]:
-    """The globals that a function names, in order. Only these are sent with a function of the script."""
+    """Return the globals that a function names, in order. Only these are sent with a function of the script."""
     named = [one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL_OPERATIONS]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

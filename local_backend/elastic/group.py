@@ -1,15 +1,15 @@
-"""Groups of workers that exchange tensors, one per generation, and how they form while training goes on.
+"""Groups of workers that exchange tensors, one group per generation. A group forms while training goes on.
 
-A gloo group has three traps, and `Group` is there so that nobody else has to know them:
+A gloo group has three traps, which `Group` hides from the rest of the engine:
 
-- A collective cannot be called off; its `wait`, though, may time out without harm. So waits are short and repeated, and
-  `Group.interrupted` is asked in between.
-- A send or a receive whose wait times out closes all connections of its group. So these are waited for without a limit,
-  by a thread of their own; and a group that is dropped provokes such a timeout on purpose, which frees every thread
-  that still waits in it, whatever has become of the peers.
-- Destroying a group joins its threads, which takes 10 ms per member, and for ever when one of them holds the last
-  reference to a tensor and the destroyer the interpreter's lock. So it happens in a thread of its own, which holds the
-  tensors of recent operations until the group is gone.
+- A collective cannot be canceled, but its `wait` may time out without harm. So waits are short and repeated, and
+  `Group.interrupted` is called in between.
+- When the wait for a send or a receive times out, gloo closes all connections of the group. So a separate thread waits
+  for these operations, without a limit. `drop` causes such a timeout on purpose: this frees every thread that still
+  waits in the group, whatever the state of the peers.
+- Destroying a group joins its threads, which takes 10 ms per member. It never ends when one of these threads holds the
+  last reference to a tensor while the destroying thread holds the interpreter's lock. So a separate thread destroys the
+  group. This thread holds the tensors of recent operations until the group is gone.
 """
 
 from __future__ import annotations
@@ -29,55 +29,56 @@ import torch
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.rendezvous import CONNECT_TIMEOUT, NO_TIMEOUT, Publish, RelayStore, gloo, nccl
 
-#: How often `interrupted` is asked while waiting.
+#: Time between two calls of `interrupted` during a wait.
 TICK = timedelta(milliseconds=20)
-#: Seconds that an exiting interpreter waits for a thread that destroys a group or waits in one: it needs milliseconds.
+#: Seconds that an exiting interpreter waits for a thread that destroys a group or waits in one. The thread needs
+#: milliseconds.
 EXIT_SECONDS = 10.0
-#: The same for one that forms a group. It ends at once, but for one that connects to a peer that has just died: that
-#: gives up after five limits. Left alone it would ask an interpreter that is taken apart for its lock, which ends the
-#: whole process with SIGABRT.
+#: The same for a thread that forms a group. It ends at once, unless it connects to a peer that has just died: it then
+#: gives up after five times CONNECT_TIMEOUT. Without this wait, the thread would ask an interpreter in shutdown for its
+#: lock, which ends the whole process with SIGABRT.
 FORMING_EXIT_SECONDS = 5 * CONNECT_TIMEOUT.total_seconds() + 5.0
-#: Tags of point-to-point operations: tensors, and the receive that is never answered.
+#: Tags of point-to-point operations: tensors, and a receive that no send answers.
 TENSOR, FAREWELL = 1, 2
-#: Operations whose tensors are kept alive; a backend has at most this many under way, its two threads need two.
+#: Operations whose tensors are kept alive. A backend has at most this many in progress; its two threads need two.
 RECENT = 64
 
 
 class Interrupted(EngineError):
-    """The hub has called this member away while it waited for its peers."""
+    """The hub has called this member to another generation while it waited for its peers, or the hub is gone."""
 
 
 def never() -> bool:
-    """Nobody interrupts."""
+    """Return False: a group that is never interrupted."""
     return False
 
 
 class Handle:
-    """A collective under way."""
+    """A collective in progress."""
 
     def __init__(self, group: Group, work: Any) -> None:
         self._group = group
         self._work = work
 
     def wait(self) -> None:
-        """Returns when the tensor holds the result. Raises GroupBroken and Interrupted."""
+        """Wait until the tensor holds the result. Raises GroupBroken and Interrupted."""
         if self._work is not None:
             self._group._wait(self._work)
 
 
 class Group:
-    """The members of one generation; `rank` is the position of this process in it. Tensors are flat and contiguous.
+    """The members of one generation; `rank` is the position of this process. Tensors are flat and contiguous.
 
-    Collectives are started by one thread, in the same order on all members. One `send` or `receive` per peer may run in
-    other threads at the same time. After GroupBroken or Interrupted a group is of no more use but to be dropped.
+    One thread starts the collectives, in the same order on all members. Other threads may run one `send` or `receive`
+    per peer at the same time. After GroupBroken or Interrupted, a group can only be dropped.
     """
 
     def __init__(self, backend: Any, rank: int, size: int, generation: int, companions: Sequence[Any] = ()) -> None:
-        """`backend`: None for a group of one. `companions`: what has to live as long as the backend."""
+        """`backend`: None for a group of one. `companions`: objects that must live as long as the backend."""
         self.rank = rank
         self.size = size
         self.generation = generation
-        #: Asked every now and then while waiting; once true, the wait ends with Interrupted.
+        #: Called repeatedly during a wait; when it returns True, the wait raises Interrupted.
         self.interrupted: Callable[[], bool] = never
         self._backend = backend
         self._companions = companions
@@ -97,11 +98,11 @@ class Group:
         self._wait(self._start("alltoall_base", received, sent, list(in_sizes), list(out_sizes)))
 
     def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
-        """Fill `gathered` with every member's `chunk`, in order of rank. A chunk that lies in its place already is not
-        copied. Raises GroupBroken and Interrupted."""
+        """Fill `gathered` with every member's `chunk`, in order of rank. In a group of two, a chunk that is already in
+        its place is not copied. Raises GroupBroken and Interrupted."""
         size = chunk.numel()
         if self.size == 2:
-            # gloo's own all-gather allocates the whole result anew, fills that, and copies it.
+            # gloo's all-gather allocates another tensor for the whole result, fills that one, and copies it.
             ours, theirs = gathered[self.rank * size :][:size], gathered[(1 - self.rank) * size :][:size]
             if ours.data_ptr() != chunk.data_ptr():
                 ours.copy_(chunk)
@@ -118,18 +119,19 @@ class Group:
         return Handle(self, None if self.size == 1 else self._start("allreduce", tensor))
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
-        """Send to member `to`, which receives; returns when it is on its way. Raises GroupBroken and Interrupted."""
+        """Send to member `to`, which must receive; return when the tensor is on its way. Raises GroupBroken and
+        Interrupted."""
         self._wait_aside(self._start("send", [tensor], to, TENSOR), tensor)
 
     def receive(self, tensor: torch.Tensor, source: int) -> None:
-        """Fill `tensor` with what member `source` sends. Raises GroupBroken and Interrupted."""
+        """Fill `tensor` with the tensor that member `source` sends. Raises GroupBroken and Interrupted."""
         self._wait_aside(self._start("recv", [tensor], source, TENSOR), tensor)
 
     def drop(self) -> None:
-        """Let go, at once: closes the connections, which frees whoever waits in this group, here or in a peer.
+        """Drop the group at once: close its connections, which frees all threads that wait in it, here or in a peer.
 
-        What peers have not yet received is lost: drop a healthy group only when every member is known to have finished
-        with it, for instance after the first collective of the next group.
+        Data that peers have not received yet is lost. So drop a healthy group only after every member has finished with
+        it, for instance after the first collective of the next group.
         """
         backend, self._backend = self._backend, None
         if backend is None:
@@ -144,12 +146,13 @@ class Group:
         self.drop()
 
     def _destroy(self, grave: list[Any]) -> None:
-        """`grave`: the backend (no one else may hold it), and what must outlive it."""
+        """Destroy the backend. `grave`: the backend, to which no other reference may exist, and objects that must
+        outlive it."""
         try:
             unanswered = grave[0].recv([torch.empty(1)], (self.rank + 1) % self.size, FAREWELL)
             unanswered.wait(timedelta(milliseconds=1))
         except RuntimeError:
-            pass  # as meant: all connections are closed now
+            pass  # expected: all connections are closed now
         grave[0] = None
         grave.clear()
 
@@ -163,7 +166,7 @@ class Group:
         except RuntimeError as error:
             raise self._broken(error) from error
         finally:
-            del backend  # the frame may live on in a traceback
+            del backend  # a traceback may keep this frame alive
 
     def _wait(self, work: Any) -> None:
         while True:
@@ -176,13 +179,13 @@ class Group:
             if self.interrupted():
                 raise Interrupted(f"called away from generation {self.generation}")
         try:
-            # It may have completed well after the wait gave up.
+            # The operation may have succeeded after the wait timed out.
             work.wait()
         except RuntimeError as error:
             raise self._broken(error) from error
 
     def _wait_aside(self, work: Any, tensor: torch.Tensor) -> None:
-        """Wait for a point-to-point operation, which does not bear a timeout."""
+        """Wait for a point-to-point operation, whose wait must not time out."""
         failure: list[RuntimeError] = []
         ended = threading.Event()
 
@@ -208,7 +211,7 @@ class Group:
 
 
 class DeviceGroup(Group):
-    """A group over NCCL: each member owns one GPU. Never run: it takes two GPUs."""
+    """A group over NCCL: each member owns one GPU. This class was never run, because it needs two GPUs."""
 
     def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
         self._wait(self._start("_allgather_base", gathered, chunk))
@@ -233,7 +236,7 @@ class DeviceGroup(Group):
 
 
 class Formation:
-    """Forms the group of one generation, in a side thread, from the moment that it is made."""
+    """The formation of one generation's group. A side thread begins to form the group when this object is created."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -244,8 +247,8 @@ class Formation:
         publish: Publish,
         formed: Callable[[], None],
     ) -> None:
-        """`publish(key, value)` sends a value to all other members, which get it by `deliver`. `formed()` says that the
-        group stands. Both are called in the side thread; a group of one stands at once, without a thread."""
+        """`publish(key, value)` sends a value to all other members, which get it by `deliver`. `formed()` reports that
+        the group is formed. The side thread calls both. A group of one is formed at once, without a thread."""
         self._generation, self._rank, self._size = generation, rank, size
         self._device = device
         self._formed = formed
@@ -262,13 +265,13 @@ class Formation:
             aside(self._form, "formation", forms=True)
 
     def deliver(self, key: str, value: bytes) -> None:
-        """What another member has published; it may come before this one asks for it."""
+        """Take a value that another member has published. It may come before this member asks for it."""
         self._store.deliver(key, value)
 
     def abandon(self) -> None:
-        """Nobody will want the group: the side thread ends soon, a group that stands is dropped.
+        """Give the group up: the side thread ends soon, and a group that is already formed is dropped.
 
-        Without effect once `result` has given the group away.
+        Has no effect after `result` has returned the group.
         """
         self._store.abandon()
         with self._changed:
@@ -279,9 +282,9 @@ class Formation:
             group.drop()
 
     def result(self, interrupted: Callable[[], bool]) -> Group:
-        """The group, which is the caller's from now on; waits for it. `interrupted` stays with it.
+        """Wait for the group, set its `interrupted`, and return it. The caller owns the group from now on.
 
-        Raises GroupBroken when it could not be formed or was abandoned, Interrupted when `interrupted` became true.
+        Raises GroupBroken when forming the group failed or was abandoned, Interrupted when `interrupted` became true.
         """
         with self._changed:
             while self._group is None:
@@ -301,7 +304,7 @@ class Formation:
         try:
             backend = make(self._store, self._rank, self._size)
         except Exception as error:
-            # Whatever the backend, the store or `publish` raises: without a group this generation is none.
+            # Catch every exception of the backend, the store or `publish`: without a group the generation fails.
             with self._changed:
                 self._failure = error.with_traceback(None)
                 self._changed.notify_all()
@@ -320,17 +323,18 @@ class Formation:
 
 _standing: weakref.WeakSet[Group] = weakref.WeakSet()
 _forming: weakref.WeakSet[Formation] = weakref.WeakSet()
-#: Threads at work, or not quite gone, and whether they form a group.
+#: Threads that run, or have not quite ended → whether they form a group.
 _aside: dict[threading.Thread, bool] = {}
 
 
 def aside(work: Callable[[], None], purpose: str, *, forms: bool = False) -> None:
-    """Do it in a daemon thread, which an exiting interpreter waits for; `forms`: it forms a group.
+    """Run `work` in a daemon thread; an exiting interpreter waits for this thread. `forms`: whether it forms a group.
 
-    A thread inside the backend must not outlive the interpreter: on its way out it would ask for its lock.
+    A thread inside the backend must not outlive the interpreter: when it leaves the backend, it asks for the
+    interpreter's lock.
     """
 
-    # Not by the thread itself: what it lets go of last, a store or a group, takes the backend's code to the end.
+    # The thread must not remove itself: releasing its last object, a store or a group, still runs code of the backend.
     for gone in [thread for thread in list(_aside) if thread.ident is not None and not thread.is_alive()]:
         _aside.pop(gone, None)
     thread = threading.Thread(target=work, name=f"group-{purpose}", daemon=True)
@@ -338,14 +342,15 @@ def aside(work: Callable[[], None], purpose: str, *, forms: bool = False) -> Non
     try:
         thread.start()
     except RuntimeError:
-        # Python 3.12 and later start no threads while they exit.
+        # Python 3.12 and later start no threads during exit.
         _aside.pop(thread, None)
         work()
 
 
 def leave(forming: float = FORMING_EXIT_SECONDS) -> None:
-    """Let go of all groups, and wait until no thread is inside the backend; so many seconds for one that forms a group.
-    An exiting interpreter does so by itself; a process that ends without taking it apart need not wait for those."""
+    """Drop all groups, and wait until no thread is inside the backend. `forming`: maximum seconds for threads that form
+    a group. An exiting interpreter calls this function. A process that ends without interpreter shutdown need not wait
+    for threads that form a group."""
     for formation in list(_forming):
         formation.abandon()
     for group in list(_standing):
@@ -356,7 +361,7 @@ def leave(forming: float = FORMING_EXIT_SECONDS) -> None:
 
 
 def _join(thread: threading.Thread, until: float) -> None:
-    """Wait for a thread, which somebody else may be about to start."""
+    """Wait for a thread, which another thread may be about to start."""
     while thread in _aside:
         try:
             thread.join(max(0.0, until - time.monotonic()))
@@ -368,7 +373,7 @@ def _join(thread: threading.Thread, until: float) -> None:
 
 
 def _forget() -> None:
-    """A fork has the groups of its parent, but not their threads."""
+    """Forget all groups in a forked child: it has the groups of its parent, but not their threads."""
     _forming.clear()
     _standing.clear()
     _aside.clear()

@@ -1,7 +1,7 @@
-"""What user code must not do while a shard is computed: steps, which are the engine's.
+"""A guard against optimizer steps by user code while a shard is computed: only the engine makes steps.
 
 A step function, forward pass or hook that calls `step()` would do so once for each shard on each worker. While a guard
-is up, such a call raises a sentence with the option to use instead.
+is up, such a call raises EngineError with the option to use instead.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SCALER = (
 
 
 class Guard:
-    """Keeps user code from making steps while it is up. For one thread."""
+    """A guard that keeps user code from making steps while it is up. For one thread."""
 
     def __init__(self) -> None:
         self._up = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Within, the guard can be put up; afterwards torch is as it was."""
+        """Install the guard in torch inside the `with` block, so that `up` works there; remove it afterwards."""
         handle = register_optimizer_step_pre_hook(self._of_optimizer)
         replaced: list[tuple[type[Any], str, Any]] = []
         for kind in (LRScheduler, ReduceLROnPlateau, *_subclasses(LRScheduler)):
@@ -61,7 +61,7 @@ class Guard:
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        """Within, steps raise EngineError."""
+        """Make steps raise EngineError inside the `with` block."""
         before, self._up = self._up, True
         try:
             yield

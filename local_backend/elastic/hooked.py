@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from local_backend.elastic.generators import is_generator, set_state, state_of
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
-#: Items of the largest dict or list of a callback that is part of the state, and objects that are looked at.
+#: Maximum number of items of a dict, list or tensor that is part of the state, and of objects that a search visits.
 ITEMS, OBJECTS = 1000, 10_000
 #: Packages whose objects scripts change in callbacks: schedulers, data sets, transforms.
 _OF_LIBRARIES = ("torch.optim", "torch.utils.data", "torchvision")
@@ -31,7 +31,8 @@ _GIVEN = ("params", "model")
 
 
 class Variable:
-    """A variable of a function: a cell of its closure, or a global name; or the content of a tensor or array."""
+    """Values that are read and written in place: a variable of a function (a cell of its closure, or a global name),
+    attributes of an object, or the content of a tensor, array or random generator."""
 
     def __init__(
         self, read: Callable[[], dict[str, Any]], write: Callable[[dict[str, Any]], None], of: Any = None,
@@ -39,7 +40,7 @@ class Variable:
     ) -> None:
         self.read = read
         self.write = write
-        #: The object that has it; None for a variable of a function.
+        #: The object to which the values belong; None for a variable of a function.
         self.of = of if content is None else content
         #: The tensor, array or random generator.
         self.content = content
@@ -50,17 +51,17 @@ def find(
 ) -> list[Any]:
     """Return the parts that hooks of these optimizers and callbacks keep, in the same order in every process.
 
-    Attributes of callbacks are part of the state anyway. Here are the objects that they refer to, and the variables
-    that their methods set.
+    Attributes of callbacks are always part of the state. So this function searches the objects that they refer to, and
+    the variables that methods of callbacks set.
 
     Args:
-        known: objects that are part of the state already; what they refer to comes with them.
+        known: objects that are already part of the state, with everything that they refer to.
         local: names of attributes (`name`, `Class.name`) that each worker may change by itself.
     """
     seen = {id(value): value for value in known}
     found: list[Any] = []
     for optimizer in optimizers:
-        # Wrappers of optimizers often leave out super().__init__().
+        # Wrappers of optimizers often do not call super().__init__().
         kinds = (getattr(optimizer, name, {}) for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
         for hook in (hook for kind in kinds for hook in kind.values()):
             found += _within(hook, seen)
@@ -93,7 +94,7 @@ def _held(value: Any, seen: dict[int, Any]) -> Iterator[Any]:
 
 
 def _inside(part: Any) -> list[Any]:
-    """Return what a part refers to."""
+    """Return the objects that a part refers to."""
     if isinstance(part, nn.Module):
         return []
     if isinstance(part, Variable):
@@ -132,7 +133,7 @@ def _set_by(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
 
 def _set_within(value: Any, names: set[str], seen: dict[int, Any]) -> Iterator[Any]:
     """Yield the attributes with these names of an object, and of the objects that it refers to. Other attributes are
-    not part of the state, because a data set may have gigabytes."""
+    not part of the state, because a data set may hold gigabytes."""
     waiting, met = deque([value]), dict(seen)
     while waiting and len(met) < len(seen) + OBJECTS:
         value = waiting.popleft()
@@ -186,7 +187,8 @@ def _of_function(function: FunctionType, seen: dict[int, Any]) -> Iterator[Any]:
 
 
 def _globals_of(function: FunctionType) -> list[str]:
-    """The global names that a function itself uses: not names of attributes, which workers may not have as globals."""
+    """Return the global names that a function itself uses. Names of attributes are left out, because workers may not
+    have them as globals."""
     used = (item.argval for item in dis.get_instructions(function) if item.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"))
     return [name for name in dict.fromkeys(used) if name in function.__globals__]
 
@@ -206,7 +208,7 @@ def _global(names: dict[str, Any], name: str) -> Variable:
 
 
 def _attributes(value: Any, names: set[str]) -> Variable:
-    """Those attributes of an object, as far as it has them."""
+    """Return a variable for those of these attributes that the object has."""
 
     def read() -> dict[str, Any]:
         return {name: vars(value)[name] for name in sorted(names) if name in vars(value)}
@@ -215,8 +217,8 @@ def _attributes(value: Any, names: set[str]) -> Variable:
 
 
 def _content(value: Any) -> Variable:
-    """The content of a tensor or array that is changed in place, or the state of a random generator."""
-    # The object itself would be only a name in the pickle.
+    """Return a variable for the content of a tensor or array that is changed in place, or for a generator's state."""
+    # In the pickle, the object itself would be only a name.
     if is_generator(value):
         return Variable(lambda: {"value": state_of(value)}, lambda new: set_state(value, new["value"]), content=value)
     if isinstance(value, np.ndarray):
@@ -229,12 +231,12 @@ def _fill(tensor: Tensor, value: Tensor) -> None:
 
 
 def _is_scheduler(value: Any) -> bool:
-    """Whether it is a scheduler or a similar object of torch.optim, but no optimizer."""
+    """Return whether a value is a scheduler or a similar object of torch.optim, but not an optimizer."""
     return type(value).__module__.startswith("torch.optim") and not isinstance(value, (Optimizer, type))
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is an object of a class of the user, or another one with attributes that scripts change."""
+    """Return whether a value is an object of a class of the user, or another object whose attributes scripts change."""
     kind = type(value).__module__
     known = kind.startswith(_OF_LIBRARIES) and not isinstance(value, (Optimizer, type))
     return isinstance(getattr(value, "__dict__", None), dict) and (is_user_module(kind) or known)

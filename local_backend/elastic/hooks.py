@@ -1,8 +1,8 @@
-"""Calls the user's logger objects and callbacks, of every generation of the API.
+"""Calls of the user's logger objects and callbacks, for the older and the newer API.
 
-Older loggers take `(loss, acc, completed_batch, worker)`, newer ones `(metrics, iteration, epoch, workers)`; which one
-a hook is follows from the names of its parameters, else from those of the logger's other hook, else from how many they
-are. Hooks that an object does not have are skipped.
+Hooks of older loggers take `(loss, acc, completed_batch, worker)`, hooks of newer ones `(metrics, iteration, epoch,
+workers)`. The parameter names of a hook tell its API. If they do not, the names of the logger's other hook tell it, and
+otherwise the number of parameters. Hooks that an object does not have are skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-#: Names of the two hooks of a step; the first is the name that the engine's pages use.
+#: Names of the two hooks of a step. The documentation of the engine uses the first name.
 STEP_HOOKS = {
     "begin": ("on_step_begin", "on_batch_begin", "on_train_batch_begin"),
     "end": ("on_step_end", "on_batch_end", "on_train_batch_end"),
@@ -29,13 +29,13 @@ NAMES = (*CALLBACK_HOOKS, "log_train_metrics", "log_test_metrics")
 
 @dataclass(frozen=True)
 class Values:
-    """One report, in the terms of both generations."""
+    """One report, with the values of both APIs."""
 
-    #: Older: loss, and accuracy as a fraction from 0 to 1.
+    #: Older API: loss, and accuracy as a fraction from 0 to 1.
     loss: float
     accuracy: float
     completed_batch: int
-    #: Newer: name → number; iterations, and the epoch (from 0).
+    #: Newer API: name → number; iterations; the epoch (from 0).
     metrics: Mapping[str, float]
     iteration: int
     epoch: int
@@ -43,11 +43,11 @@ class Values:
 
 
 class LoggerHooks:
-    """A user's logger."""
+    """The hooks of a user's logger."""
 
     def __init__(self, logger: Any) -> None:
         train, test = _Hook(logger, "log_train_metrics", 4), _Hook(logger, "log_test_metrics", 3)
-        # A logger is of one generation, unless the names of its parameters say otherwise.
+        # Both hooks of a logger have the same API, unless the names of their parameters say otherwise.
         train.older, test.older = _is_older(train, test), _is_older(test, train)
         self._train, self._test = train, test
         self._logger = logger
@@ -66,11 +66,11 @@ class LoggerHooks:
 
 
 class _Hook:
-    #: Whether it is of the older generation.
+    #: Whether the hook has the older API.
     older = False
 
     def __init__(self, owner: Any, name: str, newer_arguments: int) -> None:
-        """`newer_arguments`: how many the newer generation has of this one."""
+        """`newer_arguments`: number of arguments of this hook in the newer API."""
         self._function: Callable[..., Any] | None = getattr(owner, name, None)
         self._newer_arguments = newer_arguments
         parameters = _parameters(self._function)
@@ -89,7 +89,7 @@ class _Hook:
         self._function(*arguments[: self._capacity])
 
     def older_by_name(self) -> bool | None:
-        """Whether the names of its parameters are those of the older generation; None when they do not tell."""
+        """Return whether the names of the parameters are those of the older API; None when they do not tell."""
         first, second, third, *_ = (*(p.name.lower() for p in self._positional), "", "", "")
         if "loss" in first:
             return True
@@ -100,8 +100,8 @@ class _Hook:
         return False if "iter" in second or "epoch" in third or third in ("e", "ep") else None
 
     def older_by_place(self) -> bool:
-        """Whether it has the older generation's number of workers, which may be left out: as a fourth parameter with a
-        default, or where the newer has no fourth."""
+        """Return whether the hook has a fourth parameter for the older API's number of workers: one with a default, or
+        one that this hook lacks in the newer API."""
         fourth = self._positional[3:4]
         return bool(fourth) and (self._newer_arguments < 4 or fourth[0].default is not fourth[0].empty)
 
@@ -114,7 +114,8 @@ def _is_older(hook: _Hook, sibling: _Hook) -> bool:
 
 
 def _parameters(function: Callable[..., Any] | None) -> list[inspect.Parameter] | None:
-    """None for a function that does not tell."""
+    """Return the parameters of a function, [] without a function, and None for a function without a readable
+    signature."""
     try:
         return list(inspect.signature(function).parameters.values()) if function else []
     except (TypeError, ValueError):
@@ -122,7 +123,7 @@ def _parameters(function: Callable[..., Any] | None) -> list[inspect.Parameter] 
 
 
 def wants_instance(owner: Any) -> bool:
-    """Whether `owner` is a class with hooks that take `self`, so that an object of it was meant."""
+    """Return whether `owner` is a class with hooks that take `self`, so that the user meant an object of the class."""
     if not isinstance(owner, type):
         return False
     hooks = filter(inspect.isfunction, (inspect.getattr_static(owner, name, None) for name in NAMES))
@@ -130,7 +131,7 @@ def wants_instance(owner: Any) -> bool:
 
 
 def call(owner: Any, name: str, *arguments: Any, **optional: Any) -> None:
-    """Call a hook if the object has it; keyword arguments are passed only if it takes them."""
+    """Call a hook if the object has it, with only those keyword arguments that the hook takes."""
     function = getattr(owner, name, None)
     if function is None:
         return
@@ -146,7 +147,7 @@ def takes_logs(callback: Any) -> bool:
 
 
 def check_callback(callback: Any) -> None:
-    """Raise TypeError for a method of a callback whose name begins with on_ and which the engine does not call."""
+    """Raise TypeError for a method of a callback whose name begins with on_ and that the engine does not call."""
     for kind in type(callback).__mro__:
         for name, value in vars(kind).items():
             is_method = callable(value) or isinstance(value, (staticmethod, classmethod))
@@ -167,8 +168,8 @@ def call_step_hooks(
 ) -> None:
     """Call the hooks of a step: `on_step_begin(step)` and `on_step_end(step, logs)`, and their other names.
 
-    `moment` is "begin" or "end"; `step` counts from 0 over the whole training. A hook gets a dict of its own, and
-    only if it takes a second argument.
+    `moment` is "begin" or "end"; `step` counts from 0 over the whole training. Each hook that takes a second argument
+    gets its own copy of `logs`.
     """
     for callback in callbacks:
         for name, takes_logs in _hooks_of(callback, moment):
@@ -186,7 +187,7 @@ def _hooks_of(callback: Any, moment: str) -> tuple[tuple[str, bool], ...]:
 
 @lru_cache(maxsize=256)
 def _step_hooks(kind: Any, moment: str) -> tuple[tuple[str, bool], ...]:
-    """(name, whether it takes logs) of each hook of a step that the class itself or one of its bases defines."""
+    """Return (name, whether it takes logs) for each step hook that the class itself or one of its bases defines."""
     found = []
     for name in STEP_HOOKS[moment]:
         function = getattr(kind, name, None)

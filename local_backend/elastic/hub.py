@@ -1,14 +1,16 @@
-"""The hub of a job decides; this is the decision alone: `step(state, event)` gives the next state and what to do.
+"""The decisions of a job's hub: `step(state, event)` returns the next state and the actions.
 
-Pure: no clock, no socket, no torch. `hub_io` feeds it what workers say, `driver` carries out the actions. An event is
-first written down (`_HANDLERS`); then the rules look at the whole state, in their order, and do what it allows.
+Pure functions: no clock, no socket, no torch. `hub_io` turns messages of workers into events, and `driver` carries out
+the actions. First a handler (`_HANDLERS`) records an event in the state. Then the rules (`_RULES`) look at the whole
+state, in their order, and do what the state allows.
 
-A training goes GATHERING (the first workers load their data) → TRAINING ⇄ BOUNDARY (after each epoch: save, validate)
-→ FINISHING (the final state comes in) → ENDED. In all but the first and the last, workers come, go and die; without any
-the job is parked (no slots) or recovering (no worker is left), and goes on from the newest state that was kept.
+The phases of a training are GATHERING (the first workers load their data) → TRAINING ⇄ BOUNDARY (after each epoch:
+save, validate) → FINISHING (the hub waits for the final state) → ENDED. In all phases but the first and the last,
+workers join, leave and die. Without members, the job is parked (no slots) or recovering (no worker is left). Training
+then continues from the newest kept state.
 
-A step is *committed* when every member has applied it; only committed steps are logged, validated or saved. What is
-committed stays so: steps that are trained again after a recovery are not logged twice.
+A step is *committed* when every member has applied it. Only committed steps are logged, validated or saved. A committed
+step stays committed: steps that are trained again after a recovery are not logged twice.
 """
 
 from __future__ import annotations
@@ -61,10 +63,11 @@ def begin(
     values: Mapping[int, Values] | None = None,
     totals: Totals = Totals(),
 ) -> State:
-    """The state before anything has happened; the rest when an earlier driver of the job got that far.
+    """Return the first state of a job. The optional arguments hold the progress of an earlier driver of the job.
 
-    `values` are those of the epochs that are over, `totals` those of the committed steps of the present one.
-    A state that is ahead of `committed` is of no use: the results of the steps between died with that driver.
+    `values` are the values of the epochs that are over. `totals` are the totals of the committed steps of the present
+    epoch. A `kept` state that is ahead of `committed` is of no use: the results of the steps in between were lost with
+    that driver.
     """
     if kept is not None and kept.version // 4 > committed:
         kept = None
@@ -74,19 +77,20 @@ def begin(
 
 
 def step(state: State, event: Event) -> Outcome:
-    """The state after the event, and what to do, in order. Events after the end, and of the dead, are ignored."""
+    """Return the state after the event, and the actions in order. Events after the end, and events of workers whose
+    process has ended, are ignored."""
     worker = getattr(event, "worker", None)
     if state.phase is Phase.ENDED or (worker is not None and worker not in state.crew.peers):
         return state, ()
     outcome = _HANDLERS[type(event)](state, event)
-    # Most events are steps, and all that these bring about while nobody is at a boundary are commits.
+    # Most events are steps. While no member is at a boundary, steps lead only to commits: skip the other rules.
     return then(outcome, steps.commit if isinstance(event, (Stepped, Applied)) and not state.idle else arrange)
 
 
 def arrange(state: State) -> Outcome:
-    """What the state allows, without any event."""
+    """Apply all rules to the state, without an event."""
     arranged = then((state, ()), *_RULES)
-    # A new epoch may have a limit of its own.
+    # A new epoch may have its own maximum number of workers.
     return arranged if arranged[0].epoch == state.epoch else then(arranged, *_RULES)
 
 
@@ -94,7 +98,8 @@ def arrange(state: State) -> Outcome:
 
 
 def _staff(state: State) -> Outcome:
-    """Processes on all slots; at the end as they are."""
+    """Start workers on free slots, stop workers that lost their slot before they became members, and let connected
+    workers load. In FINISHING, change nothing while there are members."""
     if state.phase is Phase.FINISHING and state.members:
         return state, ()
     crew = replace(state.crew, most=state.course.most(state.epoch))
@@ -103,7 +108,7 @@ def _staff(state: State) -> Outcome:
 
 
 def _gather(state: State) -> Outcome:
-    """The first generation begins when all workers that were started are ready."""
+    """Begin training when all workers that were started are ready."""
     crew = state.crew
     if state.phase is not Phase.GATHERING:
         return state, ()
@@ -134,7 +139,7 @@ def _start(state: State) -> Outcome:
 
 
 def _propose(state: State) -> Outcome:
-    """A generation with those who should take part, if these are others than those who do."""
+    """Propose a generation with the target members, unless they are the present members."""
     crew = state.crew
     if state.phase not in (Phase.TRAINING, Phase.BOUNDARY) or not crew.settled or not state.members:
         return state, ()
@@ -143,7 +148,8 @@ def _propose(state: State) -> Outcome:
 
 
 def _switch(state: State) -> Outcome:
-    """When all members of the pending generation are connected: let the old ones agree on a step, or call them."""
+    """Switch to the pending generation when its members are connected. At a boundary, call all members once they have
+    no task; otherwise let the old members agree on a step."""
     crew = state.crew
     if crew.pending is None or not crew.formed.issuperset(crew.pending.members):
         return state, ()
@@ -169,13 +175,13 @@ _RULES: tuple[Callable[[State], Outcome], ...] = (
 )
 
 
-# --- what workers and the scheduler say
+# --- handlers of events from workers and the scheduler
 
 
 def _allocated(state: State, event: Allocated) -> Outcome:
     crew = state.crew
     state = replace(state, crew=replace(crew, slots=event.slots, failures={}))
-    # A generation that is no longer wanted is not waited for.
+    # Do not wait for a pending generation that may no longer be wanted.
     if crew.pending is not None and not crew.confirmed:
         return with_crew(state, membership.cancel(state.crew))
     return state, ()
@@ -205,7 +211,7 @@ def _ready(state: State, event: Ready) -> Outcome:
 
 
 def _impatient(state: State, _: Impatient) -> Outcome:
-    """Whoever is not ready yet joins later."""
+    """Begin training with the workers that are ready. The other workers join later."""
     if state.phase is not Phase.GATHERING or not state.crew.at(Stage.READY):
         return state, ()
     return _start(state)
@@ -233,7 +239,7 @@ def _entered(state: State, event: Entered) -> Outcome:
     if crew.active.number != state.crew.active.number:
         state = parking.depart(state, crew)
     if event.worker in state.crew.entering and event.worker not in crew.entering:
-        # What it had to do before and did not do by now, it will not do.
+        # The worker will not finish a task that it had before it entered the generation.
         state = requeue(state, [event.worker])
     return replace(state, crew=crew, meeting=state.meeting and bool(crew.entering)), actions
 

@@ -1,7 +1,7 @@
-"""The hub's ears and mouth: a socket server in the driver. Reads frames into events, sends messages; decides nothing.
+"""The socket server of the hub, in the driver. It turns frames into events and sends messages; it decides nothing.
 
-A worker connects, shows its number and the job's key in the first frame, and keeps the connection for life. Nothing
-else is read from a peer that has not shown the key.
+A worker connects, sends its number and its key in the first frame, and keeps the connection until the worker ends. The
+server reads nothing else from a peer that has not sent a valid key.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from local_backend.elastic.events import (
 )
 from local_backend.elastic.frames import HELLO_LIMIT, Message, packed, receive_frame, send_frame
 
-#: Seconds that a new connection may take to show the key.
+#: Seconds within which a new connection must send the key.
 HELLO_SECONDS = 10.0
-#: Events that may wait; a worker that is ahead of a slow logger waits then.
+#: Maximum number of events in the inbox. When it is full, a worker that is ahead of a slow logger waits.
 BACKLOG = 256
 
-#: A worker that does not read for this many seconds is as good as gone.
+#: The hub cuts the connection of a worker that does not read for this many seconds.
 SEND_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Pong:
-    """The worker's control thread answers; what its main thread does."""
+    """The answer of a worker's control thread to a ping. `phase` is the present activity of its main thread."""
 
     worker: int
     phase: str
@@ -59,7 +59,8 @@ class Pong:
 
 @dataclass(frozen=True)
 class Observed:
-    """The state of a worker after a step, counted from 0 over the job, and how many members computed the step."""
+    """The state of a worker after a step, and the number of members that computed the step. Steps count from 0 over the
+    job."""
 
     worker: int
     step: int
@@ -71,17 +72,17 @@ Inbox = queue.Queue[Event | Pong | Observed | BaseException]
 
 
 class HubServer:
-    """Listens on the loopback and turns what workers say into events in `inbox`."""
+    """A server on the loopback that turns messages of workers into events in `inbox`."""
 
     def __init__(self, welcome: Message, payload: bytes) -> None:
-        """`welcome` and `payload` are sent to each worker that shows its key."""
+        """The server sends `welcome` and `payload` to each worker that has sent its key."""
         self.inbox: Inbox = queue.Queue(BACKLOG)
         self._welcome = welcome
         self._payload = payload
-        #: Worker → key, of those that may connect, once each.
+        #: Worker → key, for workers that may connect. Each key is valid for one connection.
         self._keys: dict[int, str] = {}
         self._connections: dict[int, socket.socket] = {}
-        #: Workers that have been told all of the welcome, and hear nothing but from the hub's thread.
+        #: Workers that have received the whole welcome. From then on, only the hub's thread sends to them.
         self._welcomed: set[int] = set()
         self._over = False
         self._ended: dict[int, str] = {}
@@ -90,29 +91,30 @@ class HubServer:
         threading.Thread(target=self._accept, name="hub-accept", daemon=True).start()
 
     def expect(self, worker: int) -> str:
-        """A worker will be started; the key that it has to show."""
+        """Return the key that a worker must send. Call this before the worker is started."""
         with self._lock:
             self._keys[worker] = secrets.token_hex(32)
             return self._keys[worker]
 
     @property
     def address(self) -> str:
-        """`host:port` for workers."""
+        """The `host:port` to which workers connect."""
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
 
     def send(self, worker: int, message: Message, attachment: bytes = b"") -> None:
-        """Tell a worker something. One that is gone does not hear it: its end is an event of its own."""
+        """Send a message to a worker. A message to a worker that is gone is dropped; a separate event reports its
+        end."""
         connection = self._connections.get(worker)
         if connection is not None:
             try:
                 send_frame(connection, message, attachment)
             except OSError:
-                # Half a message may be on its way: nothing can follow it.
+                # A part of the message may have been sent: no other message can follow.
                 self.cut(worker)
 
     def cut(self, worker: int) -> None:
-        """End the connection of a worker, which is not to take part any more."""
+        """End the connection of a worker that must not take part any more."""
         connection = self._connections.get(worker)
         if connection is not None:
             try:
@@ -121,7 +123,8 @@ class HubServer:
                 return
 
     def ended(self, worker: int, how: str) -> None:
-        """The worker's process has ended: once all that it said is read, `Gone` follows."""
+        """Note that the worker's process has ended. The event `Gone` follows after all messages of the worker are
+        read."""
         with self._lock:
             self._keys.pop(worker, None)
             connection = self._connections.get(worker)
@@ -131,13 +134,14 @@ class HubServer:
             self.inbox.put(Gone(worker, how))
             return
         try:
-            # Wakes the reader even if something that the worker forked still holds the other end.
+            # Wake the reader even if a child of the worker still holds the other end.
             connection.shutdown(socket.SHUT_RD)
         except OSError:
             return
 
     def dismiss(self) -> None:
-        """The job is over: the workers are told so and their connections end; and so with those who come later."""
+        """Tell all workers that the job is over, and end their connections. Do the same with workers that connect
+        later."""
         with self._lock:
             self._over = True
             connections = [self._connections[worker] for worker in self._welcomed]
@@ -145,10 +149,10 @@ class HubServer:
             _say_over(connection)
 
     def close(self) -> None:
-        """Close all connections; workers that still live end then."""
+        """Close all connections. Workers that are still alive end then."""
         with self._lock:
             connections = [self._listener, *self._connections.values()]
-        # Shutting down wakes the threads that wait; closing alone would not.
+        # Shutting down wakes waiting threads; closing alone would not.
         for connection in connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
@@ -178,7 +182,7 @@ class HubServer:
                 else:
                     _say_over(connection)
             except OSError:
-                pass  # it is gone, perhaps before it was welcome
+                pass  # the worker is gone, perhaps before it got the welcome
             except (ValueError, KeyError, TypeError) as error:
                 self.inbox.put(EngineError(f"worker {worker} sent what makes no sense: {error!r}"))
             with self._lock:
@@ -188,7 +192,7 @@ class HubServer:
             self.inbox.put(Lost(worker) if how is None else Gone(worker, how))
 
     def _admit(self, connection: socket.socket) -> int | None:
-        """The number of the worker at the other end, None when it may not come in."""
+        """Return the number of the worker at the other end, or None when the peer is not admitted."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(HELLO_SECONDS)
         try:
@@ -204,17 +208,17 @@ class HubServer:
             known = self._keys.get(worker)
             if known is None or not hmac.compare_digest(str(frame[0].get("key")), known):
                 return None
-            # A key is good for one connection.
+            # A key is valid for one connection.
             del self._keys[worker]
             self._connections[worker] = connection
         connection.settimeout(None)
-        # Sending never blocks the hub for long, whatever a worker does; receiving may take for ever.
+        # A worker must not block the hub for long, so sending has a limit. Receiving has no limit.
         seconds = struct.pack("ll", int(SEND_SECONDS), 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         return worker
 
     def _lets_in(self, worker: int) -> bool:
-        """Whether the job goes on with this worker, which is welcome."""
+        """Return whether the job still goes on; if so, count the worker as welcomed."""
         with self._lock:
             if not self._over:
                 self._welcomed.add(worker)
@@ -226,7 +230,7 @@ class HubServer:
 
 
 def _say_over(connection: socket.socket) -> None:
-    """Tell a worker that the job is over. One that does not even read is not waited for: it will be killed."""
+    """Tell a worker that the job is over. Do not wait for a worker that does not read: it will be killed."""
     with suppress(OSError):
         connection.send(packed({"op": "over"}), socket.MSG_DONTWAIT)
     with suppress(OSError):
@@ -234,7 +238,7 @@ def _say_over(connection: socket.socket) -> None:
 
 
 def to_event(worker: int, message: Message, attachment: bytes) -> Event | Pong | Observed:
-    """The event that a worker's message means. Raises KeyError, TypeError or ValueError when it makes no sense."""
+    """Return the event for a worker's message. Raises KeyError, TypeError or ValueError when the message is invalid."""
     return _EVENTS[message["op"]](worker, message, attachment)
 
 
@@ -265,7 +269,7 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong | Observed]] = {
 
 
 def results_to_wire(results: list[BatchResult]) -> list[list[Any]]:
-    """Results as JSON; doubles survive to the last bit."""
+    """Return results as JSON, which keeps every bit of a double."""
     return [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in results]
 
 

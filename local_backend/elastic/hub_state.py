@@ -1,4 +1,4 @@
-"""What the hub knows about a training. The rooms of the hub pass it on; `hub` is their front."""
+"""The state of the hub: its knowledge about a training. All modules of the hub use it; `hub` is their entry point."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Course:
-    """What is fixed for a job before any worker has loaded its data."""
+    """The settings that are fixed for a job before any worker has loaded its data."""
 
-    #: Most workers.
+    #: Maximum number of workers.
     workers: int
     epochs: int
     batch: int
@@ -34,40 +34,40 @@ class Course:
     seed: int
     validation_freq: int
     checkpoint_freq: int
-    #: Validation batches handed out at a time.
+    #: Validation batches in one task.
     test_chunk: int = 1
     #: An epoch covers a whole multiple of this number of samples.
     multiple: int = 1
     #: Steps over the same samples: one for each optimizer.
     phases: int = 1
-    #: Most workers in each epoch, () for the same in all.
+    #: Maximum number of workers in each epoch; () for the same number in all epochs.
     limits: tuple[int, ...] = ()
-    #: What depends on the values of epochs.
+    #: Decisions that depend on the values of epochs.
     watch: Watch = field(default_factory=Watch)
-    #: Epochs that were done before this training began, the optimizer steps in them and the samples of the training set
-    #: that they were made with, where these are known.
+    #: Epochs that were done before this training began; their optimizer steps, and the number of training samples that
+    #: they used, None when unknown.
     start: int = 0
     start_steps: int | None = None
     start_samples: int | None = None
 
     def most(self, epoch: int) -> int:
-        """Workers that can have something to do in an epoch."""
+        """Return the maximum number of workers that have something to do in an epoch."""
         limit = self.limits[min(epoch, len(self.limits) - 1)] if self.limits else self.workers
         return min(self.workers, limit, shard_count(self.step_samples, self.batch))
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work at a boundary. `message` is what the worker is told."""
+    """A task at a boundary. The hub sends `message` to the worker."""
 
     message: Mapping[str, Any]
-    #: Only the worker that writes files may do it.
+    #: Only the worker that writes files may do this task.
     writer: bool = False
 
 
 @dataclass(frozen=True)
 class State:
-    """All that the hub knows. Mappings are never changed in place."""
+    """The whole state of the hub. Mappings are never changed in place."""
 
     course: Course
     crew: Crew
@@ -79,46 +79,46 @@ class State:
     reports: Mapping[int, Mapping[int, BatchResult]] = field(default_factory=dict)
     #: The epoch whose boundary comes next.
     epoch: int = 0
-    #: Members that are at the boundary and have nothing to do.
+    #: Members that are at the boundary and have no task.
     idle: frozenset[int] = frozenset()
-    #: Worker → what it says about its data after the epoch; of members that have been at the boundary.
+    #: Worker → description of its data after the epoch, for members that have been at the boundary.
     described: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     todo: tuple[Task, ...] = ()
     doing: Mapping[int, Task] = field(default_factory=dict)
     tested: tuple[BatchResult, ...] = ()
     #: Sums over the committed steps of the present epoch.
     totals: Totals = field(default_factory=Totals)
-    #: Epoch → its values, which members were told and may be told again.
+    #: Epoch → its values. The hub has sent them to the members, and may send them again.
     values: Mapping[int, Values] = field(default_factory=dict)
-    #: It is decided what is left to be done at the boundary, now that the values of the epoch are known.
+    #: Whether the last tasks of the boundary, which depend on the values of the epoch, are decided.
     closing: bool = False
-    #: A callback wants training to end after the present epoch.
+    #: Whether a callback wants training to end after the present epoch.
     stop: bool = False
-    #: Number of epochs of a training that ends early.
+    #: Number of epochs of a training that ends early, else None.
     ends: int | None = None
-    #: Whether the callbacks of some worker have saved the user's own artefacts.
+    #: Whether the callbacks of a worker have saved the user's own artifacts.
     saved: bool = False
-    #: Members that are done with the job.
+    #: Members that have finished the job.
     finished: frozenset[int] = frozenset()
-    #: The member that brings the final state, whether it inherited that duty, and what it brought.
+    #: The member that sends the final state; whether it replaces a member that died; the state that it sent.
     writer: int = 0
     heir: bool = False
     result: bytes | None = None
-    #: From where training goes on when no member is left.
+    #: The state from which training continues when no member is left.
     kept: Kept | None = None
-    #: Workers that lost their slots all at once and wait until one of them has kept the state.
+    #: Workers that all lost their slots at once, and wait until one of them has kept the state.
     parking: tuple[int, ...] = ()
-    #: Those of them that are out of their generation, in the order in which they left; the first one keeps the state.
+    #: Those workers of `parking` that have left their generation, in this order. The first one keeps the state.
     out: tuple[int, ...] = ()
-    #: Those who have left a generation that goes on without them, and wait to be let go.
+    #: Workers that have left a generation that continues without them, and wait until the hub lets them end.
     leavers: frozenset[int] = frozenset()
-    #: Steps that were committed when training was last broken off, and the step that it was at; and how many times.
+    #: The committed steps and the step in progress at the last break of training; how often in a row it broke there.
     broken_at: tuple[int, int] = (-1, -1)
     breaks: int = 0
-    #: What was committed when all members were lost, and how many times that happened.
+    #: The committed steps when all members were last lost; how often in a row that happened there.
     lost_at: int = -1
     losses: int = 0
-    #: Members meet again after a break; deaths of which is heard meanwhile belong to it.
+    #: Whether members enter a new generation after a break. Deaths that are reported meanwhile belong to this break.
     meeting: bool = False
 
     @property
@@ -127,12 +127,12 @@ class State:
 
     @property
     def epochs(self) -> int:
-        """Epochs of the whole training, as far as that is known."""
+        """The number of epochs of the whole training, as far as it is known."""
         return self.course.epochs if self.ends is None else self.ends
 
     @property
     def validates(self) -> bool:
-        """Whether some epoch is validated."""
+        """Whether at least one epoch is validated."""
         every = self.course.validation_freq
         tests = self.crew.data is not None and self.crew.data.test_batches > 0
         return tests and 0 < every <= self.course.epochs
@@ -149,7 +149,7 @@ class State:
 
     @property
     def held(self) -> set[int]:
-        """Workers on their way out that wait for the hub's word."""
+        """Leaving workers that wait for a message of the hub."""
         return {*self.parking, *self.leavers}
 
     @property
@@ -159,13 +159,13 @@ class State:
 
     @property
     def alive(self) -> tuple[int, ...]:
-        """Members that take part still."""
+        """Members that still take part."""
         peers = self.crew.peers
         return tuple(w for w in self.members if w in peers and peers[w].stage is Stage.MEMBER)
 
     @property
     def gathered(self) -> bool:
-        """Whether all members are in the generation, at the boundary, with nothing to do."""
+        """Whether all members have entered the generation and are at the boundary without a task."""
         return bool(self.members) and not self.crew.entering and self.idle.issuperset(self.members)
 
 
@@ -173,7 +173,7 @@ Outcome = tuple[State, tuple[Action, ...]]
 
 
 def then(outcome: Outcome, *following: Callable[[State], Outcome]) -> Outcome:
-    """One decision after the other, as long as the job goes on."""
+    """Make decisions one after the other, until the job has ended. Return the last state and all actions."""
     state, actions = outcome
     for decide in following:
         if state.phase is Phase.ENDED:
@@ -184,17 +184,17 @@ def then(outcome: Outcome, *following: Callable[[State], Outcome]) -> Outcome:
 
 
 def with_crew(state: State, outcome: membership.Outcome) -> Outcome:
-    """The state with what `membership` made of the crew."""
+    """Return the state with the crew that `membership` returned, and its actions."""
     return replace(state, crew=outcome[0]), outcome[1]
 
 
 def requeue(state: State, workers: Iterable[int]) -> State:
-    """What these workers had to do is to be done by whoever comes first."""
+    """Put the tasks of these workers at the front of `todo`, for other workers."""
     lost = [worker for worker in workers if worker in state.doing]
     doing = {worker: task for worker, task in state.doing.items() if worker not in lost}
     return replace(state, doing=doing, todo=(*(state.doing[worker] for worker in lost), *state.todo))
 
 
 def fail(state: State, reason: str, cause: Failed | None = None) -> Outcome:
-    """The job cannot go on."""
+    """End the job with a failure."""
     return replace(state, phase=Phase.ENDED), (Fail(reason, cause),)

@@ -8,16 +8,16 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Variable with the digests of the others, for a process that a command line of the user starts.
+#: Variable with the digests of all other variables, for a process that a command line of the user starts.
 TOLD = "DLI_TASK_ENVIRONMENT"
-#: For a process that was forked and then given another environment: that one.
+#: The environment that a forked process was given; None in other processes.
 _given: dict[str, str] | None = None
-#: For systems without /proc.
+#: The environment at import, for systems without /proc.
 _at_import = dict(os.environ)
 
 
 def note(environment: Mapping[str, str]) -> None:
-    """Say what a forked process has as its environment from its beginning."""
+    """Set the initial environment of a forked process."""
     global _given
     _given = dict(environment)
 
@@ -28,8 +28,8 @@ def told(environment: Mapping[str, str]) -> str:
 
 
 def changes() -> dict[str, str | None]:
-    """Return the variables that the program has set, and None for those that it has deleted; by a command line that
-    started it, too, where the process was told its beginnings by `TOLD`."""
+    """Return the variables that the program has set, and None for variables that it has deleted. If the process began
+    with the variable `TOLD`, changes by the command line that started the program are included."""
     now = dict(os.environ)
     text = now.pop(TOLD, None)
     before = json.loads(text) if text else {name: _digest(value) for name, value in initial().items()}

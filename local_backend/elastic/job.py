@@ -1,4 +1,5 @@
-"""What the driver sends to its workers: the user's objects and functions, in one pickle so that identities survive."""
+"""The training that the driver sends to its workers: the user's objects and functions, in one pickle so that shared
+objects stay shared."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ from local_backend.elastic.schedules import flat
 
 @dataclass
 class Job:
-    """One training as the script asked for it. The optimizer is bound to the model's parameters."""
+    """One training as the script requested it. The optimizer is bound to the model's parameters."""
 
     model: nn.Module
     datasets_function: Callable[[], Any]
-    #: None for a model whose outputs hold the loss; by phase where there are several optimizers.
+    #: None for a model whose outputs contain the loss; a dict by phase where there are several optimizers.
     loss_function: Any
     optimizer: torch.optim.Optimizer
     epochs: int
@@ -43,43 +44,43 @@ class Job:
     fn_test: Callable[..., Any] | None = None
     fn_args: Any = None
     loader_threads: int = 0
-    #: Name → optimizer of each phase of a step, in their order; empty for one optimizer.
+    #: Name → optimizer of each phase of a step, in order; empty for one optimizer.
     phases: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     carried: Carried = field(default_factory=Carried)
-    #: See `hooked.py`; found in each process anew.
+    #: See `hooked.py`. Each process finds these parts anew.
     hooked: list[Any] | None = None
-    #: Values of the modules of the user, as they were in the driver.
+    #: Values in the user's modules, as they were in the driver.
     module_values: ModuleValues = field(default_factory=ModuleValues)
-    #: What the script has put into installed modules; set in workers.
+    #: Replacements that the script has put into installed modules; set in workers.
     patches: list[Patch] = field(default_factory=list)
-    #: In asynchronous mode, in a worker: what applies the mean of all members.
+    #: The outer optimizer, which applies the mean of all members: in workers, in asynchronous mode.
     outer: torch.optim.Optimizer | None = None
 
     @property
     def modules(self) -> list[nn.Module]:
-        """All that has parameters and buffers: the model, and the loss where it is a module."""
+        """The modules that have parameters and buffers: the model, and the loss where it is a module."""
         return [self.model, *([self.loss_function] if isinstance(self.loss_function, nn.Module) else [])]
 
     @property
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """All optimizers by the names of their phases, "" for the only one."""
+        """All optimizers by the names of their phases. The name of a single optimizer is ""."""
         return self.phases or {"": self.optimizer}
 
     @property
     def parts(self) -> list[Any]:
-        """Objects besides model and optimizers whose attributes are part of the state: callbacks, what the script has
-        registered, schedulers, what hooks of the optimizers keep, and what the options keep."""
+        """Objects besides model and optimizers whose attributes are part of the state: callbacks, objects that the
+        script has registered, schedulers, parts that hooks keep, and values that the options keep."""
         registered = [self.recipe.state[name] for name in sorted(self.recipe.state)]
         own = [*self.callbacks, *registered, *flat(self.recipe.lr_scheduler.values())]
         return [*own, *self._kept_by_hooks(own), self.carried]
 
     def find_parts(self) -> None:
-        """Find what hooks keep. Call it before any hook runs, so that all processes find the same."""
+        """Find the parts that hooks keep. Call this before any hook runs, so that all processes find the same parts."""
         assert self.parts
 
     def _kept_by_hooks(self, own: list[Any]) -> list[Any]:
-        """Return what hooks of optimizers and callbacks keep, as it was found the first time."""
+        """Return the parts that hooks of optimizers and callbacks keep, as the first call found them."""
         if self.hooked is None:
             modules = [part for module in self.modules for part in module.modules()]
             known = [*own, *modules, self.loss_function, self.recipe, self.carried, self]
@@ -89,7 +90,7 @@ class Job:
 
     @property
     def sources(self) -> dict[str, Any]:
-        """What may draw random numbers during a training, besides the data sets, by its name in messages."""
+        """Name in messages → object that may draw random numbers during a training, without the data sets."""
         return {
             "the model": self.model, "loss_function": self.loss_function, "fn_step_train": self.fn_step_train,
             "fn_test": self.fn_test, "fn_args": self.fn_args, "metrics": self.metrics,
@@ -99,12 +100,12 @@ class Job:
 
     @property
     def beginnings(self) -> dict[str, Any]:
-        """The same, and what makes the data sets."""
+        """The `sources`, and the functions that make data sets and batches."""
         own = {"datasets_function": self.datasets_function, "fn_batch_collate": self.fn_batch_collate}
         return {**own, **self.sources}
 
     def dumps(self) -> bytes:
-        """The job as bytes. Raises EngineError naming the part that cannot be sent."""
+        """Return the job as bytes. Raises EngineError with the name of the part that cannot be sent."""
         try:
             found = {"module_values": ModuleValues.gather(self._shared()), "patches": patches.gather()}
             return pickles.dumps({**self.__dict__, "hooked": None, **found})
@@ -119,7 +120,8 @@ class Job:
 
     @classmethod
     def loads(cls, data: bytes) -> Job:
-        """Inverse of `dumps`, in a worker; modules of the user get the values of the driver. Raises EngineError."""
+        """Return the job that `dumps` was given. Used in a worker: it also sets the script's patches, and the driver's
+        values in the user's modules. Raises EngineError."""
         job = cls.__new__(cls)
         job.__dict__.update(cloudpickle.loads(data))
         for patch in job.patches:
@@ -128,16 +130,15 @@ class Job:
         return job
 
     def _shared(self) -> list[Any]:
-        """Objects of the job that a module of the user may hold, too."""
+        """Return the objects of the job that a module of the user may hold, too."""
         modules = [part for module in self.modules for part in module.modules()]
         parameters = [parameter for module in self.modules for parameter in module.parameters()]
         return [*modules, *parameters, *self.optimizers.values(), *self.parts]
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
-        """Afterwards the model is on the device and in the mode (training or evaluation) that it was, with the
-        gradients that it had: what a script finds after a training in its own process as after any other.
-        """
+        """Restore the device, the mode (training or evaluation) and the gradients of the model after the `with` block.
+        So a script finds the same after a training in its own process as after any other training."""
         parts = [(part, part.training) for module in self.modules for part in module.modules()]
         parameters = [(parameter, parameter.grad) for module in self.modules for parameter in module.parameters()]
         home = parameters[0][0].device
@@ -151,9 +152,9 @@ class Job:
                 parameter.grad = gradient
 
     def publish_main(self) -> None:
-        """Make the main script's classes of models and callbacks attributes of `__main__`, where they are not.
+        """Make the main script's classes of models and callbacks attributes of `__main__`, where they are missing.
 
-        They came here by value; `torch.save(self.model, ...)` in a callback looks them up by name.
+        Workers get these classes by value, but `torch.save(self.model, ...)` in a callback looks them up by name.
         """
         main = sys.modules["__main__"]
         owners = [*self.callbacks, self.loss_function, *(part for module in self.modules for part in module.modules())]
@@ -163,17 +164,18 @@ class Job:
                     setattr(main, kind.__name__, kind)
 
     def move(self, device: torch.device) -> None:
-        """Move model, loss and optimizer state to a device, in place: the optimizer stays bound."""
+        """Move model, loss and optimizer state to a device, in place, so that the optimizer stays bound to the
+        parameters."""
         there = all(parameter.device == device for module in self.modules for parameter in module.parameters())
         for module in self.modules:
             module.to(device)
-        # Not without need: it also gives what the optimizer keeps the types of the parameters.
+        # Load only if needed: loading also converts the optimizer's state to the types of the parameters.
         if self.optimizer.state and not there:
             self.optimizer.load_state_dict(self.optimizer.state_dict())
 
 
 def describe_exception(error: BaseException) -> tuple[str, str, bytes]:
-    """(one line, traceback, pickle) of an exception, for `revive`; the pickle is empty where there can be none."""
+    """Return (one line, traceback, pickle) of an exception, for `revive`; the pickle is empty where pickling fails."""
     summary = traceback.format_exception_only(error)[-1].strip()
     text = "".join(traceback.format_exception(error))
     try:
@@ -183,9 +185,9 @@ def describe_exception(error: BaseException) -> tuple[str, str, bytes]:
 
 
 def revive(summary: str, text: str, pickled: bytes) -> BaseException:
-    """The exception of a worker, to be raised in the driver; its cause shows the worker's traceback.
+    """Return the exception of a worker, to be raised in the driver; its cause shows the worker's traceback.
 
-    One that cannot be pickled is replaced by an exception that prints the same last line.
+    An exception that cannot be pickled or unpickled is replaced by one that prints the same last line.
     """
     error = _unpickled(pickled)
     if not isinstance(error, Exception):

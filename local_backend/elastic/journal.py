@@ -1,4 +1,4 @@
-"""What a worker writes: its log on stderr, per-batch values on stdout or to the user's logger."""
+"""The output of a worker: its log on stderr, and per-batch values on stdout or to the user's logger."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from local_backend.elastic.reporting import Meter, default_block
 
 
 class Journal:
-    """The worker's log on stderr, in the form that WMLA's had, and the per-batch output on stdout or to a logger."""
+    """The worker's log on stderr, in the form of WMLA's log, and the per-batch output on stdout or to a logger."""
 
     def __init__(self, number: int, quiet: bool, logger: Any) -> None:
-        """`quiet`: say nothing by ourselves. `logger`: the user's logger for workers."""
+        """`quiet`: write nothing to stderr and stdout. `logger`: the user's logger for workers."""
         self._hooks = LoggerHooks(logger) if logger is not None else None
         self._blocks = not quiet and logger is None
         self._log = logging.Logger(f"worker-{number}", logging.CRITICAL + 1 if quiet else logging.INFO)
@@ -34,7 +34,7 @@ class Journal:
         self._tests.reset()
 
     def batch(self, result: BatchResult, epoch: int, counter: int, workers: int) -> None:
-        """A batch of this worker: its own loss, its running accuracy. `counter`: see `Worker._counter`."""
+        """Report a batch of this worker: its own loss, the running accuracy. `counter`: see `Member._counter`."""
         self._meter.add(result)
         self.count += 1
         if self._blocks:
@@ -46,7 +46,7 @@ class Journal:
             )
 
     def tested(self, result: BatchResult, epoch: int, workers: int) -> None:
-        """A validation batch of this worker, the values over its batches so far."""
+        """Report a validation batch of this worker: the values over its batches so far."""
         number = self._tests.batches
         self._tests.add(result)
         known = {} if result.correct is None else {"accuracy": self._tests.accuracy}
@@ -61,7 +61,7 @@ class Journal:
             )
 
     def members(self, generation: int, members: tuple[int, ...]) -> None:
-        """Who takes part from now on."""
+        """Log the members that take part from now on."""
         self.say(f"new communicate id {generation}")
         self.say("------cluster begin-------")
         for member in members:
@@ -75,7 +75,8 @@ class Journal:
             self._hooks.train_begin()
 
     def end_training(self) -> None:
-        """The training is over, at least for this worker; does nothing if it had not begun, or ended before."""
+        """Report the end of training, at least for this worker. Does nothing if training had not begun or has already
+        ended."""
         if not self._training:
             return
         self._training = False

@@ -1,7 +1,7 @@
-"""Launchers: what slots there are, how a worker is started on one, and how one learns that it has ended.
+"""Launchers: they know the slots of a job, start workers on slots, and report when a worker has ended.
 
-Under the backend a runner starts workers (`RunnerLauncher`, the channel of docs/architecture.md). Without it the
-calling thread is the only worker (`InProcessLauncher`), so that a plain `python train.py` trains.
+Under the backend, a runner starts workers (`RunnerLauncher`, the channel of docs/architecture.md). Without the backend,
+the calling thread is the only worker (`InProcessLauncher`), so that a plain `python train.py` trains.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from local_backend.elastic.errors import EngineError, HubGone
 
-#: Descriptor of the stream socket to the runner, in the environment of the driver.
+#: Variable in the driver's environment with the descriptor of the stream socket to the runner.
 RUNNER_FD = "DLI_RUNNER_FD"
 
-#: Progress: our name → the wire's, the one place where the engine spells these.
+#: Name of a progress value in the engine → its name in messages. The engine spells the latter only here.
 PROGRESS_KEYS = {
     "epoch": "epoch",
     "epochs": "epochs",
@@ -51,33 +51,34 @@ class Slot:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The slots of the job, and the most workers it was submitted with."""
+    """The slots of the job, and the maximum number of workers that it was submitted with."""
 
     slots: tuple[Slot, ...]
     max_workers: int
-    #: What the job was submitted with for the engine (--msd-attr).
+    #: Settings for the engine that the job was submitted with (--msd-attr).
     attributes: Mapping[str, str] = field(default_factory=dict)
-    #: The number of the next worker: numbers are not used again, by later drivers of the job either.
+    #: The number of the next worker. Numbers are not used again, not even by later drivers of the job.
     next_worker: int = 1
 
 
-#: Called with the number of a worker and how it ended, in words that follow "worker 3 ...".
+#: Called with the number of a worker and the words for its end, which follow "worker 3 ...".
 OnExit = Callable[[int, str], None]
 #: Called with the slots that the job has from now on.
 OnSlots = Callable[[tuple[Slot, ...]], None]
 
 
 class Launcher(Protocol):
-    """Where workers come from."""
+    """The interface to start and end workers."""
 
-    #: Whether the driver's memory is the worker's too: nothing is pickled, and worker chatter would be the user's.
+    #: Whether the worker runs in the driver's process. Then nothing is pickled, and a log of the worker would mix with
+    #: the user's output.
     in_process: bool
 
     def allocation(self) -> Allocation:
-        """What the job may use now."""
+        """Return the present allocation of the job."""
 
     def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
-        """From now on call `on_exit` for every worker that ends, and `on_slots` when the allocation changes."""
+        """Call `on_exit` for every worker that ends from now on, and `on_slots` when the allocation changes."""
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         """Start a worker that finds its hub at `address`. Raises EngineError when that is not possible."""
@@ -86,25 +87,25 @@ class Launcher(Protocol):
         """End a worker at once. Its exit is reported as usual."""
 
     def attend(self, serve: Callable[[], None]) -> None:
-        """Run `serve` to its end. Raises what it raises."""
+        """Run `serve` until it returns. Raises what `serve` raises."""
 
     def progress(self, **values: Any) -> None:
-        """Report progress, with the names on the left of PROGRESS_KEYS; None is left out."""
+        """Report progress values, named by the keys of PROGRESS_KEYS. None is left out."""
 
     def status(self, **values: Any) -> None:
-        """The same, but None clears what was said before."""
+        """Report progress values like `progress`, but None clears the value that was reported before."""
 
     def history(self, text: str) -> None:
         """Add a line to the job's history."""
 
 
 class InProcessLauncher:
-    """One worker, in the thread that calls `attend`; the hub runs beside it."""
+    """One worker, in the thread that calls `attend`; the hub runs in another thread."""
 
     in_process = True
 
     def __init__(self, run_worker: Callable[[int, str, str], None], device: str) -> None:
-        """`run_worker(number, address, key)` trains; it returns when the hub says that all is done."""
+        """`run_worker(number, address, key)` trains; it returns when the hub says that the job is done."""
         self._run = run_worker
         self._device = device
         self._started: tuple[int, str, str] | None = None
@@ -124,10 +125,11 @@ class InProcessLauncher:
         self._ready.set()
 
     def kill(self, worker: int) -> None:
-        """The worker is this very thread: it ends when its connection closes."""
+        """Do nothing: the worker runs in the thread that called `attend`, and ends when its connection closes."""
 
     def attend(self, serve: Callable[[], None]) -> None:
-        """Raises what the worker raises; or what ended `serve` and so cut the worker off."""
+        """Run the worker, with `serve` in another thread. Raises what the worker raises, or the exception that ended
+        `serve` and so cut the worker off."""
         assert self._on_exit is not None
         failures: list[BaseException] = []
 
@@ -156,17 +158,17 @@ class InProcessLauncher:
                 raise failure
 
     def progress(self, **values: Any) -> None:
-        """Nobody asks."""
+        """Do nothing: there is no runner."""
 
     def status(self, **values: Any) -> None:
-        """Nobody asks."""
+        """Do nothing: there is no runner."""
 
     def history(self, text: str) -> None:
-        """Nobody keeps it."""
+        """Do nothing: there is no runner."""
 
 
 class RunnerLauncher:
-    """The backend's runner at the other end of a stream socket, one JSON object per line."""
+    """A launcher that uses the backend's runner, over a stream socket with one JSON object per line."""
 
     in_process = False
 
@@ -246,7 +248,7 @@ class RunnerLauncher:
 
 
 def how_it_ended(message: dict[str, Any]) -> str:
-    """Words for a runner's `exited` message, to follow "worker 3"."""
+    """Return the words for a runner's `exited` message, to follow "worker 3"."""
     reason = f": {message['reason']}" if message.get("reason") else ""
     if message.get("pid") is None:
         return f"could not be started{reason}"
@@ -259,9 +261,10 @@ _runner: RunnerLauncher | None = None
 
 
 def runner() -> RunnerLauncher | None:
-    """The runner of this process, None when there is none. There is one channel for all trainings of a script.
+    """Return the runner of this process, or None when there is none. All trainings of a script share one channel.
 
-    The variable is taken out of the environment: programs that the script starts have no such descriptor.
+    Removes the variable from the environment, because programs that the script starts do not have the descriptor.
+    Raises EngineError when the descriptor is no socket.
     """
     global _runner
     descriptor = os.environ.pop(RUNNER_FD, None)

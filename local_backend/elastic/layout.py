@@ -1,11 +1,11 @@
-"""What the shards of a step leave behind, and where it lies in one flat vector: `[gradients][statistics][flags]`.
+"""The gradients and statistics of the shards of a step in one flat vector: `[gradients][statistics][flags]`.
 
-- Gradients of the trainable parameters, times the shard's weight, in the parameter's own memory layout.
-- Statistics: what the shard left of the buffers, having started from the committed ones (`buffers.py`).
-- Flags: a 1 per parameter that had a gradient.
+- Gradients of the trainable parameters, times the weight of the shard, in the memory layout of each parameter.
+- Statistics: the buffer values that the shard leaves after it started from the committed values (`buffers.py`).
+- Flags: a 1 for each parameter that had a gradient.
 
-The layout is a pure function of the model, so every worker has the same. Gradients start at multiples of 64 bytes, as
-tensors of their own do: kernels may sum differently elsewhere.
+The layout is a pure function of the model, so every worker has the same layout. Each gradient starts at a multiple of
+64 bytes, as a separate tensor does. At other addresses kernels may sum differently.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ MEASURES = 2
 #: Gradients start at multiples of this many elements.
 ALIGNMENT = 16
 
-#: Gradients in order of the parameters, None where there is none.
+#: Gradients in the order of the parameters; None for a parameter without a gradient.
 Gradients = list[Tensor | None]
 
 
 class Layout:
-    """Where each gradient and buffer lies in the flat vector; the committed buffers."""
+    """The place of each gradient and buffer in the flat vector, and the committed buffers."""
 
     def __init__(
         self, modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer, *, shards: int = 1,
         rules: Mapping[str, Any] | None = None, free: Sequence[str] = (), buffers: Buffers | None = None,
         alone: bool = True, measuring: bool = False,
     ) -> None:
-        """`modules`: the model, and the loss where it is a module. `shards`, `rules`, `free`: see Buffers, which other
-        layouts of the same modules may share (`buffers`). Unless the optimizer is `alone`, only its parameters count.
-        `measuring`: loss and number of right samples of each shard are summed, too (`measure`).
+        """Lay out the gradients and statistics of `modules`: the model, and the loss if it is a module.
 
-        Raises EngineError for what cannot be summed.
+        `shards`, `rules`, `free`: see Buffers. `buffers`: Buffers of another layout of the same modules, which this
+        layout shares. `alone`: False if the training has other optimizers; then only the parameters of `optimizer`
+        count. `measuring`: also sum the loss and the number of right samples of each shard (`measure`).
+
+        Raises EngineError when all parameters are frozen, a parameter is complex, or a buffer rule does not fit.
         """
         everything = _trainable(modules, optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -52,51 +54,55 @@ class Layout:
             raise EngineError("no parameter of the model wants a gradient: all are frozen")
         if any(parameter.is_complex() for parameter in everything):
             raise EngineError("a parameter of the model is complex; the engine sums real numbers only")
-        #: Parameters that backward may leave gradients in, and those of them that other optimizers step.
+        #: Parameters that backward may give gradients, and those among them that other optimizers step.
         self._touched = everything
         self._strangers = [] if alone else [p for p in everything if id(p) not in held]
         kinds = [*everything, *(b for root in modules for b in root.buffers() if b.is_floating_point())]
-        #: Type of the numbers that are summed.
+        #: Type of the summed numbers.
         self.dtype = torch.float64 if any(t.dtype == torch.float64 for t in kinds) else torch.float32
         self.device = self.parameters[0].device
-        #: Elements of each gradient.
+        #: Number of elements of each gradient.
         self.sizes = [p.numel() for p in self.parameters]
         self._strides = [_dense_strides(p) for p in self.parameters]
         self._sparse: set[int] = set()
         self.buffers = buffers or Buffers(modules, rules or {}, shards, self.dtype, free)
-        #: Numbers in the statistics of a shard.
+        #: Number of values in the statistics of a shard.
         self.statistics = self.buffers.statistics + MEASURES * measuring
         self._measuring = measuring
         self._measured = (0.0, 0.0)
-        #: Sums over the last step of what `measure` was given.
+        #: Sums over the last step of the values passed to `measure`.
         self.measures = (0.0, 0.0)
 
     @property
     def gradient_size(self) -> int:
-        """Numbers in all gradients together."""
+        """Number of elements of all gradients together."""
         return sum(self.sizes)
 
     @property
     def committed(self) -> list[tuple[Tensor, Tensor]]:
-        """(live buffer, its committed value). Shards overwrite the live ones; the committed ones are part of the
-        state of training between steps."""
+        """Pairs (live buffer, its committed value). Shards overwrite the live buffers. Between steps the committed
+        values are part of the training state."""
         return self.buffers.committed
 
     def begin_shard(self) -> None:
-        """No gradients, and the committed buffers."""
+        """Clear the gradients, and set the live buffers to their committed values."""
         for parameter in self._touched:
             parameter.grad = None
         self.buffers.restore()
 
     def hand_back(self, gradients: Gradients) -> Gradients:
-        """Have the next backward pass add to these gradients itself, while the new ones are in the processor's cache;
-        it makes the same additions. Returns those that it must not add to: of another type; sparse ones, whose
-        elements it would add one by one; those that it adds up in several parts, as reentrant checkpoints do; and those
-        that a hook of the user's changes once they are added."""
+        """Let the next backward pass add to these gradients in place, while the new ones are in the processor's cache.
+        Backward makes the same additions. Return the gradients that backward must not add to, None for the others:
+
+        - gradients of another type than their parameter;
+        - sparse gradients, because backward would add their elements one by one;
+        - gradients that backward adds up in several parts, as with reentrant checkpoints;
+        - gradients that a hook of the user changes after backward has added them.
+        """
         left: Gradients = []
         for i, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
             plain = i not in self._sparse and not parameter._post_accumulate_grad_hooks
-            # One addition leaves what was never changed in place.
+            # A version above 0 means that backward has changed the gradient in place, to add it up in several parts.
             if gradient is None or gradient.dtype != parameter.dtype or gradient._version or not plain:
                 left.append(gradient)
             else:
@@ -105,8 +111,8 @@ class Layout:
         return left
 
     def gradients(self, weight: float) -> Gradients:
-        """The gradients that backward has left, times `weight`; in the type of the layout, each with memory of its own
-        that nobody else will change."""
+        """Return the gradients that backward has left, times `weight`, in the type of the layout. Each has memory of
+        its own, which no other code changes."""
         found: Gradients = []
         places = set()
         for i, (parameter, strides) in enumerate(zip(self.parameters, self._strides, strict=True)):
@@ -132,7 +138,8 @@ class Layout:
         return found
 
     def take_statistics(self, shard: int) -> Tensor | None:
-        """The statistics of the shard that has just run; None when no buffer may change. Raises EngineError."""
+        """Return the statistics of the shard that ran last; None if there are none. Raises EngineError when the shard
+        has changed a buffer without a rule, or the shape of a buffer."""
         statistics = self.buffers.take(shard)
         if not self._measuring:
             return statistics
@@ -140,18 +147,20 @@ class Layout:
         return measured if statistics is None else torch.cat([statistics, measured])
 
     def measure(self, loss: float, right: float) -> None:
-        """What the shard that has just run gave: its part of the step's mean loss, and its samples predicted right."""
+        """Set the values of the shard that ran last: its part of the step's mean loss, and its number of samples
+        predicted right."""
         self._measured = (loss, right)
 
     def views(self, flat: Tensor, offsets: Sequence[int]) -> list[Tensor]:
-        """The gradients inside a flat tensor: that of parameter i starts at `offsets[i]`."""
+        """Return the gradients as views of a flat tensor. The gradient of parameter i starts at `offsets[i]`."""
         return [
             flat.as_strided(parameter.shape, strides, flat.storage_offset() + offset)
             for parameter, strides, offset in zip(self.parameters, self._strides, offsets, strict=True)
         ]
 
     def apply(self, gradients: Gradients, statistics: Tensor | None, shards: int) -> None:
-        """Load the sum over `shards` shards: gradients into the parameters, means into the buffers; commits them."""
+        """Load the sum over `shards` shards: the gradients into `grad` of the parameters, the combined statistics into
+        the buffers. Commit the buffers."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             same = gradient is None or gradient.dtype == parameter.dtype
             parameter.grad = gradient if same else gradient.to(parameter.dtype)  # type: ignore[union-attr]
@@ -165,19 +174,20 @@ class Layout:
 
 
 def aligned(size: int) -> int:
-    """`size` or a little more, so that what follows starts at a multiple of 64 bytes."""
+    """Return `size`, rounded up so that the next value starts at a multiple of 64 bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def in_memory_order(gradient: Tensor) -> Tensor:
-    """The elements of a dense tensor as a flat view."""
+    """Return the elements of a dense tensor as a flat view, in their order in memory."""
     if gradient.is_contiguous():
         return gradient.view(-1)
     return gradient.as_strided((gradient.numel(),), (1,))
 
 
 def _dense_strides(tensor: Tensor) -> tuple[int, ...]:
-    """The tensor's own strides when its elements fill its memory without gap or overlap, else those of its shape."""
+    """Return the tensor's own strides if its elements fill its memory without gap or overlap, else the default strides
+    of its shape."""
     ordered = sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
     dense = all(stride == math.prod(size for _, size in ordered[:i]) for i, (stride, _) in enumerate(ordered))
     return tensor.stride() if dense else torch.empty(tensor.shape, device="meta").stride()
@@ -189,7 +199,7 @@ def _with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
 
 
 def _trainable(modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Parameters that want gradients, of the modules first, then any others that the optimizer holds."""
+    """Return the parameters that require gradients: those of the modules, then others that the optimizer holds."""
     candidates = [p for module in modules for p in module.parameters()]
     candidates += [p for group in optimizer.param_groups for p in group["params"]]
     found = {id(p): p for p in candidates if p.requires_grad}

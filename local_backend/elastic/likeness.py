@@ -1,7 +1,7 @@
-"""Whether workers have the same data: what they say about it, compared by the hub. Pure.
+"""Comparison of the data of two workers, by the hub. Pure functions.
 
-A worker describes its data by names ("training sample 17") and digests. Names that only one of two workers knows are
-not compared.
+A worker describes its data by names ("training sample 17") and digests. Names that only one of the two workers has sent
+are not compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 #: Name → digest.
 Description = Mapping[str, str]
 
-#: First word of a name → what the cause may be.
+#: First word of a name → likely cause.
 _CAUSES = {
     "order": (
         "the indices that a sampler gives must follow from the epoch and from the random numbers of the global "
@@ -32,10 +32,10 @@ _IN_EPOCH = (
 def difference(
     known: Description, described: Description, workers: tuple[int, int], epoch: int | None = None
 ) -> str | None:
-    """Return the sentence that says where two workers' data differ, None where it does not.
+    """Return the sentence that names the first difference between the data of two workers, None if there is none.
 
-    `workers`: the numbers of the worker that `known` is of, and of that which `described` is of. `epoch`: the epoch
-    that both have ended, None before they train.
+    `workers`: the numbers of the workers that sent `known` and `described`. `epoch`: the epoch that both workers have
+    finished, None before training.
     """
     name = next((name for name in known if name in described and known[name] != described[name]), None)
     if name is None:

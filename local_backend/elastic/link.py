@@ -10,10 +10,10 @@ from local_backend.elastic.frames import Message, receive_frame, send_frame
 
 
 class Link:
-    """One stream socket, for life. Any thread may send; one receives."""
+    """One stream socket for the lifetime of the worker. Any thread may send; only one thread receives."""
 
     def __init__(self, number: int, address: str, key: str) -> None:
-        """Raises HubGone when there is no hub."""
+        """Connect to the hub at `address` (host:port) and send `hello`. Raises HubGone when there is no hub."""
         host, _, port = address.rpartition(":")
         try:
             self._socket = socket.create_connection((host, int(port)))
@@ -28,7 +28,7 @@ class Link:
         return self._socket.fileno()
 
     def send(self, message: Message, attachment: bytes = b"") -> None:
-        """Raises HubGone."""
+        """Send a message. Raises HubGone when the connection has ended."""
         try:
             with self._sending:
                 send_frame(self._socket, message, attachment)
@@ -36,7 +36,8 @@ class Link:
             raise HubGone("the driver is gone") from None
 
     def receive(self) -> tuple[Message, bytes]:
-        """The next message and its attachment. Raises HubGone, and Dismissed when the hub says that the job is over."""
+        """Return the next message and its attachment. Raises HubGone when the connection has ended, and Dismissed when
+        the hub says that the job is over."""
         try:
             frame = receive_frame(self._socket)
         except (OSError, ValueError):
@@ -48,9 +49,9 @@ class Link:
         return frame
 
     def close(self) -> None:
-        """Close it; a thread that receives wakes up."""
+        """Close the connection. A thread that is receiving wakes up."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other end was faster
+            pass  # the hub has closed the connection already
         self._socket.close()

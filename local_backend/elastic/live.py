@@ -1,8 +1,8 @@
-"""Pickles in which the live objects of a training are names.
+"""Pickles that refer to the live objects of a training by name.
 
-Where such a pickle is read, model, modules, parameters, buffers, optimizer and callbacks become the objects that live
-there: a scheduler in a user's callback goes on with the reader's own optimizer. Other tensors travel beside the pickle,
-which only numbers them.
+The reader of such a pickle gets its own model, modules, parameters, buffers, optimizers and callbacks under these
+names. So a scheduler in a user's callback continues with the reader's optimizer. Other tensors travel beside the
+pickle, which contains only their numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from local_backend.elastic.job import Job
 
 
 class Live:
-    """The objects of a training that have the same name in every process, as they are now."""
+    """The live objects of a training at this time. An object has the same name in every process."""
 
     def __init__(self, job: Job) -> None:
         parts, hooked = job.parts, job.hooked or []
@@ -30,11 +30,11 @@ class Live:
         self.modules: list[nn.Module] = _unique(part for module in [*job.modules, *held] for part in module.modules())
         own = [*job.optimizers.values(), *([job.outer] if job.outer is not None else [])]
         self.optimizers: list[Optimizer] = _unique(part for optimizer in own for part in _with_inner(optimizer))
-        held = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+        optimized = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         registered = [p for module in self.modules for p in module._parameters.values() if p is not None]
-        self.parameters: list[Tensor] = _unique([*registered, *held])
+        self.parameters: list[Tensor] = _unique([*registered, *optimized])
         self.parts = [part for part in parts if not any(part is module for module in held)]
-        #: A loss function that is an object, not a module: a callback may set its attributes.
+        #: The loss function if it is an object, but not a module: a callback may set its attributes.
         self.losses = [job.loss_function] if _is_object(job.loss_function) else []
         self._named: dict[str, list[Any]] = {
             "module": self.modules,
@@ -49,7 +49,7 @@ class Live:
             "state": [optimizer.state for optimizer in self.optimizers],
         }
         self._names: dict[int, tuple[Any, ...]] = {}
-        # The first name counts: modules that hooks refer to are modules, and their tensors are parameters.
+        # The first kind names an object: modules that hooks refer to are modules, and their tensors are parameters.
         for kind, items in reversed(self._named.items()):
             self._names.update((id(item), (kind, i)) for i, item in enumerate(items))
         for i, module in enumerate(self.modules):
@@ -59,33 +59,34 @@ class Live:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The device of the model."""
         return self.parameters[0].device
 
     def name(self, item: Any) -> tuple[Any, ...] | None:
-        """What the object is called, if it has a name."""
+        """Return the name of an object, None if it has no name."""
         return self._names.get(id(item))
 
     def find(self, kind: str, number: int, *within: Any) -> Any:
-        """The object of that name."""
+        """Return the object with this name."""
         found: Any = self._named[kind][number]
         return found[within[0]] if within else found
 
 
 def dumps(value: Any, live: Live, tensors: list[Tensor]) -> bytes:
-    """The pickle of `value`; tensors that are not live are appended to `tensors`. Raises what pickling raises."""
+    """Return the pickle of `value`. Append tensors that are not live to `tensors`. Raises any exception of pickling."""
     file = io.BytesIO()
     _Pickler(file, live, tensors).dump(value)
     return file.getvalue()
 
 
 def loads(data: bytes, live: Live, tensors: list[Tensor]) -> Any:
-    """Inverse of `dumps`, with copies of the tensors, on the CPU or where the model is, as they were."""
+    """Return the value that `dumps` pickled, with copies of the tensors. Tensors from the CPU stay on the CPU; other
+    tensors go to the device of the model."""
     return _Unpickler(data, live, tensors).load()
 
 
 def own(tensor: Tensor, device: torch.device, strides: tuple[int, ...] | None = None) -> Tensor:
-    """A copy on that device, laid out in memory as usual or with these strides."""
+    """Return a copy of the tensor on a device. The copy has these strides, or is contiguous if `strides` is None."""
     if strides is None:
         return tensor.detach().to(device, copy=True, memory_format=torch.contiguous_format)
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=device).copy_(tensor.detach())
@@ -106,7 +107,7 @@ class _Pickler(pickles.Pickler):
             return None
         if id(item) not in self._numbers:
             self._numbers[id(item)] = len(self._tensors)
-            # The object itself, not detached: it must stay alive for its id to mean it.
+            # Keep the object itself, not a detached tensor: the id is valid only while the object is alive.
             self._tensors.append(item)
         on_cpu = item.device.type == "cpu"
         trained = item.requires_grad and item.is_leaf
@@ -131,7 +132,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...] | None:
-    """The strides where they are not the usual ones and still leave no gap (channels_last)."""
+    """Return the strides if the tensor is not contiguous but its memory has no gap (channels_last), else None."""
     if tensor.is_contiguous():
         return None
     ordered = sorted(zip(tensor.stride(), tensor.shape, strict=True))
@@ -148,7 +149,7 @@ def _unique(items: Iterable[Any]) -> list[Any]:
 
 
 def _with_inner(optimizer: Optimizer) -> list[Optimizer]:
-    """The optimizer and those that it wraps."""
+    """Return the optimizer and the optimizers that it wraps."""
     inner = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
     return _unique([optimizer, *(part for value in inner for part in _with_inner(value))])
 

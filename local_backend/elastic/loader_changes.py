@@ -37,11 +37,11 @@ class LoaderChanges:
         self._parts = [part for part in job.parts if _is_used(part, used)]
         self._marks = self._look()
         self._changed: set[Place] = set()
-        #: What requests take along, for `apply`; empty for nothing.
+        #: Data that each request carries, for `apply`; empty if no value has changed.
         self.data = b""
 
     def update(self) -> bool:
-        """Return whether something has changed since the last call; `data` has it then."""
+        """Return whether a value has changed since the last call. If so, `data` contains the new value."""
         if not self._parts:
             return False
         marks = self._look()
@@ -79,13 +79,13 @@ def _is_used(part: Any, used: dict[int, Any]) -> bool:
     if isinstance(part, nn.Module):
         return False
     if isinstance(part, Variable):
-        # Which functions read a variable is not known.
+        # The functions that read a variable are not known.
         return not is_generator(part.content) and (part.of is None or id(part.of) in used)
     return id(part) in used
 
 
 def _values(part: Any) -> dict[Any, Any]:
-    """Return the values of a part that loader processes can get, by name."""
+    """Return the values of a part that the worker can send to loader processes, by name."""
     if isinstance(part, list):
         return {"": list(part)} if _is_sent(part) else {}
     values = part.read() if isinstance(part, Variable) else part
@@ -105,7 +105,7 @@ def _is_sent(value: Any) -> bool:
 
 
 def _mark(value: Any) -> Any:
-    """Return what tells a value from another one, without looking at all numbers of a tensor."""
+    """Return a mark that changes with the value. The mark of a tensor does not depend on all its elements."""
     if isinstance(value, Tensor):
         return value.data_ptr(), value._version, tuple(value.shape)
     if isinstance(value, np.ndarray):

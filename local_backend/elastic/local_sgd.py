@@ -1,17 +1,17 @@
-"""Asynchronous mode: members train by themselves for a *window* of optimizer steps, and then meet in the mean.
+"""Asynchronous mode: members train on their own for a *window* of optimizer steps, and then average their changes.
 
-Local SGD (Stich, arXiv 1805.09767) with an outer optimizer (DiLoCo, Douillard et al., arXiv 2311.08105). In a window
-a member steps the user's own optimizer on its own shards alone. At its end the mean over members of how far they have
-come, weighted by samples, is the gradient of an outer step of SGD with Nesterov momentum, made from where the window
-began.
+This is local SGD (Stich, arXiv 1805.09767) with an outer optimizer (DiLoCo, Douillard et al., arXiv 2311.08105). In a
+window a member steps the user's own optimizer on its own shards alone. At the end of the window the engine takes the
+mean change of the parameters over all members, weighted by samples. This mean is the gradient of an outer step of SGD
+with Nesterov momentum. The outer step starts from the parameters at the beginning of the window.
 
-A window takes as many local steps as it covers optimizer steps, whatever the number of workers: a member cuts its
-shards into that many batches. So the learning rate means what it means in the other modes, and one worker alone trains
-as it would there. By default the outer step goes right to the mean. DiLoCo's rate of 0.7 with a momentum of 0.9
-multiplies the user's learning rate by 7 in the long run, which is for those who tune both together.
+A window takes as many local steps as it covers optimizer steps, for any number of workers: a member cuts its shards
+into that many batches. So the learning rate has the same meaning as in the other modes, and one worker alone trains as
+it would there. By default the outer step sets the parameters to the mean. DiLoCo's rate of 0.7 with a momentum of 0.9
+multiplies the user's learning rate by 7 in the long run. Such values need tuning together with the learning rate.
 
-Members hold parameters, buffers and the outer momentum alike. The state of the user's optimizer is each member's own,
-as in DiLoCo; a newcomer gets that of the member that it copies.
+Members have the same parameters, buffers and outer momentum. Each member has its own state of the user's optimizer, as
+in DiLoCo. A newcomer gets the optimizer state of the member that it copies.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from local_backend.elastic.replica import parts_of, restore_optimizer
 
 @dataclass(frozen=True)
 class Window:
-    """What is chosen about windows."""
+    """Settings of windows."""
 
     #: Optimizer steps that a window covers.
     steps: int
-    #: Of the outer step.
+    #: Learning rate and momentum of the outer step.
     learning_rate: float = 1.0
     momentum: float = 0.0
 
 
 class LocalSteps:
-    """Local steps of one worker, and the way back to where a window began."""
+    """Local steps of one worker. They can be undone back to the beginning of the window."""
 
     def __init__(self, job: Job, window: Window, shards: int) -> None:
-        """`shards`: of a full window. Gives the job its outer optimizer."""
+        """Give the job its outer optimizer. `shards`: number of shards of a full window."""
         self._job = job
         self._steps, self._shards = window.steps, shards
         parameters = Live(job).parameters
@@ -59,55 +59,56 @@ class LocalSteps:
         )
 
     def cover(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Let the outer optimizer have parameters that have come since."""
+        """Add parameters that the outer optimizer does not have yet."""
         known = {id(parameter) for group in self._outer.param_groups for parameter in group["params"]}
         new = [parameter for parameter in parameters if id(parameter) not in known]
         if new:
             self._outer.add_param_group({"params": new})
 
     def count(self, active: int) -> int:
-        """Local steps in a window that has `active` shards."""
+        """Return the number of local steps in a window with `active` shards."""
         return -(-active * self._steps // self._shards)
 
     def begin(self, parameters: Sequence[nn.Parameter]) -> None:
-        """A window begins. Keeps a copy of these parameters and of the user's optimizer."""
+        """Begin a window. Keep a copy of these parameters and of the state of the user's optimizer."""
         self._parameters = parameters
         self._anchor = [parameter.detach().clone() for parameter in parameters]
         live = Live(self._job)
         inner = [optimizer for optimizer in live.optimizers if optimizer is not self._outer]
-        # Parameters are keys and members of groups: the same ones in the copy.
+        # Parameters are keys of the state and members of groups, so the copy must refer to the same objects.
         same = {id(parameter): parameter for parameter in live.parameters}
         self._before = list(zip(inner, copy.deepcopy([parts_of(optimizer) for optimizer in inner], same), strict=True))
 
     def step(self) -> None:
-        """One step of the user's optimizer."""
+        """Make one step of the user's optimizer."""
         self._job.optimizer.step()
         faults.at("local-step")
 
     def way(self, share: float, dtype: torch.dtype) -> Gradients:
-        """How far the parameters have come in this window, backwards as a gradient points, times `share`."""
+        """Return the change of the parameters in this window, times `share`. Like a gradient, it points backward."""
         pairs = zip(self._anchor, self._parameters, strict=True)
         return [(anchor.to(dtype) - parameter.detach().to(dtype)) * share for anchor, parameter in pairs]
 
     def back(self) -> None:
-        """The parameters as they were when the window began."""
+        """Restore the parameters as they were at the beginning of the window."""
         torch._foreach_copy_([parameter.detach() for parameter in self._parameters], self._anchor)
 
     def undo(self) -> None:
-        """Parameters and the user's optimizer as they were when the window began."""
+        """Restore the parameters and the user's optimizer as they were at the beginning of the window."""
         self.back()
         for inner, parts in self._before:
             restore_optimizer(inner, parts)
 
 
 class LocalReducer:
-    """See `reduce.Reducer`; what it sums up over a window is the gradient of the outer step.
+    """A `reduce.Reducer` whose sum over a window is the gradient of the outer step.
 
-    Parameters change during a window: whoever breaks one off calls `LocalSteps.undo`.
+    Parameters change during a window, so a caller that breaks off a window must call `LocalSteps.undo`.
     """
 
     def __init__(self, layout: Layout, group: Group | None, local: LocalSteps) -> None:
-        """`group`: None for a member that is alone."""
+        """Sum over `group`, None for a member that is alone. Raises EngineError for a buffer rule except 'mean' and
+        'first'."""
         self._layout = layout
         self._local = local
         self._buckets = None if group is None else Buckets(layout, group)
@@ -120,7 +121,7 @@ class LocalReducer:
     def begin_step(self, ranges: Sequence[Range], active: int, shards: Sequence[int]) -> None:
         self._shards = shards
         steps = min(self._local.count(active), len(shards))
-        #: The last shard of each local step.
+        #: Last shard of each local step.
         self._ends = {shards[len(shards) * (i + 1) // steps - 1] for i in range(steps)}
         self._sum, self._weight, self._share = self._nothing, 0.0, 0.0
         self._layout.begin_shard()
@@ -148,7 +149,7 @@ class LocalReducer:
         gradients, statistics, words = self._nothing, None, [word]
         if self._shards:
             gradients = self._local.way(self._share, self._layout.dtype)
-            # Whole-number buffers are those of the member that had shard 0.
+            # Whole-number buffers get the values of the member that has shard 0.
             statistics = self._layout.take_statistics(self._shards[0])
         if statistics is not None:
             statistics[: self._floats] *= self._share

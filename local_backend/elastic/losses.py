@@ -1,4 +1,4 @@
-"""How the hub goes on without a worker: members that are left meet again, or new ones begin from what was kept."""
+"""Hub rules for lost workers: remaining members form a new generation, or new workers start from the kept state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from local_backend.elastic.events import Action, Broken, Failed, Gone, Hung, Kil
 from local_backend.elastic.hub_state import Outcome, Phase, State, fail, requeue, then, with_crew
 from local_backend.elastic.membership import Stage
 
-#: The job fails when it was broken off this many times without getting on.
+#: The job fails when training was interrupted this many times without progress.
 BREAKS = 3
 
 
 def broken(state: State, event: Broken) -> Outcome:
-    """Members lost each other, whoever is to blame; the dead are told apart by their own events."""
+    """Handle a connection lost between members. Separate events report which worker died."""
     crew, worker, generation = state.crew, event.worker, event.generation
     if crew.peers[worker].stage is Stage.LEAVING:
         return (state, ()) if worker in state.parking else (state, (Send(worker, {"op": "bye"}),))
@@ -31,7 +31,7 @@ def broken(state: State, event: Broken) -> Outcome:
 
 
 def lost(state: State, event: Lost) -> Outcome:
-    """It takes part no more; its slot is free when its process has ended."""
+    """Remove a worker that lost its connection or hangs. Its slot is free when its process has ended."""
     worker, hung = event.worker, isinstance(event, Hung)
     leaving = state.crew.peers[worker].stage is Stage.LEAVING
     why = event.why if isinstance(event, Hung) else "has lost its connection"
@@ -44,7 +44,7 @@ def lost(state: State, event: Lost) -> Outcome:
 
 
 def gone(state: State, event: Gone) -> Outcome:
-    """Its process has ended."""
+    """Remove a worker whose process has ended."""
     worker = event.worker
     return then(
         _without(state, worker, event.how),
@@ -54,7 +54,7 @@ def gone(state: State, event: Gone) -> Outcome:
 
 
 def failed(state: State, event: Failed) -> Outcome:
-    """An exception ends the job, unless it is of a worker that takes part no more."""
+    """Fail the job after an exception in a worker, unless this worker has left the training already."""
     worker = event.worker
     if state.crew.peers[worker].stage is Stage.LEAVING and worker not in state.parking:
         return state, (Note(f"worker-{worker} failed when it had left already: {event.summary}"),)
@@ -62,7 +62,7 @@ def failed(state: State, event: Failed) -> Outcome:
 
 
 def _without(state: State, worker: int, why: str) -> Outcome:
-    """Go on without a worker, whatever its part was. Harmless when that has been done already."""
+    """Continue without a worker, whatever its part was. A second call for the same worker is harmless."""
     crew = state.crew
     member, called, pending = worker in state.alive, worker in crew.called, crew.pending
     state = replace(state, crew=membership.lose(crew, worker))
@@ -71,7 +71,7 @@ def _without(state: State, worker: int, why: str) -> Outcome:
     if state.phase is Phase.FINISHING:
         if not member:
             return state, ()
-        # Members are not replaced at the end, so their deaths are few, unless all are dead and training is resumed.
+        # Count no single death: members are not replaced at the end, so few can die. If all die, training resumes.
         why = f"worker-{worker} {why}"
         return then((state, ()) if state.alive else _count_loss(state, why), unfinished)
     if member or called:
@@ -82,9 +82,9 @@ def _without(state: State, worker: int, why: str) -> Outcome:
 
 
 def _count_break(state: State, why: str) -> Outcome:
-    """Training was broken off; too often at one step, and the job fails.
+    """Count an interruption of training, and fail the job after too many interruptions at one step.
 
-    After a recovery steps that are committed are done again, and getting on with these counts.
+    After a recovery members repeat committed steps. Progress within these steps counts as progress.
     """
     peers = state.crew.peers
     at = min(state.committed, max(peers[worker].applied for worker in state.members if worker in peers))
@@ -93,7 +93,7 @@ def _count_break(state: State, why: str) -> Outcome:
 
 
 def _count_loss(state: State, why: str) -> Outcome:
-    """All members are lost, which throws training back: only what is committed counts as getting on."""
+    """Count the loss of all members. Training is thrown back, so only newly committed steps count as progress."""
     at = state.committed
     losses = state.losses + 1 if state.lost_at == at else 1
     return _unless(losses, at, why, replace(state, lost_at=at, losses=losses))
@@ -104,16 +104,17 @@ def _unless(times: int, at: int, why: str, state: State) -> Outcome:
         return state, ()
     before = state.crew.obituary
     if before:
-        # How this one has ended is often not known yet, but it will have been the same again.
+        # The end of the present worker is often not known yet, but was probably the same.
         why += f" (before that, {before})"
     return fail(state, f"{why}; training was broken off {times} times at step {at} and did not get on")
 
 
 def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
-    """Members that are left meet again; whoever is behind copies from who is ahead. Newcomers come with the next.
+    """Form a new generation of the remaining members. Members that are behind copy the state of one that is ahead.
+    Newcomers join with the generation after that.
 
-    `explained` says that a worker is known to be lost. When the others noticed first, or several died at once, that is
-    one break. Members are not replaced before they have met, so these deaths are few.
+    `explained`: a worker is known to be lost. If other members noticed first, or several workers died at once, this
+    counts as one interruption. Members are not replaced before the new generation has formed, so such deaths are few.
     """
     known = explained and state.meeting
     return then(
@@ -134,7 +135,7 @@ def _meet(state: State) -> Outcome:
 
 
 def revive(state: State) -> Outcome:
-    """Without members, those who are ready go on from the state that was kept, or begin."""
+    """If there are no members, let the ready workers continue from the kept state, or from the beginning."""
     crew = state.crew
     if not state.running or state.members or state.parking:
         return state, ()
@@ -149,7 +150,7 @@ def revive(state: State) -> Outcome:
         actions = (Note(f"step {state.committed}: recovered from the snapshot of step {steps}"),)
     elif state.committed:
         actions = (Note("no snapshot was taken yet: training begins again, and gives the same results"),)
-    # A boundary is come to again, and only the rest of its work is done.
+    # Training reaches the boundary again, and does only the rest of its work.
     phase = Phase.TRAINING if state.phase is Phase.FINISHING else state.phase
     state = replace(state, phase=phase, idle=frozenset(), finished=frozenset(), meeting=False)
     state, more = with_crew(state, membership.regroup(crew, ready, state.kept))

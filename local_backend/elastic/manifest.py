@@ -1,8 +1,9 @@
-"""The manifest beside the weights: what decided their bits.
+"""The manifest of a checkpoint: the facts that decided the bits of the weights.
 
 `RESULT_DIR/model/train/manifest.json` describes the newest checkpoint: seed, versions, machine, settings, options, the
-digests of code, data and weights. Two manifests that agree in all of it promise the same bits in exact mode. A manifest
-holds no secrets: of environment variables only names, of the command line only a short digest.
+digests of code, data and weights. If all decisive sections of two manifests (`_DECISIVE`) agree, exact mode promises
+the same bits. A manifest has no secrets: it contains names of environment variables, not values, and a short digest of
+the command line.
 
 `python -m local_backend.elastic.manifest A B` compares two manifests.
 """
@@ -35,20 +36,20 @@ from local_backend.elastic.recipe import Recipe
 
 FORMAT = 1
 NAME = "manifest.json"
-#: Options that do not influence weights.
+#: Options that do not influence the weights.
 _HARMLESS = frozenset({"check", "local_state", "save_best"})
-#: Variables whose values may influence results, by their beginnings.
+#: Prefixes of variables whose values may influence results.
 _INFLUENTIAL = (
     "ATEN_", "BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOTO_", "KMP_", "MKL_", "NCCL_", "NVIDIA_", "OMP_",
     "ONEDNN_", "OPENBLAS_", "PYTHONHASHSEED", "PYTORCH_", "TORCH_",
 )
-#: Variables that the manifest leaves out: another entry has what they influence (device, threads, hash seed), or they
-#: only say how a file may be read.
+#: Variables that the manifest leaves out. Another entry covers their influence (device, threads, hash seed), or they
+#: only control how a file may be read.
 _RECORDED_ELSEWHERE = frozenset({
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONHASHSEED",
     "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
 })
-#: Files that count as code, and how much of them is read.
+#: Suffixes of code files; below, the largest number of files and of bytes to read.
 _CODE = frozenset({
     ".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".so", ".json", ".yaml", ".yml", ".toml", ".ini",
     ".cfg",
@@ -60,11 +61,11 @@ _DECISIVE = ("training", "options", "code", "data", "versions", "machine", "sett
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two manifests say about their weights."""
+    """The result of a comparison of two manifests."""
 
-    #: One sentence for each thing that differs.
+    #: One sentence for each difference.
     differences: list[str]
-    #: Whether the same bits are promised, and why not.
+    #: Sentence that says whether the same bits are promised, and if not, why.
     promise: str
 
     @property
@@ -74,7 +75,7 @@ class Comparison:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
-    """Say in what two manifests differ, and whether both trainings promise the same weights."""
+    """Return the differences of two manifests, and whether both trainings promise the same weights."""
     different = [
         (f"{section}.{name}", here, there)
         for section in _DECISIVE
@@ -105,7 +106,7 @@ def write(job: Job, plan: Plan, mode: str, checkpoint: str, *, data: Mapping[str
 
     Args:
         checkpoint: name of the file with the weights.
-        data: what is known about the data sets: lengths and digests.
+        data: lengths and digests of the data sets.
         initial: fingerprint of the state before training.
 
     Raises:
@@ -142,7 +143,7 @@ def save(manifest: Mapping[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a manifest. Raises OSError, and ValueError for a file that is none."""
+    """Read a manifest. Raises OSError, and ValueError when the file is not a manifest of this format."""
     found = json.loads(path.read_text())
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"{path} is not a manifest of format {FORMAT}")
@@ -180,9 +181,9 @@ def options_of(job: Job) -> dict[str, Any]:
 
 @functools.cache
 def code_of(argv: tuple[str, ...]) -> dict[str, Any]:
-    """Return name and digests of the main script's folder, as it is at the first call, and of the command line.
+    """Return the name of the main script, and digests of its folder at the first call and of the command line.
 
-    Only files of source code and configuration count, up to 2,000 files and 64 MiB; hidden folders do not.
+    Only files of source code and configuration count, up to 2,000 files and 64 MiB. Hidden folders do not count.
     """
     main = Path(argv[0]) if argv and argv[0] not in ("", "-c", "-m") else None
     arguments = hashlib.sha256(json.dumps(argv[1:]).encode()).hexdigest()[:8]
@@ -204,7 +205,8 @@ def code_of(argv: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _code_files(folder: Path) -> list[Path]:
-    """Code below a folder in the order of their names, without what the job writes; at most a few more than count."""
+    """Return the code files below a folder in the order of their names, without folders that the job writes. The list
+    may be slightly longer than `_MOST_FILES`."""
     written = {os.path.abspath(os.environ[name]) for name in ("RESULT_DIR", "LOG_DIR", "CHECKPOINT_DIR", "DATA_DIR")
                if os.environ.get(name)}
     found: list[Path] = []
@@ -220,7 +222,7 @@ def _code_files(folder: Path) -> list[Path]:
 
 
 def _summary(value: Any) -> Any:
-    """A value for JSON: itself where it is plain, else its type with a fingerprint of what it holds."""
+    """Return a value for JSON: a plain value itself, another object as its type and a fingerprint of its content."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (list, tuple)):
@@ -236,7 +238,7 @@ def _summary(value: Any) -> Any:
 
 
 def _named(item: Any) -> str | None:
-    """The types of what an option refers to and the manifest records elsewhere."""
+    """Return the type of an object that the manifest records elsewhere, None for another object."""
     apart = isinstance(item, (torch.optim.Optimizer, nn.Module, Dataset, nn.Parameter))
     return type(item).__qualname__ if apart else None
 
@@ -279,7 +281,7 @@ def _hash_seed() -> str:
 
 
 def _tried(read: Callable[[], Any]) -> str:
-    """What a function of torch says, as text; "unknown" where this version lacks it."""
+    """Return the result of a torch function as text; "unknown" if this version does not have the function."""
     try:
         return str(read())
     except (AttributeError, RuntimeError):
@@ -301,7 +303,8 @@ def _short(value: Any) -> str:
 
 
 def main(paths: list[str]) -> int:
-    """Compare two manifests. Return 0 when the same bits are promised, 3 when not, 2 for a wrong call."""
+    """Compare two manifests. Return 0 when the same bits are promised and the weights are equal, else 3. Return 2 for a
+    wrong call or an unreadable file."""
     if len(paths) != 2:
         print("usage: python -m local_backend.elastic.manifest FIRST SECOND", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
-"""A worker's life: data sets, generations, epochs, boundaries.
+"""One worker: its data sets, generations, epochs and boundaries.
 
-Where a worker stands is one number, its *version*: four times the optimizer steps in its state, plus the stage. Members
-of a generation compare versions when they enter it, and whoever is behind copies the state of one that is ahead: a
-newcomer, one whom a death caught before it could apply a step, and one that begins again from a snapshot alike.
+The position of a worker in the training is one number, its *version*: four times the optimizer steps in its state, plus
+the stage. Members of a generation compare versions when they enter it. A member that is behind copies the state of one
+that is ahead. Such a member is a newcomer, could not apply a step because of a death, or restarts from a snapshot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from local_backend.elastic.training import COMMON, Trainer
 
 @dataclass(frozen=True)
 class Terms:
-    """What the driver tells every worker about the training."""
+    """Settings of the training that the driver sends to every worker."""
 
     epochs: int
     batch: int
@@ -57,26 +57,26 @@ class Terms:
     phases: int
     seed: int
     mode: str
-    #: Folder for snapshots, None for none.
+    #: Folder for snapshots, None for no snapshots.
     snapshots: str | None
     #: Least seconds between two snapshots.
     snapshot_seconds: float
-    #: In asynchronous mode: optimizer steps in a window, and the outer step at its end.
+    #: In asynchronous mode: optimizer steps in a window, and learning rate and momentum of the outer step at its end.
     window: int
     outer_lr: float
     outer_momentum: float
-    #: States of the global generators that datasets_function finds, for `captured.set_generators`.
+    #: States of the global generators at the start of datasets_function, for `captured.set_generators`.
     generators: str = ""
-    #: Epochs that were done before this training began.
+    #: Epochs completed before this training began.
     start: int = 0
     #: Fingerprint of the state before training, for the manifest.
     initial: str = ""
-    #: The first so many steps are observed, for `verification`.
+    #: Number of first steps after which the worker reports its state, for `verification`.
     verify: int = 0
 
 
 class Member:
-    """One worker, from its data sets to the final state."""
+    """One worker, from its data sets to the final state of the training."""
 
     def __init__(
         self, number: int, link: Link, job: Job, terms: Terms, quiet: bool = False
@@ -94,13 +94,13 @@ class Member:
         self._group: Group | None = None
         self._generation = 0
         self._begun = False
-        #: No step was applied in the generation yet.
+        #: Whether the worker has applied no step yet in the generation that it entered.
         self._entered = False
-        #: The callbacks that this process told to save the user's artefacts have run; some of them have.
+        #: Whether all callbacks that this process told to save the user's artifacts have run; whether some have.
         self._saved = self._saves = False
 
     def run(self) -> None:
-        """Take part until the hub says that it is over. Raises what user code raises, EngineError, HubGone."""
+        """Take part until the hub ends the job. Raises exceptions of user code, EngineError and HubGone."""
         self._control.start(self._device)
         try:
             if self._prepare():
@@ -118,7 +118,7 @@ class Member:
     # --- before the first generation
 
     def _prepare(self) -> bool:
-        """Load the data sets, move the model, get warm where others train already; False when all is over before."""
+        """Load the data sets, move the model, and warm up if others train. Return False if the job ends first."""
         journal, job, terms = self._journal, self._job, self._terms
         order, _ = self._control.order("load", "bye")
         if order["op"] == "bye":
@@ -138,7 +138,7 @@ class Member:
         private, pinned = (self._link.descriptor,), self._device.type == "cuda"
         collate = job.fn_batch_collate and Collate(job.fn_batch_collate, job.recipe.local_state)
         job.find_parts()
-        # Loader processes begin here, before there are any sockets to other workers that they would keep open.
+        # Fork loader processes before any socket to another worker exists, because they would keep these sockets open.
         self._stream, self._test_stream = (
             Stream(
                 samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned,
@@ -164,7 +164,7 @@ class Member:
         for callback in job.callbacks:
             callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
             callback.model = job.model
-        # The other members would wait for this in the first step: shuffling millions of samples takes several steps.
+        # Shuffle now: for millions of samples it takes as long as several steps, and the other members would wait.
         self._order_of(order["epoch"])
         if order["warm"]:
             self._warm_up()
@@ -175,7 +175,7 @@ class Member:
         return True
 
     def _warm_up(self) -> None:
-        """Two steps alone, which leave no trace: compilers, allocators and thread pools are ready afterwards."""
+        """Run two steps alone and undo them, so that compilers, allocators and thread pools are ready."""
         before = self._replica.copy(self._replica.capture())
         faults.at("warming")
         self._trainer.warm_up()
@@ -201,7 +201,7 @@ class Member:
                 return
 
     def _obey(self, order: Message, blob: bytes) -> Order:
-        """Carry out an order of the hub; the next one."""
+        """Carry out an order of the hub. Return the next order."""
         if order["op"] == "keep":
             self._keep()
         elif self._enter(order["generation"], order["restore"], blob):
@@ -209,7 +209,7 @@ class Member:
         return self._control.order("enter", "keep", "bye")
 
     def _enter(self, number: int, restore: Message | None = None, blob: bytes = b"") -> bool:
-        """Be in a generation; False, having said so to the hub, when this worker is not in it."""
+        """Enter a generation. If this worker is not a member of it, tell the hub so and return False."""
         control = self._control
         control.phase = "entering"
         proposal = control.proposal(number)
@@ -226,7 +226,7 @@ class Member:
         faults.at("entering")
         before, self._group = self._group, group
         entry = enter(group, self._version, self._replica, self._trainer, self._catch_up)
-        # Not earlier: the members of the old group are through with it only now.
+        # Only now have all members of the old group finished with it.
         if before is not None:
             before.drop()
         self._version = entry.version
@@ -248,20 +248,20 @@ class Member:
             journal.begin_training()
 
     def _restore(self, restore: Message, blob: bytes) -> None:
-        """Take over a state that was kept."""
+        """Load a kept state: from `blob`, or from the snapshot file if `blob` is empty."""
         path, version = Path(restore["path"]), restore["version"]
         state = from_bytes(blob) if blob else Snapshot(path, version, {}).load()
         self._replica.restore(state, lambda callback: self._catch_up(callback, version))
         self._version = version
 
     def _catch_up(self, callback: Any, version: int) -> None:
-        """Let a callback whose state cannot come along run the hooks that it has missed in this process."""
+        """Run the missed hooks of a callback whose state cannot be copied to this process."""
         if not self._begun:
             call(callback, "on_train_begin")
             call(callback, "on_epoch_begin", (version >> 2) // self.plan.steps_per_epoch)
 
     def _keep(self) -> None:
-        """Keep the state, for there will be no worker: in a file, or with the driver when there is no room for it."""
+        """Keep the state because no worker will be left: in a file, or in the driver if the file cannot be written."""
         state = self._replica.copy(self._replica.capture())
         faults.at("keeping")
         message: Message = {"op": "kept", "version": self._version, "path": ""}
@@ -283,7 +283,7 @@ class Member:
     # --- epochs
 
     def _go_on(self) -> Order:
-        """Train from where the version says; the order that this worker cannot carry out within its generation."""
+        """Train from the present version. Return the first order that the worker cannot follow in its generation."""
         steps = self.plan.steps_per_epoch
         while True:
             applied, stage = self._version >> 2, self._version & 3
@@ -301,7 +301,7 @@ class Member:
                 self._begin_epoch(epoch)
             elif applied == 0:
                 self._callbacks(0, "on_train_begin")
-                # After 0 epochs, or as many as a checkpoint without a training state has.
+                # Start after 0 epochs, or after those of a checkpoint that has no training state.
                 self._version = self._terms.start * steps << 2
                 self._begin_epoch(self._terms.start)
             else:
@@ -310,7 +310,7 @@ class Member:
     def _begin_epoch(self, epoch: int) -> None:
         self._trainer.training_mode()
         if self._stops:
-            # The state is of a training that a callback had ended, and this training goes on from it.
+            # A callback had ended the training of this state; the present training continues from it.
             self._job.model.stop_training = False  # type: ignore[assignment]
         self._callbacks(epoch, "on_epoch_begin", epoch)
         self._stream.renew()
@@ -330,7 +330,7 @@ class Member:
         self._version = (self._version & ~3) | ENDED
 
     def _close_epoch(self, epoch: int, values: dict[str, float], monitor: str) -> None:
-        """Do what depends on the values of the epoch."""
+        """Do the work that depends on the values of the epoch."""
         faults.at("told")
         right = values.get("val_accuracy")
         if right is not None and self._number == self._members[0]:
@@ -342,7 +342,7 @@ class Member:
     def _callbacks(
         self, epoch: int, hook: str, *arguments: Any, leave_out: Callable[[Any], bool] | None = None, **optional: Any
     ) -> None:
-        """Every worker runs the same callbacks with the same random numbers, so that replicas stay equal."""
+        """Run a hook of the callbacks. Every worker runs them with the same random numbers, so replicas stay equal."""
         self._control.phase = "callbacks"
         seed_everything(derive_seed(self.plan.seed, 4, epoch))
         faults.at("callbacks")
@@ -351,7 +351,7 @@ class Member:
                 call(callback, hook, *arguments, **optional)
 
     def _train(self, epoch: int, within: int) -> Order | None:
-        """Train to the end of the epoch; an order when this worker has left its generation."""
+        """Train to the end of the epoch. Return an order if this worker has left its generation."""
         journal, plan = self._journal, self.plan
         if within == 0:
             journal.say(f"<=== Epoch {epoch} Begin ==> ")
@@ -376,19 +376,20 @@ class Member:
         return None
 
     def _say_applied(self, steps: int) -> None:
-        """Tell the hub, once per generation: then the first step after a death is committed without the next one."""
+        """Report applied steps to the hub, once per generation. So the hub commits the first step after a death without
+        waiting for the next step."""
         if self._entered:
             self._entered = False
             self._link.send({"op": "applied", "steps": steps})
 
     def _counter(self, epoch: int, batch: int) -> int:
-        """The server's counter as recorded: over all batches of the job 2, 3, ..., where the last of an epoch repeats
-        the number of the one before."""
+        """Return the batch counter as WMLA's server counts: 2, 3, ... over all batches of the job. The last batch of an
+        epoch repeats the number of the batch before."""
         in_epoch = self.plan.batches_per_epoch
         return epoch * in_epoch + min(batch + 2, in_epoch)
 
     def _wanted(self) -> Iterator[tuple[tuple[int, int, int], list[Key]]]:
-        """Batches from here to the end of the training, as far as they are this worker's."""
+        """Yield this worker's batches from the present step to the end of training, with their sample keys."""
         plan, trainer = self.plan, self._trainer
         first = max(self._version >> 2, self._terms.start * plan.steps_per_epoch)
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
@@ -401,7 +402,7 @@ class Member:
                     yield (epoch, step, COMMON), keys_of(epoch, plan.indices(epoch, step, 0, order))
 
     def _snapshot(self) -> None:
-        """The first member keeps the state now and then, against the death of all."""
+        """Take a snapshot if one is due and this worker is the first member, in case all members die."""
         if self._terms.snapshots is None or self._number != self._members[0]:
             return
         if not hasattr(self, "_snapshotter"):
@@ -413,14 +414,14 @@ class Member:
             self._snapshotter.take(self._version, self._replica.capture())
 
     def _kept(self, version: int, path: Path, seconds: float) -> None:
-        """A snapshot is on disk; called by the thread that wrote it."""
+        """Tell the hub that a snapshot is on disk. The thread that wrote it calls this."""
         with suppress(HubGone):
             self._link.send({"op": "kept", "version": version, "path": str(path)})
 
     # --- boundaries
 
     def _at_boundary(self, epoch: int) -> Order:
-        """Do what the hub says after an epoch; the order to go on, to finish, or to be elsewhere."""
+        """Carry out the hub's orders after an epoch. Return the order to go on, to finish, or to leave the boundary."""
         data = self._probe.of_epoch(epoch)
         self._control.phase = "waiting"
         faults.at("boundary")
@@ -435,7 +436,7 @@ class Member:
             )
             match order["op"]:
                 case "save":
-                    # Disks and callbacks may take as long as they like.
+                    # Disks and callbacks may take any time.
                     self._control.phase = "callbacks"
                     self._epoch_end.save(order["epoch"], order["name"])
                     self._link.send({"op": "done"})
@@ -455,7 +456,7 @@ class Member:
                     self._close_epoch(epoch, order["values"], order["monitor"])
                     self._report_boundary(epoch, data)
                 case "values":
-                    continue  # said again to a worker that had come to that boundary twice
+                    continue  # repeated for a worker that had reached that boundary twice
                 case "go" if order["epoch"] < epoch:
                     continue
                 case _:
@@ -464,7 +465,7 @@ class Member:
 
     @property
     def _stops(self) -> bool:
-        """Whether a callback wants training to end after the epoch."""
+        """Whether a callback wants training to end after this epoch."""
         return bool(getattr(self._job.model, "stop_training", False))
 
     def _report_boundary(self, epoch: int, data: Message) -> None:
@@ -481,7 +482,7 @@ class Member:
         })
 
     def _finish(self, writer: int) -> Order:
-        """After the last boundary; the order to end."""
+        """Finish the training after the last boundary. Return the order to end."""
         self._callbacks(self.plan.epochs, "on_train_end")
         self._journal.end_training()
         if hasattr(self, "_snapshotter"):

@@ -1,10 +1,10 @@
-"""Who takes part: workers on slots, generations, deaths. Pure; `hub` calls it, it knows nothing of steps and batches.
+"""Workers on slots, generations and deaths. Pure functions for `hub`; they do not depend on steps and batches.
 
-A worker goes STARTING → WAITING → LOADING → READY → MEMBER → LEAVING. A *generation* is a numbered list of members.
-The next one is *pending* while training goes on: its members connect (`prepare`), all say that they have (`Formed`),
-the old members are told (`confirm`), agree among themselves on a step and switch; or, when a member died, the
-survivors are told to drop everything and enter a new one (`enter`). Numbers of workers and generations are never used
-twice, so whatever arrives late is recognised as late.
+A worker passes the stages STARTING → WAITING → LOADING → READY → MEMBER → LEAVING. A *generation* is a numbered list of
+members. The next generation is *pending* while training continues. Its members connect (`prepare`) and report that they
+are connected (`Formed`). Then the hub tells the old members (`confirm`), which agree on a step among themselves and
+switch. After the death of a member the hub tells the survivors to drop all work and enter a new generation (`enter`).
+Numbers of workers and generations are never used twice, so a late message is always recognized as late.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from local_backend.elastic.events import Action, Kept, Kill, Note, Ready, Send, Spawn, Switched
 
-#: A slot whose workers ended this many times in a row before they took part is not used any more.
+#: A slot is not used any more after this many workers in a row ended on it before they became members.
 SLOT_FAILURES = 3
 
 
@@ -35,11 +35,11 @@ class Peer:
 
     slot: str
     stage: Stage = Stage.STARTING
-    #: Steps that are in its state.
+    #: Optimizer steps in its state.
     applied: int = 0
-    #: Whether it has been in a generation, and so has a state that training got to.
+    #: Whether the worker has entered a generation, and so has a state of the training.
     holder: bool = False
-    #: What it was when it was lost, as long as the history does not say so.
+    #: Its stage when it was lost, until the history reports the loss.
     lost: Stage | None = None
 
 
@@ -47,7 +47,7 @@ class Peer:
 class Generation:
     number: int
     members: tuple[int, ...]
-    #: Shards that each member computes, in their order.
+    #: Number of shards of each member, in the order of the members.
     counts: tuple[int, ...]
 
 
@@ -56,9 +56,9 @@ NOBODY = Generation(0, (), ())
 
 @dataclass(frozen=True)
 class Crew:
-    """All that is known about workers. Mappings are never changed in place."""
+    """All facts that the hub knows about workers. Mappings are never changed in place."""
 
-    #: Most workers that can have something to do.
+    #: Largest number of workers that can have work.
     most: int
     #: Shards of a step.
     shards: int
@@ -69,46 +69,46 @@ class Crew:
     active: Generation = NOBODY
     #: Members of the active generation that have not entered it yet.
     entering: frozenset[int] = frozenset()
-    #: Members before the active generation.
+    #: Members of the generation before the active one.
     before: tuple[int, ...] = ()
-    #: Whether the active generation was wanted, not made because of a death; and whether its members were told to enter
-    #: it, or those before agreed to switch, each by itself.
+    #: Whether the active generation was planned, not formed because of a death; whether the hub told its members to
+    #: enter it. If not, the members before agreed on a step, and each switched by itself.
     planned: bool = True
     told: bool = True
     pending: Generation | None = None
     formed: frozenset[int] = frozenset()
     confirmed: bool = False
-    #: Slot → workers in a row that ended there before they took part.
+    #: Slot → number of workers in a row that ended on it before they became members.
     failures: Mapping[str, int] = field(default_factory=dict)
-    #: What every data set must be like, from the first worker that loaded it.
+    #: Description that the data of every worker must match, from the first worker that loaded its data.
     data: Ready | None = None
     resizes: int = 0
     deaths: int = 0
-    #: How the last worker ended that was lost, "worker-3 was killed by signal 9", empty as long as none was.
+    #: End of the last worker that was lost, for example "worker-3 was killed by signal 9"; empty if none was lost.
     obituary: str = ""
 
     def at(self, *stages: Stage) -> tuple[int, ...]:
-        """Workers in one of these stages, in order."""
+        """Return the workers in one of these stages, in order."""
         return tuple(sorted(worker for worker, peer in self.peers.items() if peer.stage in stages))
 
     def put(self, workers: Iterable[int], **changes: Any) -> Crew:
-        """These workers changed."""
+        """Return the crew with these changes to these workers."""
         return replace(self, peers={**self.peers, **{w: replace(self.peers[w], **changes) for w in workers}})
 
     @property
     def settled(self) -> bool:
-        """Whether the active generation is in place and no other is under way."""
+        """Whether all members have entered the active generation and no other generation is pending."""
         return not self.entering and self.pending is None
 
     @property
     def usable(self) -> tuple[str, ...]:
-        """Slots that workers should be on."""
+        """Slots that should have a worker."""
         good = [slot for slot in self.slots if self.failures.get(slot, 0) < SLOT_FAILURES]
         return tuple(good[: self.most])
 
     @property
     def called(self) -> tuple[int, ...]:
-        """Newcomers that were told to enter the pending generation and wait inside."""
+        """Newcomers that were told to enter the pending generation and wait in it."""
         if self.pending is None or not self.confirmed:
             return ()
         return tuple(worker for worker in self.pending.members if worker not in self.active.members)
@@ -118,15 +118,16 @@ Outcome = tuple[Crew, tuple[Action, ...]]
 
 
 def even(shards: int, workers: int) -> tuple[int, ...]:
-    """Shards per worker that differ by at most one; the longer ones come first."""
+    """Return numbers of shards per worker that differ by at most one. The larger numbers come first."""
     least, longer = divmod(shards, workers) if workers else (0, 0)
     return tuple(least + (i < longer) for i in range(workers))
 
 
 def staff(crew: Crew, plan: Mapping[str, Any] | None, epoch: int = 0) -> Outcome:
-    """Start workers on empty slots, let those go that take no part and have lost their slot, let arrived ones load.
+    """Start workers on empty slots, kill non-members that have lost their slot, and let waiting workers load data.
 
-    `plan` is sent along once there is one; newcomers get a state from others then. `epoch` is the epoch in progress.
+    `plan` goes to loading workers, None before training begins. With a plan, newcomers get a state from members.
+    `epoch` is the epoch in progress.
     """
     actions: list[Action] = []
     usable, taken = crew.usable, {peer.slot for peer in crew.peers.values()}
@@ -140,7 +141,7 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None, epoch: int = 0) -> Outcome
             crew = replace(crew, spawned=worker, peers={**crew.peers, worker: Peer(slot)})
             actions.append(Spawn(worker, slot))
     waiting = crew.at(Stage.WAITING)
-    # The first one loads its data sets alone, for it may have to download them; then all others do.
+    # The first worker loads its data sets alone, because it may have to download them. Then all others load theirs.
     if crew.data is None:
         waiting = () if crew.at(Stage.LOADING) else waiting[:1]
     for worker in waiting:
@@ -150,9 +151,10 @@ def staff(crew: Crew, plan: Mapping[str, Any] | None, epoch: int = 0) -> Outcome
 
 
 def wanted(crew: Crew) -> tuple[int, ...]:
-    """Members that the generation after the active one should have.
+    """Return the members that the next generation should have.
 
-    When all have to go and others have come, one of the old ones stays to hand over its state, and goes with the next.
+    If all members must leave and newcomers are ready, one old member stays to hand over its state. This member leaves
+    with the following generation.
     """
     usable, ready = crew.usable, crew.at(Stage.READY)
     stay = tuple(worker for worker in crew.active.members if crew.peers[worker].slot in usable)
@@ -162,7 +164,7 @@ def wanted(crew: Crew) -> tuple[int, ...]:
 
 
 def propose(crew: Crew, members: tuple[int, ...], counts: tuple[int, ...] | None = None) -> Outcome:
-    """Prepare a generation while the active one goes on."""
+    """Prepare a generation while the active one continues."""
     generation = Generation(crew.issued + 1, members, counts or even(crew.shards, len(members)))
     everyone = sorted({*crew.active.members, *members})
     crew = replace(crew, issued=generation.number, pending=generation, formed=frozenset(), confirmed=False)
@@ -170,7 +172,7 @@ def propose(crew: Crew, members: tuple[int, ...], counts: tuple[int, ...] | None
 
 
 def cancel(crew: Crew) -> Outcome:
-    """The pending generation, which is not confirmed, will not be."""
+    """Cancel the pending generation, which is not confirmed."""
     assert crew.pending is not None and not crew.confirmed
     everyone = sorted({*crew.active.members, *crew.pending.members})
     alive = [w for w in everyone if w in crew.peers and crew.peers[w].stage is not Stage.LEAVING]
@@ -180,7 +182,7 @@ def cancel(crew: Crew) -> Outcome:
 
 
 def confirm(crew: Crew) -> Outcome:
-    """All members of the pending generation are connected: the old members may switch, newcomers wait inside."""
+    """Confirm a pending generation whose members are connected. Old members may switch; newcomers enter and wait."""
     assert crew.pending is not None
     number = crew.pending.number
     old = [Send(worker, {"op": "confirm", "generation": number}) for worker in crew.active.members]
@@ -189,7 +191,7 @@ def confirm(crew: Crew) -> Outcome:
 
 
 def call(crew: Crew) -> Outcome:
-    """Between two pieces of work: everybody enters the pending generation now."""
+    """Tell old and new members to enter the pending generation now, between two tasks."""
     assert crew.pending is not None
     number, before = crew.pending.number, crew.active.members
     new = () if crew.confirmed else crew.pending.members
@@ -198,7 +200,7 @@ def call(crew: Crew) -> Outcome:
 
 
 def activate(crew: Crew, told: bool = False, planned: bool = True) -> Crew:
-    """The pending generation is the active one from now on."""
+    """Make the pending generation the active one."""
     assert crew.pending is not None
     old, new = crew.active.members, crew.pending
     leavers = [worker for worker in old if worker not in new.members and worker in crew.peers]
@@ -220,9 +222,9 @@ def activate(crew: Crew, told: bool = False, planned: bool = True) -> Crew:
 
 
 def regroup(crew: Crew, members: tuple[int, ...], kept: Kept | None) -> Outcome:
-    """Members drop what they have and enter a new generation at once.
+    """Let members drop their work and enter a new generation at once.
 
-    When none of them is known to have a state that training got to, the first one loads `kept` before.
+    If no member is known to have a state of the training, the first member loads `kept` before it enters.
     """
     restore, blob = None, b""
     if kept is not None and not any(crew.peers[worker].holder for worker in members):
@@ -237,13 +239,13 @@ def regroup(crew: Crew, members: tuple[int, ...], kept: Kept | None) -> Outcome:
 
 
 def disband(crew: Crew) -> Crew:
-    """There are no members any more."""
+    """Remove all members."""
     active = replace(NOBODY, number=crew.active.number)
     return replace(crew, active=active, entering=frozenset(), pending=None, formed=frozenset(), confirmed=False)
 
 
 def enter(crew: Crew, worker: int, generation: int, applied: int) -> Outcome:
-    """A worker has entered a generation."""
+    """Note that a worker has entered a generation. When all members have entered it, return Switched."""
     pending = crew.pending
     if pending is not None and crew.confirmed and pending.number == generation and worker in pending.members:
         crew = activate(crew)
@@ -257,7 +259,7 @@ def enter(crew: Crew, worker: int, generation: int, applied: int) -> Outcome:
 
 
 def lose(crew: Crew, worker: int) -> Crew:
-    """A worker takes part no more; its slot is free once its process has ended."""
+    """Mark a worker as lost. Its slot is free when its process has ended."""
     peer = crew.peers[worker]
     if peer.stage is Stage.LEAVING:
         return crew
@@ -268,7 +270,7 @@ def lose(crew: Crew, worker: int) -> Crew:
 
 
 def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
-    """Say in the history how a worker was lost, unless that was said."""
+    """Report in the history how a worker was lost, unless it was reported before."""
     peer = crew.peers[worker]
     if peer.lost is None:
         return crew, ()
@@ -284,12 +286,12 @@ def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
 
 
 def unusable(crew: Crew) -> str:
-    """Why the job fails when workers ended too often on every one of its slots."""
+    """Return why the job fails: workers ended too often on every one of its slots."""
     return f"no worker got as far as training on any slot of the job: {crew.obituary}"
 
 
 def bury(crew: Crew, worker: int) -> Crew:
-    """The process of a worker that was lost, or had left, has ended."""
+    """Remove a worker that was lost or had left, and whose process has ended."""
     return replace(crew, peers={w: peer for w, peer in crew.peers.items() if w != worker})
 
 
@@ -306,5 +308,5 @@ def _prepare(worker: int, generation: Generation) -> Send:
 
 
 def summon(worker: int, number: int, restore: Mapping[str, Any] | None = None, blob: bytes = b"") -> Send:
-    """The order to leave everything and enter a generation, from a state that was kept if there is one."""
+    """Return the order to drop all work and enter a generation. `restore` and `blob`: a kept state to load first."""
     return Send(worker, {"op": "enter", "generation": number, "restore": restore}, blob)

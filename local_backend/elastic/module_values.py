@@ -1,7 +1,7 @@
-"""Values in the modules of the user: workers import these modules anew and would lose what the script has changed.
+"""Values in the modules of the user. Workers import these modules anew, so changes that the script made would be lost.
 
-Draws of random numbers at import are lost alike. So the driver sends the values of global names and class attributes,
-and a worker sets those that differ, in modules that are imported already and in others when they are imported.
+Random numbers drawn at import would be lost, too. So the driver sends the values of global names and class attributes.
+A worker sets the values that differ: at once in modules that are already imported, in others after their import.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from local_backend.elastic.generators import is_generator
 from local_backend.elastic.process_names import of_process
 from local_backend.elastic.user_code import user_modules
 
-#: Bytes that all values together may have. Of larger ones a digest is sent.
+#: Most bytes of all values together. Beyond this limit, only digests of the largest values are sent.
 MOST_BYTES = 64 << 20
-#: A name of a device: each process has its own.
+#: The name of a device: each process has its own.
 _DEVICE = re.compile(r"(cpu|cuda|gpu|mps|xpu)(:\d+)?")
-#: What functions of a module share with the model that is trained, by identity.
+#: Types of objects that functions of a module share with the trained model, by identity.
 _BY_IDENTITY = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.Tensor)
 
 
@@ -40,7 +40,7 @@ class Value:
 
     value: Any
     digest: str
-    #: The value itself is not here, for it is large.
+    #: Whether the value is large, so that only its digest is here.
     large: bool = False
 
 
@@ -52,8 +52,8 @@ class ModuleValues:
 
     @classmethod
     def gather(cls, shared: Iterable[Any]) -> ModuleValues:
-        """Return the values of the modules of the user in this process. `shared` objects are sent anyway, and their
-        size does not count. What cannot be pickled is left out."""
+        """Return the values of the user's modules in this process. The size of `shared` objects does not count, because
+        they are sent anyway. Values that cannot be pickled are left out."""
         known = {id(item) for item in shared}
         sized: list[tuple[int, Value]] = []
         values = cls()
@@ -73,7 +73,7 @@ class ModuleValues:
         return values
 
     def apply(self) -> None:
-        """Set what differs in this process' modules. Raises EngineError for a large value that differs."""
+        """Set the values that differ in this process's modules. Raises EngineError if such a value is large."""
         late = {}
         for name, values in self.modules.items():
             if name in sys.modules:
@@ -85,7 +85,7 @@ class ModuleValues:
 
 
 class _Late(importlib.abc.MetaPathFinder):
-    """Sets the values of modules when these have been imported."""
+    """A finder that sets the values of modules after their import."""
 
     def __init__(self, values: dict[str, dict[str, Value]]) -> None:
         self._values = values
@@ -117,7 +117,7 @@ def _owners(module: ModuleType) -> Iterator[tuple[Any, str]]:
 
 
 def _data(owner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names of a module or class that stand for data, or for a function or class of the script."""
+    """Yield (name, value) of a module or class for data, and for functions and classes of the script."""
     for name, item in list(vars(owner).items()):
         if name.startswith("__") or isinstance(item, ModuleType):
             continue
@@ -129,12 +129,12 @@ def _data(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _told(value: Any) -> tuple[int, str, bool] | None:
-    """Return (size of the pickle in bytes, digest, whether it has functions that may not be picklable) of a value, None
-    when it cannot be pickled."""
+    """Return (size of the pickle in bytes, digest, whether the value has functions that may not be picklable). Return
+    None if the value cannot be pickled."""
     for fast in (True, False):
         file = _Digest()
         pickler = _Digester(file)
-        # Without a memo equal values have equal pickles; what refers to itself needs one.
+        # Equal values have equal pickles only without a memo, but a value that refers to itself needs a memo.
         pickler.fast = fast
         try:
             pickler.dump(value)
@@ -153,14 +153,14 @@ def _picklable(value: Any) -> bool:
 
 
 class _Digest:
-    """A file that keeps size and digest of what is written."""
+    """A file that keeps only the size and digest of the data written to it."""
 
     def __init__(self) -> None:
         self.size = 0
         self.digest = hashlib.blake2b(digest_size=16)
 
     def write(self, data: Any) -> int:
-        """Take bytes."""
+        """Add bytes to the size and digest."""
         part = memoryview(data)
         self.size += part.nbytes
         self.digest.update(part)
@@ -168,17 +168,17 @@ class _Digest:
 
 
 class _Digester(pickles.Pickler):
-    """Pickles tensors as their elements, for their own pickles have addresses in them, and functions that cannot be
-    imported as what they do and hold: they refer to themselves, which takes seconds without a memo."""
+    """Pickles tensors as their elements, because their own pickles contain addresses. Pickles functions that cannot be
+    imported as their code and values: they refer to themselves, which takes seconds without a memo."""
 
-    #: Whether there were such functions.
+    #: Whether the value has such functions.
     functions = False
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, FunctionType) and not pickles.importable(obj):
             self.functions = True
             held = [_content(cell) for cell in obj.__closure__ or ()]
-            # What it holds comes after it, for that may be the function itself.
+            # The values that the function holds come last, because one of them may be the function itself.
             return tuple, ((obj.__qualname__, _of_code(obj.__code__)),), (obj.__defaults__, obj.__kwdefaults__, held)
         if isinstance(obj, torch.Tensor):
             flat = obj.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -222,14 +222,14 @@ def _set(module: ModuleType, values: dict[str, Value]) -> None:
 
 
 def _find(module: ModuleType, path: str) -> tuple[Any, str]:
-    """Return (module or class that has the name, name); None where there is no such class."""
+    """Return (module or class that has the name, name). The first is None if there is no such class."""
     prefix, _, name = path.rpartition(".")
     return (getattr(module, prefix, None) if prefix else module), name
 
 
 def _update(here: Any, wanted: Any) -> bool:
-    """Give a container or object of the same type the same contents, for others may hold it; whether that was done.
-    Names of devices stay."""
+    """Copy the contents of `wanted` into `here` if both have the same type, because other objects may refer to `here`.
+    Return whether this was done. Names of devices stay."""
     if type(here) is not type(wanted):
         return False
     if isinstance(here, list):

@@ -1,4 +1,4 @@
-"""What notebooks pass to train() about their workers, besides `engines_number`."""
+"""Arguments of train() by which notebooks describe their workers, besides `engines_number`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Keyword arguments of train() that notebooks pass. Memory is what the job was submitted with.
+#: Keyword arguments of train() that notebooks pass. Memory arguments have no effect: the submitted job sets the memory.
 ARGUMENTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
 
 
 def workers(engines: Any, given: Mapping[str, Any], whole: Callable[[str, Any, int], int]) -> int | None:
-    """Most workers, one per device: as `hardware_spec` says, else `engines` (the engines_number), else as
-    `worker_num` and `worker_device_num` say; None when nothing does.
+    """Return the largest number of workers, one per device; None if no argument gives it.
 
+    `hardware_spec` comes first, then `engines` (the engines_number), then `worker_num` and `worker_device_num`.
     `whole(name, value, least)` checks a number. Raises TypeError and ValueError naming the argument.
     """
     specified = _specified(given.get("hardware_spec"), whole)
@@ -28,7 +28,7 @@ def workers(engines: Any, given: Mapping[str, Any], whole: Callable[[str, Any, i
 
 
 def _specified(spec: Any, whole: Callable[[str, Any, int], int]) -> int | None:
-    """Devices of all nodes of a hardware specification, None when it does not say how many nodes."""
+    """Return the devices of all nodes of a hardware specification, None if it does not give the number of nodes."""
     if spec is None:
         return None
     if not isinstance(spec, Mapping):
@@ -51,10 +51,10 @@ def _specified(spec: Any, whole: Callable[[str, Any, int], int]) -> int | None:
 
 
 def _devices(name: str, value: Any, whole: Callable[[str, Any, int], int]) -> int:
-    """Devices of a worker; a worker without any is one all the same."""
+    """Return the number of devices of a worker. A worker without devices counts as one."""
     return max(1, 0 if value is None else whole(name, value, 0))
 
 
 def _number(value: Any) -> Any:
-    """Specifications have numbers as text, too."""
+    """Return a number that a specification may give as text."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value

@@ -17,14 +17,14 @@ from typing import Any
 
 from local_backend.elastic.user_code import is_user_file, is_user_module
 
-#: Beginning of the path of a value in the cache of a function: a batch may add such values.
+#: Prefix of the path of a value in the cache of a function. A batch may add such values.
 CACHED = "the cache of "
-#: Longest text of an argument in a path.
+#: Most characters of an argument in a path.
 SHOWN = 60
 
 
 def inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield paths and values that `value` holds; a text stands for a state that has no other value."""
+    """Yield paths and values inside `value`. A text describes a state that has no other value."""
     if isinstance(value, functools._lru_cache_wrapper):
         yield from _of_cache(value)
     elif isinstance(value, (GeneratorType, CoroutineType, AsyncGeneratorType)):
@@ -50,7 +50,7 @@ def _of_cache(function: Any) -> Iterator[tuple[str, Any]]:
     if code is None or not is_user_file(code.co_filename):
         return
     found = gc.get_referents(function)
-    # A cache of limited size is a chain of links, each with its key and result, which are visited one after the other.
+    # A cache of limited size is a chain of links. The referents of a link are its type, its key and its result.
     results = [
         (key, result) for kind, key, result in zip(found, found[1:], found[2:], strict=False)
         if isinstance(kind, type) and kind.__name__ == _LINK
@@ -66,7 +66,7 @@ _LINK = "_lru_list_elem"
 
 
 def _of_generator(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the local variables of a generator or coroutine, and where it is."""
+    """Yield the local variables of a generator or coroutine, and its position."""
     frame = next((getattr(value, name) for name in ("gi_frame", "cr_frame", "ag_frame") if hasattr(value, name)), None)
     if frame is None:
         yield path, "ended"

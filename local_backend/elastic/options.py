@@ -1,4 +1,4 @@
-"""How a job wants to be trained: what its script asks for, and what its attributes say."""
+"""Options of a training: those from its script, and those from the attributes of its job."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import torch
 
-#: How shards are added up: to the last bit, as fast as it goes, or without waiting for each other.
+#: Ways to add up shards: equal to the last bit, as fast as possible, or without waiting for other members.
 MODES = ("exact", "fast", "async")
 
 
 @dataclass(frozen=True)
 class Request:
-    """How a script wants to be trained."""
+    """Options of a training from its script."""
 
-    #: Most workers, and shards of a step unless `effective_batch` says; None for as many as the job was submitted with.
+    #: Most workers, and shards of a step unless `effective_batch` is given. None for the submitted number of workers.
     engines: int | None
     #: Samples of a step, instead of `engines`.
     effective_batch: int | None
@@ -31,23 +31,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Options:
-    """What the job's attributes (--msd-attr) say about the engine."""
+    """Options of the engine from the attributes of the job (`--msd-attr`)."""
 
     mode: str
     hang_seconds: float
     snapshot_seconds: float
-    #: Optimizer steps that a step of the plan covers: 1 but in asynchronous mode.
+    #: Optimizer steps that a step of the plan covers: 1 except in asynchronous mode.
     window: int
-    #: In asynchronous mode: of the outer step at a window's end.
+    #: In asynchronous mode: learning rate and momentum of the outer step at the end of a window.
     outer_lr: float
     outer_momentum: float
-    #: First steps that are computed with two numbers of workers and compared, 0 for none; whether training ends then.
+    #: Number of first steps to compute with two numbers of workers and compare, 0 for none; whether training ends then.
     verify: int = 0
     verify_only: bool = False
 
     @classmethod
     def of(cls, attributes: Mapping[str, str], request: Request) -> Options:
-        """Raises ValueError naming the attribute."""
+        """Return the options of a job. Raises ValueError naming the attribute."""
         default = "fast" if torch.cuda.is_available() else "exact"
         mode = request.mode or attributes.get("mode") or default
         if mode not in MODES:
@@ -69,7 +69,7 @@ class Options:
 
 
 def _steps(attributes: Mapping[str, str], name: str) -> int:
-    """A number of steps, 0 without the attribute."""
+    """Return a number of steps, 0 without the attribute."""
     if name not in attributes:
         return 0
     return int(_number(attributes, name, 0, "of steps, whole and above 0", lambda value: value >= 1 and value % 1 == 0))
@@ -78,7 +78,7 @@ def _steps(attributes: Mapping[str, str], name: str) -> int:
 def _number(
     attributes: Mapping[str, str], name: str, default: float, what: str, good: Callable[[float], bool]
 ) -> float:
-    """The attribute as a finite number. Raises ValueError saying `what` it must be."""
+    """Return the attribute as a finite number. Raises ValueError saying `what` it must be."""
     try:
         value = float(attributes.get(name, default))
     except ValueError:

@@ -1,4 +1,4 @@
-"""How the hub lets the last members go when the job has lost their slots: one of them keeps the state before."""
+"""Hub rules for parking: the last members leave because the job has no slots. One of them keeps the state first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from local_backend.elastic.membership import Crew, Stage
 
 
 def depart(state: State, crew: Crew) -> State:
-    """The state with a crew whose pending generation was activated; when that has no members, they are to be parked."""
+    """Return the state with a crew whose pending generation was activated. If it has no members, park the old ones."""
     parked = () if crew.active.members else state.members
     return replace(state, crew=crew, idle=frozenset(), parking=parked, out=())
 
 
 def left(state: State, event: Left) -> Outcome:
-    """Out of a generation that goes on without it, or that has ended for lack of slots."""
+    """Handle a worker that left its generation. The generation continues without it, or has ended for lack of slots."""
     crew, worker = state.crew, event.worker
     pending = crew.pending
     if worker in state.members and pending is not None and crew.confirmed and worker not in pending.members:
@@ -28,14 +28,14 @@ def left(state: State, event: Left) -> Outcome:
         state = replace(state, out=(*state.out, worker))
         return state, ((Send(worker, {"op": "keep"}),) if state.out == (worker,) else ())
     if state.crew.peers[worker].stage is not Stage.LEAVING:
-        # It was called back meanwhile.
+        # The worker was called back meanwhile.
         return state, ()
     return replace(state, leavers=state.leavers | {worker}), ()
 
 
 def release(state: State) -> Outcome:
-    """Those who have left may end when the others have met again: before, one of these may still be in a sum with them,
-    which the end of their connections would break."""
+    """Let workers that have left end, once the others have entered a new generation. Before that, another member may
+    still be in a sum with them. The end of their connections would break this sum."""
     if not state.leavers or state.crew.entering:
         return state, ()
     here = sorted(state.leavers & set(state.crew.at(Stage.LEAVING)))
@@ -43,9 +43,9 @@ def release(state: State) -> Outcome:
 
 
 def abandoned(state: State, worker: int) -> Outcome:
-    """One that was to be parked has died: another one keeps the state.
+    """Handle the death of a worker that was to be parked: another worker keeps the state.
 
-    Those that are still in their generation may wait there for the dead one, in the step in which all were to leave.
+    Workers that are still in their generation may wait for the dead one, in the step in which all were to leave.
     """
     keeper = state.out[:1]
     out = tuple(other for other in state.out if other != worker)
@@ -59,10 +59,10 @@ def abandoned(state: State, worker: int) -> Outcome:
 
 
 def kept(state: State, event: Kept) -> Outcome:
-    """There is a state to go on from; when it is the last one of workers that are to be parked, they may go."""
+    """Note a state from which training can continue. If it is the last state of workers to be parked, let them end."""
     if state.kept is None or event.version >= state.kept.version:
         state = replace(state, kept=event)
-    # A snapshot of an earlier step may have been on its way.
+    # This may be a snapshot of an earlier step that was still on its way.
     late = event.version // 4 < state.crew.peers[event.worker].applied
     if event.worker not in state.out[:1] or late:
         return state, ()

@@ -30,11 +30,11 @@ class Patch:
 
     @property
     def path(self) -> str:
-        """The name as a script writes it."""
+        """The name as a script writes it, with module and class."""
         return ".".join(filter(None, (self.module, self.owner, self.name)))
 
     def apply(self) -> None:
-        """Put the value into its place in this process."""
+        """Set the value in this process."""
         with suppress(ImportError):
             place = importlib.import_module(self.module)
             owner = getattr(place, self.owner, None) if self.owner else place
@@ -69,7 +69,7 @@ def _find() -> Iterator[Patch]:
         if name in users or name != module.__name__ or is_project_module(name):
             continue
         for attribute, value in list(vars(module).items()):
-            # The type itself is asked: some modules have attributes that act when they are looked at.
+            # Check the type itself: some modules have attributes that run code when they are read.
             if type(value) is FunctionType:
                 if _is_users(value, users):
                     yield Patch(name, "", attribute, value)
@@ -81,7 +81,7 @@ def _find() -> Iterator[Patch]:
 
 
 def _is_users(function: FunctionType, users: set[str]) -> bool:
-    """Return whether the user wrote a function, also where functools.wraps has given it another module."""
+    """Return whether the user wrote a function, even if functools.wraps has given it another module."""
     path = function.__code__.co_filename
     return function.__module__ in users or (not path.startswith("<") and is_user_file(path))
 

@@ -1,7 +1,8 @@
-"""Pickles that keep what torch's own leave out, so that a training is the same where it is sent to.
+"""Pickles that keep what torch's own pickles leave out, so that a training is the same in the process that reads it.
 
-torch drops hooks of parameters and optimizers, all other attributes of an optimizer and the compilation of a module by
-`module.compile()`, and refuses parametrized modules and compiled functions. What is read back here has all of them.
+torch drops hooks of parameters and optimizers, all other attributes of an optimizer, and the compilation of a module by
+`module.compile()`. torch refuses parametrized modules and compiled functions. The pickles of this module keep all of
+these features.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
-#: How deep the search for what cannot be pickled goes.
+#: Depth of the search for an object that cannot be pickled.
 SEARCH_DEPTH = 8
 
 
 def dumps(value: Any) -> bytes:
-    """The value as bytes for `cloudpickle.loads`. Raises whatever pickling raises."""
+    """Return the value as bytes for `cloudpickle.loads`. Raises any exception of pickling."""
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()
 
 
 class Pickler(cloudpickle.Pickler):
-    """What is importable goes by name, classes and functions of the main script by value."""
+    """Pickles importable objects by name, classes and functions of the main script by value."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, nn.Parameter):
@@ -42,7 +43,7 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, Optimizer) and type(obj).__getstate__ is Optimizer.__getstate__:
             return _new, (type(obj),), _attributes(obj), None, None, _set_attributes
         if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
-            # torch.backends.cudnn and others are objects of classes of their own.
+            # torch.backends.cudnn and others are objects of their own subclasses of ModuleType.
             return importlib.import_module, (obj.__name__,)
         return _of_wrapper(obj) or super().reducer_override(obj)
 
@@ -57,11 +58,11 @@ class Pickler(cloudpickle.Pickler):
         return _new, (type(module).__base__,), (nn.Module.__getstate__(module), compiler), None, None, _set_parametrized
 
 
-# --- how things are put together where they are read
+# --- restoring objects in the process that reads them
 
 
 def _with(obj: Any, complete: Callable[..., None], *more: Any) -> tuple[Any, ...]:
-    """The usual reduction of an object, and `complete(object, *more)` when it is there."""
+    """Return the usual reduction of an object, followed by `complete(object, *more)` on the restored object."""
     make, arguments, *rest = obj.__reduce_ex__(2)
     state, *rest = rest or [None]
     return make, arguments, (state, complete, more), *(rest or [None, None]), _complete
@@ -86,7 +87,7 @@ def _set_hooks(parameter: nn.Parameter, backward: list[Any], accumulated: list[A
 
 
 def _attributes(optimizer: Optimizer) -> dict[str, Any]:
-    """All attributes; of the wrapper that torch's schedulers put around `step` only that there is one."""
+    """Return all attributes, with None for `step` if it is the wrapper that torch's schedulers put around it."""
     attributes = dict(vars(optimizer))
     if getattr(attributes.get("step"), "_wrapped_by_lr_sched", False):
         attributes["step"] = None
@@ -104,7 +105,7 @@ def _set_attributes(optimizer: Optimizer, attributes: dict[str, Any]) -> None:
             optimizer._opt_called = True  # type: ignore[attr-defined]
             return plain(*arguments, **keywords)
 
-        # Else schedulers warn that somebody has replaced it.
+        # Without this mark, schedulers warn that `step` was replaced.
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         optimizer.step = step  # type: ignore[method-assign]
 
@@ -124,7 +125,7 @@ def _set_parametrized(module: nn.Module, parts: tuple[dict[str, Any], Any]) -> N
 
 
 def _of_wrapper(obj: Any) -> tuple[Any, ...] | None:
-    """The reduction of a compiled or caching function that workers cannot import."""
+    """Return the reduction of a compiled or caching function that workers cannot import, None for other objects."""
     compiler = _compiler(obj)
     if compiler is not None and not importable(obj):
         return _compile, (compiler, obj._torchdynamo_orig_callable)
@@ -142,7 +143,7 @@ def _compile(compiler: Any, function: Callable[..., Any]) -> Any:
 
 
 def _compiler(function: Any) -> Any:
-    """What `torch.compile` made this function with, None when it did not."""
+    """Return the compiler with which `torch.compile` made this function, None if it did not."""
     if not isinstance(function, FunctionType) or not hasattr(function, "_torchdynamo_orig_callable"):
         return None
     kind = sys.modules["torch._dynamo.eval_frame"]._TorchDynamoContext
@@ -155,11 +156,11 @@ def importable(function: Any) -> bool:
     return function.__module__ != "__main__" and getattr(module, function.__name__, None) is function
 
 
-# --- what cannot be pickled
+# --- objects that cannot be pickled
 
 
 def culprit(parts: dict[str, Any], error: Exception) -> tuple[str, str]:
-    """(path, reason) of the innermost object that makes pickling `parts` fail with `error`."""
+    """Return (path, reason) of the innermost object that makes pickling `parts` fail with `error`."""
     for name, value in parts.items():
         reason = _failure(value)
         if reason is not None:

@@ -1,7 +1,7 @@
-"""What a worker says about its data, so that the hub finds workers whose data differ: digests of a few samples.
+"""Digests of a few samples by which a worker describes its data, so that the hub finds workers whose data differs.
 
-The samples are chosen by the seed, so that all workers choose alike. They are loaded as training loads them, with
-random numbers seeded for each of them. Samples that raise are left out: training raises what they raise.
+The seed chooses the samples, so all workers choose the same ones. Samples are loaded as in training, with random
+numbers seeded for each sample. Samples that raise an exception are left out, because training raises it too.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.streams import StreamedSamples
 
-#: The epoch that samples are seeded with.
+#: The epoch with which samples are seeded.
 EPOCH = -2
-#: Samples of the training set and of the test set before training, and of the training set after each epoch.
+#: Number of training samples and of test samples before training, and of training samples after each epoch.
 TRAINING, TEST, AGAIN = 4, 2, 2
-#: Where loading a sample takes more seconds than this, samples are not loaded again after each epoch.
+#: If loading a sample takes more seconds than this, samples are not loaded again after each epoch.
 SLOW = 0.05
 
 
 class Probe:
-    """Describes the data of this worker. For one thread."""
+    """A description of the data of this worker. Use it in one thread only."""
 
     def __init__(self, data: DataSets, seed: int) -> None:
         """Load the first samples."""
@@ -36,16 +36,16 @@ class Probe:
         if isinstance(data.train, StreamedSamples):
             data.train.note(lambda epoch: self._choice(epoch, AGAIN, len(data.train)))
         began = time.perf_counter()
-        #: Name → digest of what the worker has before training.
+        #: Name → digest of the data before training.
         self.first = {"length of the training set": str(len(data.train)), "length of the test set": str(len(data.test))}
         for name, samples, count in (("training", data.train, TRAINING), ("test", data.test, TEST)):
             self.first |= self._describe(name, samples, self._indices(samples, count))
         self._compare_again()
-        self._slow = time.perf_counter() - began > SLOW * (len(self.first) - 2)
+        self._slow = time.perf_counter() - began > 2 * SLOW * (len(self.first) - 2)
         self.first |= self._order(0)
 
     def _compare_again(self) -> None:
-        """Load the first samples once more. Raises EngineError for one that differs."""
+        """Load the first samples again. Raises EngineError when a sample differs."""
         for name, samples, count in (("training", self._data.train, TRAINING), ("test", self._data.test, TEST)):
             if isinstance(samples, StreamedSamples):
                 continue
@@ -68,7 +68,7 @@ class Probe:
         return {**self._describe("training", train, self._choice(epoch, AGAIN, len(train))), **self._order(epoch)}
 
     def _order(self, epoch: int) -> dict[str, str]:
-        """Describe the order of the epoch where a sampler gives it; others follow from the seed."""
+        """Describe the order of the epoch if a sampler gives it. Any other order follows from the seed."""
         order = self._data.sampled(epoch)
         return {} if order is None else {f"order of the samples of epoch {epoch}": digest(order)}
 
@@ -78,7 +78,7 @@ class Probe:
         return self._choice(EPOCH, count, len(samples))
 
     def _choice(self, epoch: int, count: int, samples: int) -> list[int]:
-        """Indices that all workers choose alike, without repetition."""
+        """Return indices without repetition. All workers choose the same ones."""
         return sorted({derive_seed(self._seed, 7, epoch, number) % samples for number in range(count) if samples})
 
     def _describe(self, name: str, samples: Any, indices: list[int]) -> dict[str, str]:
@@ -93,5 +93,5 @@ class Probe:
                 except EngineError:
                     raise
                 except Exception:
-                    continue  # training raises it
+                    continue  # training raises the same exception
         return found

@@ -1,4 +1,4 @@
-"""Names in a module of the user whose values belong to the process: where it logs, which devices it sees."""
+"""Names in a module of the user whose values belong to the process, such as its log folder and its devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from types import ModuleType
 
-#: An assignment whose right side mentions one of these.
+#: An assignment counts if its right side contains one of these names.
 _MARKS = frozenset({
     "cuda", "is_available", "device_count", "current_device", "getpid", "LOG_DIR", "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES", "TASK_ID", "DLI_TASK_ID", "DLI_IS_DRIVER", "DLI_WORKER_NUMBER", "IS_TASK0",
@@ -14,7 +14,7 @@ _MARKS = frozenset({
 
 
 def of_process(module: ModuleType) -> frozenset[str]:
-    """Return the names, of the module or of its classes, that are assigned from what differs between processes."""
+    """Return the names of the module and of its classes that are assigned from values that differ between processes."""
     try:
         tree = ast.parse(Path(str(module.__file__)).read_bytes())
     except (OSError, SyntaxError, ValueError):

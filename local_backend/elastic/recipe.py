@@ -1,8 +1,8 @@
-"""The options of a training that FabricModel and train() take besides those of the contract.
+"""The options of a training that FabricModel and train() take in addition to those of the contract.
 
-A `Recipe` is checked before anything starts and travels to the workers within the `Job`. Everything that these options
-keep between steps is part of the state that members copy (`carried.py`), so each of them is exact and survives
-resizes, deaths and recoveries.
+A `Recipe` is checked before anything starts, and travels to the workers within the `Job`. All values that these options
+keep between steps are part of the state that members copy (`carried.py`). So each option is exact and survives resizes,
+deaths and recoveries.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-#: Types that forward passes compute in.
+from local_backend.elastic.combine import rule_of
+
+#: Number types in which forward passes compute.
 PRECISIONS = ("fp32", "bf16", "fp16")
-#: Other spellings of them.
+#: Other spellings of these types.
 _SPELLINGS = {
     "32": "fp32", "32-true": "fp32", "float32": "fp32", "16": "fp16", "16-mixed": "fp16", "float16": "fp16",
     "bf16-mixed": "bf16", "bfloat16": "bf16",
 }
-#: What a step whose gradients are not finite does.
+#: Actions for a step whose gradients are not finite.
 ON_NONFINITE = ("stop", "skip", "ignore")
 #: How often members compare their states.
 CHECKS = ("epoch", "strict")
-#: How the shards' values of a buffer become one.
-COMBINATIONS = ("mean", "sum", "first", "concatenate")
+#: When a scheduler is stepped.
 INTERVALS = ("epoch", "step")
 
 
@@ -44,18 +45,18 @@ class EarlyStopping:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Options of a training. See docs/fabric-model.md for what each means."""
+    """Options of a training. docs/fabric-model.md describes each option."""
 
-    #: torch schedulers by name of the optimizer, "" for the only one.
+    #: torch schedulers by name of the optimizer, "" for a single optimizer.
     lr_scheduler: Mapping[str, Any] = field(default_factory=dict)
-    #: "step", "epoch", or None for what suits each scheduler.
+    #: "step", "epoch", or None for the usual interval of each scheduler.
     lr_scheduler_interval: str | None = None
-    #: The value of an epoch that schedulers, early stopping and the best checkpoint go by; None for the default.
+    #: Value of an epoch that schedulers, early stopping and the best checkpoint use; None for the default.
     monitor: str | None = None
     clip_grad_norm: float | None = None
     clip_grad_value: float | None = None
     precision: str = "fp32"
-    #: Batches of a step, as a multiple of those that it has otherwise.
+    #: Batches of a step, as a multiple of the number without this option.
     accumulate: int = 1
     #: Decay of the moving average of the weights, None for none.
     ema: float | None = None
@@ -63,10 +64,10 @@ class Recipe:
     sampler: Any = None
     shuffle: bool = True
     drop_last: bool = False
-    #: Samples of an epoch of a training set that cannot tell its length.
+    #: Samples of an epoch, for a training set that has no length.
     samples_per_epoch: int | None = None
     early_stopping: EarlyStopping | None = None
-    #: Keep the checkpoint of the best epoch: True, or the name of the value that is monitored for it.
+    #: Keep the checkpoint of the best epoch: True, or the name of the value to monitor.
     save_best: bool | str = False
     on_nonfinite: str = "stop"
     check: str = "epoch"
@@ -74,17 +75,17 @@ class Recipe:
     resume_from: str | None = None
     #: Name → object of the script whose attributes are part of the training's state.
     state: Mapping[str, Any] = field(default_factory=dict)
-    #: Path of a buffer (or a pattern of fnmatch) → how the shards' values of it become one: one of COMBINATIONS,
-    #: ("sum", modulo), ("concatenate", dimension) or a function (before, values of all shards) → value.
+    #: Path of a buffer (or a pattern of fnmatch) → rule that combines the shards' values into one value: one of
+    #: `combine.NAMED`, ("sum", modulo), ("concatenate", dim) or a function (before, values of all shards) → value.
     buffers: Mapping[str, Any] = field(default_factory=dict)
-    #: Names of what training may change in each worker by itself, for it has no influence on the result.
+    #: Names of values that each worker may change on its own, because they have no influence on the result.
     local_state: tuple[str, ...] = ()
 
     def with_options(self, where: str, options: Mapping[str, Any]) -> Recipe:
-        """The recipe with these options changed.
+        """Return the recipe with these options changed.
 
-        Raises TypeError for an unknown option, naming the one that is spelled alike, and TypeError or ValueError for
-        a value that an option cannot have.
+        Raises TypeError for an unknown option, naming a similar one. Raises TypeError or ValueError for a value that an
+        option cannot have.
         """
         for name in options:
             if name not in NAMES:
@@ -92,9 +93,9 @@ class Recipe:
         return replace(self, **{name: _CHECKS[name](name, value) for name, value in options.items()})
 
 
-#: All options.
+#: Names of all options.
 NAMES = tuple(one.name for one in fields(Recipe))
-#: Names that other libraries have for an option → what to write here.
+#: Name of an option in other libraries → its name here.
 _ELSEWHERE = {
     "scheduler": "lr_scheduler", "lr_schedulers": "lr_scheduler", "gradient_clip_val": "clip_grad_norm",
     "max_grad_norm": "clip_grad_norm", "max_norm": "clip_grad_norm", "clipnorm": "clip_grad_norm",
@@ -115,7 +116,7 @@ def _instead(name: str) -> str:
     return f"; use {meant}=" if meant else "; docs/fabric-model.md lists the arguments"
 
 
-# --- checks of single values: each takes (name, value) and returns what the recipe keeps
+# --- checks of single values: each takes (name, value) and returns the value for the recipe
 
 
 def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
@@ -173,7 +174,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _schedulers(name: str, value: Any) -> dict[str, Any]:
-    """One scheduler, or several by name of their optimizer."""
+    """Return the schedulers by name of their optimizer. A single scheduler gets the name ""."""
     given = value if isinstance(value, Mapping) else {} if value is None else {"": value}
     for one in given.values():
         if not isinstance(one, (LRScheduler, ReduceLROnPlateau)):
@@ -220,14 +221,10 @@ def _named(name: str, value: Any) -> dict[str, Any]:
 def _buffers(name: str, value: Any) -> dict[str, Any]:
     given = _named(name, value)
     for path, how in given.items():
-        kind, more = (how[0], how[1]) if isinstance(how, (tuple, list)) and len(how) == 2 else (how, None)
-        known = kind in COMBINATIONS if isinstance(kind, str) else callable(kind)
-        fits = more is None or (kind in ("sum", "concatenate") and isinstance(more, int) and not isinstance(more, bool))
-        if not known or not fits:
-            raise ValueError(
-                f"{name}[{path!r}] must be one of {', '.join(COMBINATIONS)}, ('sum', modulo), ('concatenate', dim) or "
-                f"a function, not {how!r}"
-            )
+        try:
+            rule_of(how)
+        except ValueError as problem:
+            raise ValueError(f"{name}[{path!r}] {problem}") from None
     return given
 
 
@@ -237,7 +234,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _paths(name: str, value: Any) -> tuple[str, ...]:
-    # Messages name the length of a container, such as len(model.seen).
+    # Messages write the length of a container as len(model.seen), so accept this form.
     return tuple(one.removeprefix("len(").removesuffix(")") for one in _names(name, value))
 
 

@@ -1,7 +1,7 @@
-"""What a driver leaves behind for the one that is started after its death: how far training was reported.
+"""Files that a driver leaves for the driver that is started after its death: how far training was reported.
 
-The newest snapshot says from where training goes on; this says what was logged already, so that nothing is logged
-twice: the steps of the present epoch with their results, and the boundaries that are done.
+The newest snapshot gives the point from which training continues. These files tell what was logged already, so that no
+line is logged twice: the steps of the present epoch with their results, and the completed boundaries.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from local_backend.elastic.snapshots import Snapshot, SnapshotFolder
 from local_backend.elastic.watching import Totals, Values
 
 STEPS = "steps.jsonl"
-#: The values of each epoch that is over.
+#: File with the values of each completed epoch.
 EPOCHS = "epochs.jsonl"
-#: Trainings of this process so far: a script may call train() several times.
+#: Number of trainings of this process so far: a script may call train() several times.
 _trainings = 0
 
 
 @dataclass
 class Record:
-    """One training. Without a folder nothing is written, and there is nothing to go on from."""
+    """The record of one training. Without a folder it writes nothing and has nothing to continue from."""
 
     course: Course
     folder: Path | None = None
     kept: Kept | None = None
     committed: int = 0
     epochs_done: int = 0
-    #: Results of the steps of the present epoch that are committed.
+    #: Results of the committed steps of the present epoch.
     rows: list[tuple[BatchResult, ...]] = field(default_factory=list)
-    #: Epoch → its values, which the members were told.
+    #: Epoch → its values, as sent to the members.
     values: dict[int, Values] = field(default_factory=dict)
-    #: Epochs whose validation is logged.
+    #: Last epoch whose validation is logged, -1 for none.
     last_validated: int = -1
-    #: States of the global generators that datasets_function finds: those of the first driver.
+    #: States of the global generators at the start of datasets_function, from the first driver.
     generators: str = ""
     _file: IO[str] | None = None
 
     @classmethod
     def none(cls, course: Course) -> Record:
-        """Nothing is kept."""
+        """Return a record that keeps nothing."""
         return cls(course, generators=captured.generators(course.seed))
 
     @classmethod
     def open(cls, course: Course, mode: str, job: Job) -> Record:
-        """The record of this process' next training, below CHECKPOINT_DIR; with what an earlier process left there.
+        """Return the record of this process's next training, below CHECKPOINT_DIR, with the data of an earlier process.
 
-        What belongs to another training (the script has changed) is thrown away.
+        The data of a different training is deleted, for example after a change of the script.
         """
         global _trainings
         root = os.environ.get("CHECKPOINT_DIR")
@@ -80,12 +80,12 @@ class Record:
         return record
 
     def begin(self, plan: Plan) -> None:
-        """Training begins, or goes on."""
+        """Note the plan when training begins or continues."""
         self._plan = plan
         self.committed = max(self.committed, self.course.start * plan.steps_per_epoch)
 
     def go_on_from(self, start: Start) -> None:
-        """Begin where a checkpoint of an earlier training ends, unless this training has got further already."""
+        """Start from a checkpoint of an earlier training, unless this training has got further already."""
         snapshot = start.snapshot
         self.epochs_done = max(self.epochs_done, start.epochs)
         if snapshot is None:
@@ -97,7 +97,8 @@ class Record:
             self.kept = Kept(0, snapshot.version, str(self._own(snapshot)))
 
     def _own(self, snapshot: Snapshot) -> Path:
-        """The path of the snapshot, or of a copy in the folder: training may replace the file."""
+        """Return the path of a copy of the snapshot in the folder, because training may replace the file. Return the
+        path of the snapshot itself if there is no copy."""
         if self.folder is None:
             return snapshot.path
         own = SnapshotFolder(self.folder).path_of(snapshot.version)
@@ -108,14 +109,14 @@ class Record:
         return own
 
     def commit(self, action: Commit) -> None:
-        """A step was reported."""
+        """Write down that a step was reported."""
         if action.step == 0:
             before = action.epoch * self._plan.steps_per_epoch
             self._anew({"epoch": action.epoch, "committed": before, "validated": self.last_validated})
         self._write({"results": [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in action.results]})
 
     def validated(self, action: Validated) -> bool:
-        """A validation is to be reported; False when it was already."""
+        """Write down a validation, and return True if it must be reported. Return False if it was reported before."""
         if action.epoch <= self.last_validated:
             return False
         self.last_validated = action.epoch
@@ -123,27 +124,27 @@ class Record:
         return True
 
     def closed(self, action: Closed) -> None:
-        """Write down the values of an epoch: they are told again to members that come to its end again."""
+        """Write down the values of an epoch, for members that reach its end again under the next driver."""
         if self.folder is not None and self._file is not None and action.epoch not in self.values:
             with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
                 file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
 
     @property
     def totals(self) -> Totals:
-        """Sums over the steps of the present epoch that are committed."""
+        """Sums over the committed steps of the present epoch."""
         totals = Totals()
         for results in self.rows:
             totals = totals.add(results)
         return totals
 
     def _start(self, terms: dict[str, Any]) -> None:
-        """Raises OSError."""
+        """Open the folder for a training with these terms. Raises OSError."""
         assert self.folder is not None
         path = self.folder / "training.json"
         known = _read(path)
         drawn = {"seed": 0, "generators": ""}
         if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
-            # Random numbers that come from the clock must stay what they were.
+            # Keep the earlier seed and generator states, because they may come from the clock.
             self.course = replace(self.course, seed=known["seed"])
             self.generators = known["generators"]
             self._resume()
@@ -154,7 +155,7 @@ class Record:
         self._file = (self.folder / STEPS).open("a")
 
     def _resume(self) -> None:
-        """Find out how far it got."""
+        """Read how far the earlier process got."""
         assert self.folder is not None
         for line in _lines(self.folder / STEPS):
             if "epoch" in line:
@@ -166,13 +167,13 @@ class Record:
                 self.last_validated = line["validated"]
         self.committed += len(self.rows)
         self.values = {line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)}
-        # One that is ahead of what was logged is of no use: the results of the steps between are lost.
+        # A snapshot ahead of the log is of no use: the results of the steps between are lost.
         snapshot = SnapshotFolder(self.folder).newest(4 * self.committed + 3)
         if snapshot is not None:
             self.kept = Kept(0, snapshot.version, str(snapshot.path))
 
     def _anew(self, line: dict[str, Any]) -> None:
-        """Begin a new file; the one of the epoch before stays until its first line is written."""
+        """Begin a new file. The file of the epoch before stays until the first line of the new one is written."""
         if self._file is None or self.folder is None:
             return
         self._file.close()
@@ -180,7 +181,8 @@ class Record:
         try:
             self._file = fresh.open("w")
             self._write(line)
-            os.replace(fresh, self.folder / STEPS)
+            if self._file is not None:
+                os.replace(fresh, self.folder / STEPS)
         except OSError:
             self._file = None
 
@@ -190,11 +192,11 @@ class Record:
                 self._file.write(json.dumps(line) + "\n")
                 self._file.flush()
             except OSError:
-                self._file = None  # the disk is full: a restart would log some steps again
+                self._file = None  # the disk is full: a restart may log some steps again
 
 
 def _terms(course: Course, mode: str, job: Job) -> dict[str, Any]:
-    """What must be the same for an earlier process' snapshots to be of this training."""
+    """Return the terms of a training. Snapshots of an earlier process belong to it only if the terms are equal."""
     parameters = [parameter for module in job.modules for parameter in module.parameters()]
     shapes = [[list(parameter.shape), str(parameter.dtype)] for parameter in parameters]
     kind = f"{type(job.optimizer).__module__}.{type(job.optimizer).__qualname__}"
@@ -212,7 +214,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of the file; the last one may be torn."""
+    """Yield the lines of the file. The last line may be incomplete."""
     try:
         text = path.read_text()
     except OSError:
@@ -225,7 +227,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _remove(folder: Path) -> None:
-    """The process ends by itself: no other one will go on from here."""
+    """Delete the folder when the process ends on its own, because no other process will continue from it."""
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # of several trainings, the last one to go succeeds
+    with suppress(OSError):  # with several trainings, only the last call succeeds
         folder.parent.rmdir()

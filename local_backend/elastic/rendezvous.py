@@ -1,8 +1,8 @@
-"""How the members of a generation find each other: by values that the hub passes on.
+"""The store by which the members of a generation find each other: the hub relays its values.
 
-torch's own store is a server with clients, each of which costs a reverse name lookup and waits that cannot be ended.
-Here the store of a member is a dictionary: what it sets is published to the other members through the hub, and it waits
-for theirs on a condition, which `abandon` ends.
+torch's own store is a server with clients. Each client costs a reverse name lookup and waits that cannot be ended. Here
+the store of each member is a dictionary. A member publishes its own values to the other members through the hub. The
+member waits for their values on a condition, and `abandon` ends this wait.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import torch
 from torch.distributed import ProcessGroupGloo, Store
 
 LOOPBACK = "127.0.0.1"
-#: Limit of each connection while a group forms; gloo waits five times as long. A thread whose peer was killed between
-#: its value and its connections stays that long, wanted by nobody.
+#: Timeout of each connection while a group forms; gloo waits five times as long. A useless thread stays that long if
+#: its peer is killed after publishing its value and before connecting.
 CONNECT_TIMEOUT = timedelta(seconds=6)
-#: Nobody waits for this: the hub notices the dead and says so long before.
+#: No timeout in practice: the hub detects and reports a dead worker long before.
 NO_TIMEOUT = timedelta(days=7)
 
-#: The hub notices the dead; NCCL must neither end survivors nor use multicast slots, which groups leave behind.
+#: The hub detects dead workers, so NCCL must not end the other processes. NCCL must not use multicast slots either,
+#: because groups leave them behind.
 NCCL_ENVIRONMENT = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
@@ -39,11 +40,11 @@ Publish = Callable[[str, bytes], None]
 
 
 class Abandoned(RuntimeError):
-    """Nobody wants the group any more."""
+    """The rendezvous was abandoned, because its group is no longer needed."""
 
 
 class RelayStore(Store):
-    """A store whose values travel through the hub."""
+    """A torch store whose values travel through the hub."""
 
     def __init__(self, publish: Publish) -> None:
         super().__init__()
@@ -53,13 +54,13 @@ class RelayStore(Store):
         self._abandoned = False
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Called by the backend."""
+        """Set a value and publish it to the other members. The backend calls this method."""
         value = value.encode() if isinstance(value, str) else bytes(value)
         self.deliver(key, value)
         self._publish(key, value)
 
     def get(self, key: str) -> bytes:
-        """Called by the backend; waits for the value. Raises Abandoned."""
+        """Wait for a value and return it. The backend calls this method. Raises Abandoned."""
         with self._changed:
             self._changed.wait_for(lambda: self._abandoned or key in self._values)
             if self._abandoned:
@@ -67,30 +68,33 @@ class RelayStore(Store):
             return self._values[key]
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Called by the backend. Its timeout would start long before slow members are there. Raises Abandoned."""
+        """Wait until all these keys have values. The backend calls this method. Raises Abandoned.
+
+        `timeout` is ignored, because it would start long before slow members begin.
+        """
         for key in keys:
             self.get(key)
 
     def check(self, keys: list[str]) -> bool:
-        """Called by the backend."""
+        """Return whether all these keys have values. The backend calls this method."""
         with self._changed:
             return all(key in self._values for key in keys)
 
     def deliver(self, key: str, value: bytes) -> None:
-        """A value has come."""
+        """Store a value that has arrived, and wake the waiting threads."""
         with self._changed:
             self._values[key] = value
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Whoever waits, or will, gets Abandoned."""
+        """Make all present and future waits raise Abandoned."""
         with self._changed:
             self._abandoned = True
             self._changed.notify_all()
 
 
 def gloo(store: RelayStore, rank: int, size: int) -> Any:
-    """A backend between the CPUs of this machine, with all connections made."""
+    """Return a gloo backend between processes of this machine, with all connections made."""
     backend: Any = ProcessGroupGloo
     options = backend._Options()
     options._devices = [backend.create_device(hostname=LOOPBACK)]
@@ -101,8 +105,8 @@ def gloo(store: RelayStore, rank: int, size: int) -> Any:
 
 
 def nccl(store: RelayStore, rank: int, size: int) -> Any:
-    """Each member owns a device, seen as cuda:0. Never run: it takes two GPUs."""
-    # NCCL's watchdog ends the process whose peer has died, unless it is told not to.
+    """Return an NCCL backend: each member owns one device, seen as cuda:0. Never run: it needs two GPUs."""
+    # By default, NCCL's watchdog ends a process whose peer has died.
     for name, value in NCCL_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     backend: Any = importlib.import_module("torch.distributed").ProcessGroupNCCL

@@ -1,12 +1,12 @@
-"""Everything of a training that every member holds alike: what a worker that joins copies, and what snapshots keep.
+"""The state of a training that is equal on all members: workers that join copy it, and snapshots store it.
 
-That is all parameters and buffers, the optimizers with their hyper-parameters, which parameters are frozen, the mode of
-each module and the plain values among its attributes (the rate of a Dropout, for example), and the attributes of the
-other parts (`Job.parts`): the user's callbacks, registered objects, schedulers, and what the options keep. Random
-numbers are not part of it: they are seeded anew for each shard.
+The state contains all parameters and buffers, the optimizers with their hyper-parameters, and which parameters are
+frozen. It contains the mode of each module and the plain values among its attributes, such as the rate of a Dropout. It
+contains the attributes of the other parts (`Job.parts`): the user's callbacks, registered objects, schedulers, and the
+values that options keep. Random numbers are not part of the state: they are seeded anew for each shard.
 
-A state is read by unpickling, which runs code: it goes between processes of one training and to files of the same user,
-whose code runs there anyway. Never read one of anybody else.
+Reading a state unpickles it, which runs code. A state is sent only between processes of one training and written only
+to files of the same user, whose code runs there anyway. Never read a state of another user.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from local_backend.elastic.hooked import Variable
 from local_backend.elastic.job import Job
 from local_backend.elastic.live import Live, dumps, loads, own
 
-#: Pairs of a live buffer and the value that counts, for buffers that a step has begun to change.
+#: Pairs (live buffer, its committed value), for buffers that a step has begun to change.
 Committed = Iterable[tuple[Tensor, Tensor]]
 
 #: Attributes that torch's base classes keep.
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
 _OF_OPTIMIZERS = frozenset({"state", "param_groups"})
-#: Longer lists and dicts count as constant tables: their content is no part of the state.
+#: Collections with more items count as constant tables: their content is not part of the state.
 TABLE = 1000
 
 
 @dataclass
 class State:
-    """A training at one instant. `meta` fixes the order of the tensors."""
+    """The state of a training at one instant. `meta` determines the order of the tensors."""
 
     meta: bytes
     tensors: list[Tensor]
@@ -52,16 +52,16 @@ class State:
 
 
 class Replica:
-    """The training of this process, to be captured from and restored into; for one thread at a time."""
+    """Captures and restores the training of this process. Only one thread may use it at a time."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._warned: set[int] = set()
 
     def capture(self, committed: Committed = ()) -> State:
-        """The state as it is; its tensors are the live ones: copy or send them before they change.
+        """Return the present state. Its tensors are the live ones: copy or send them before they change.
 
-        `committed` values stand for live buffers. Warns once of each callback that cannot be pickled.
+        `committed` values replace those of live buffers. Warns once about each callback that cannot be pickled.
         """
         live = Live(self._job)
         tensors = [parameter.detach() for parameter in live.parameters]
@@ -75,11 +75,12 @@ class Replica:
         return State(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
 
     def restore(self, state: State, replay: Callable[[Any], None] | None = None) -> list[str]:
-        """Take over the state, which stays as it is, into the live objects.
+        """Copy a state into the live objects. The state itself does not change.
 
-        Returns the names of callbacks that could not be copied whole: attributes that cannot be pickled stay as they
-        are here. `replay` is called with each of these callbacks before anything is taken over; it may run the hooks
-        that the callback has missed. A Layout must be made anew. Raises EngineError for a state of another model.
+        Returns the class names of callbacks that could not be copied completely: their attributes that cannot be
+        pickled keep their present values. `replay` is called with each of these callbacks before anything is copied; it
+        may run the hooks that the callback has missed. The caller must create a new Layout afterwards. Raises
+        EngineError for a state of another model.
         """
         meta = pickle.loads(state.meta)
         incomplete = [number for number, (_, missing) in enumerate(meta["parts"]) if missing]
@@ -96,22 +97,22 @@ class Replica:
             for module, buffers in zip(live.modules, meta["buffers"], strict=True):
                 _restore_buffers(module, buffers, state.tensors, live.device)
         for owner, attributes in zip([*live.modules, *live.losses], meta["plain"], strict=True):
-            # Lists that are as they were may be shared with somebody.
+            # Equal values are not replaced, because other objects may refer to the same list.
             vars(owner).update({k: v for k, v in attributes.items() if k not in vars(owner) or vars(owner)[k] != v})
         for optimizer, parts in zip(live.optimizers, loads(meta["optimizers"], live, state.tensors), strict=True):
             restore_optimizer(optimizer, parts)
-        live = Live(self._job)  # groups may have come or gone
+        live = Live(self._job)  # the number of parameter groups may have changed
         for part, (data, missing) in zip(live.parts, meta["parts"], strict=True):
             _restore_part(part, loads(data, live, state.tensors), missing)
         return [type(live.parts[number]).__name__ for number in incomplete]
 
     @staticmethod
     def copy(state: State) -> State:
-        """The same with tensors of its own, on the CPU."""
+        """Return the same state with its own tensors on the CPU."""
         return State(state.meta, [tensor.detach().to("cpu", copy=True) for tensor in state.tensors])
 
     def digest(self, committed: Committed = ()) -> str:
-        """A fingerprint of parameters, buffers and optimizer: equal where all their bits are equal, and only there."""
+        """Return a fingerprint of parameters, buffers and optimizers: equal if and only if all their bits are equal."""
         live = Live(self._job)
         tensors = [parameter.detach() for parameter in live.parameters]
         buffers = _buffers(live, committed, tensors)
@@ -121,13 +122,13 @@ class Replica:
         return digest.hexdigest()
 
     def _owners(self, parts: list[Any]) -> list[Any]:
-        """The callbacks among these parts; all where one of these parts is an object that a callback may hold."""
+        """Return the callbacks among these parts; all callbacks if a part is an object that a callback may hold."""
         callbacks = self._job.callbacks
         found = [callback for callback in callbacks if any(callback is part for part in parts)]
         return callbacks if len(found) < len(parts) else found
 
     def _part(self, number: int, live: Live, tensors: list[Tensor]) -> tuple[bytes, list[str]]:
-        """(pickled attributes, names of those that cannot be pickled) of a callback or another part."""
+        """Return (pickled attributes, names of attributes that cannot be pickled) of a callback or another part."""
         part = live.parts[number]
         attributes = _attributes_of(part)
         before = len(tensors)
@@ -148,7 +149,10 @@ class Replica:
 
 
 def _buffers(live: Live, committed: Committed, tensors: list[Tensor]) -> list[dict[str, tuple[int | None, bool]]]:
-    """Per module: name → (index of the buffer, appended to `tensors`, or None; whether a state_dict has it)."""
+    """Append the buffers to `tensors`. Return per module: name → (index in `tensors` or None, whether persistent).
+
+    A state_dict contains only persistent buffers.
+    """
     instead = {_place(buffer): value for buffer, value in committed}
     numbers: dict[int, int] = {}
     found = []
@@ -165,12 +169,12 @@ def _buffers(live: Live, committed: Committed, tensors: list[Tensor]) -> list[di
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
-    """What tells a tensor from others, also through `detach()`."""
+    """Return a key that identifies a tensor. A tensor and its `detach()` have the same key."""
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.device
 
 
 def parts_of(optimizer: Optimizer) -> dict[str, Any]:
-    """An optimizer, taken apart: the dictionaries are copies, for the live ones are only names in a pickle."""
+    """Return the parts of an optimizer. The dictionaries are copies, because a pickle has only names of live ones."""
     return {
         "groups": [dict(group) for group in optimizer.param_groups],
         "state": dict(optimizer.state),
@@ -179,7 +183,10 @@ def parts_of(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _plain_attributes(owner: Any, besides: frozenset[str], most: int | None, *more: type) -> dict[str, Any]:
-    """Attributes that are numbers, text and the like, or of the types `more`, also in collections of up to `most`."""
+    """Return the attributes that are plain (numbers, text and similar values) or of the types `more`.
+
+    Collections of such values are plain, too, if they have at most `most` items. `besides`: names to leave out.
+    """
     return {name: value for name, value in vars(owner).items() if name not in besides and _is_plain(value, most, *more)}
 
 
@@ -199,7 +206,7 @@ def _can_be_pickled(value: Any, live: Live) -> bool:
 
 
 def _check(live: Live, meta: dict[str, Any]) -> None:
-    """Raises EngineError when the state is not one of this model."""
+    """Raise EngineError when the state is not one of this model."""
     for what, here, there in (
         ("parameters", len(live.parameters), len(meta["parameters"])),
         ("modules", len(live.modules), len(meta["buffers"])),
@@ -213,7 +220,7 @@ def _check(live: Live, meta: dict[str, Any]) -> None:
 
 
 def _fill(tensor: Tensor, value: Tensor) -> None:
-    """Give the live tensor this value, in place unless shape or type differ."""
+    """Set the live tensor to this value, in place unless shape or dtype differ."""
     if tensor.shape == value.shape and tensor.dtype == value.dtype:
         tensor.copy_(value)
     else:
@@ -234,9 +241,9 @@ def _restore_buffers(
 
 
 def restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
-    """Inverse of `parts_of`, in place."""
+    """Put parts that `parts_of` returned into an optimizer, in place."""
     groups = optimizer.param_groups
-    # The dictionaries stay the same objects, for others may hold them.
+    # The dictionaries stay the same objects, because other objects may refer to them.
     del groups[len(parts["groups"]) :]
     groups.extend({} for _ in range(len(parts["groups"]) - len(groups)))
     for group, values in zip(groups, parts["groups"], strict=True):
@@ -248,11 +255,11 @@ def restore_optimizer(optimizer: Optimizer, parts: dict[str, Any]) -> None:
 
 
 def _attributes_of(part: Any) -> dict[Any, Any]:
-    """What of a part is state: its attributes; the items of a dict; those of a list, by their places."""
+    """Return the state of a part: its attributes, the items of a dict, or the items of a list by index."""
     if isinstance(part, Variable):
         return part.read()
     if isinstance(part, dict):
-        return dict(part)  # a copy: the dict itself is only a name in a pickle
+        return dict(part)  # a copy, because a pickle has only the name of the dict itself
     return dict(enumerate(part)) if isinstance(part, list) else getattr(part, "__dict__", {})
 
 
@@ -270,7 +277,7 @@ def _restore_part(part: Any, attributes: dict[Any, Any], missing: list[Any]) -> 
 
 
 def _feed(digest: Any, value: Any, live: Live) -> None:
-    """Add a value of any nesting to a hash, without ambiguity; live objects by name."""
+    """Add a value of any nesting to a hash, without ambiguity. Live objects count by name."""
     name = live.name(value)
     if name is not None:
         digest.update(f"{name};".encode())

@@ -1,4 +1,4 @@
-"""What the driver shows of a training: lines that WMLA's users parse, the user's logger, and progress."""
+"""The driver's reports on a training: lines that WMLA's users parse, calls of the user's logger, and progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from local_backend.elastic.plan import Plan
 
 #: Seconds between two progress reports.
 PROGRESS_INTERVAL = 0.2
-#: Seconds that the speed is averaged over.
+#: Seconds over which the speed is averaged.
 SPEED_WINDOW = 10.0
 
 
 class Meter:
-    """Sums over an epoch so far, in canonical order: the same bits for every number of workers."""
+    """Sums over the present epoch, in canonical order: the same bits for every number of workers."""
 
     def __init__(self) -> None:
         self.reset()
@@ -38,7 +38,7 @@ class Meter:
         self._loss_of_samples = 0.0
         self._correct = 0
         self._metrics: dict[str, float] = {}
-        #: Samples that each metric is known of: a phase of several has its own.
+        #: Samples for which each metric is known: if steps have several phases, each phase has its own metrics.
         self._known: dict[str, int] = {}
 
     def add(self, result: BatchResult) -> None:
@@ -53,7 +53,7 @@ class Meter:
 
     @property
     def recorded_loss(self) -> float:
-        """The loss that older loggers get, as recorded: sum of the batches' means over the number of samples."""
+        """The loss for older loggers, as recorded: the sum of the batches' mean losses over the number of samples."""
         return self._loss_of_batches / self.samples
 
     @property
@@ -62,7 +62,7 @@ class Meter:
 
     @property
     def loss_of_batches(self) -> float:
-        """The mean of the batches' means, as workers showed it in validation."""
+        """The mean of the batches' mean losses, which workers show in validation."""
         return self._loss_of_batches / self.batches
 
     @property
@@ -76,7 +76,7 @@ class Meter:
 
 
 def default_block(count: int, counter: int, loss: float, accuracy: float) -> str:
-    """The built-in logger's four lines for a batch."""
+    """Return the built-in logger's four lines for a batch."""
     return (
         f"Timestamp {time.time_ns() // 1_000_000}, Iteration {count}\n"
         f"batches :{count} {loss}\n"
@@ -86,13 +86,13 @@ def default_block(count: int, counter: int, loss: float, accuracy: float) -> str
 
 
 class Speed:
-    """Samples per second over the last seconds."""
+    """Samples per second, averaged over the last `SPEED_WINDOW` seconds."""
 
     def __init__(self, now: float, samples: int = 0) -> None:
         self._marks: deque[tuple[float, int]] = deque([(now, samples)])
 
     def add(self, now: float, samples: int) -> float | None:
-        """Take the number of samples so far; the speed, None while nothing can be said."""
+        """Add the number of samples so far. Return the speed, None while it is unknown."""
         self._marks.append((now, samples))
         while len(self._marks) > 2 and self._marks[1][0] < now - SPEED_WINDOW:
             self._marks.popleft()
@@ -104,7 +104,7 @@ class Reporter:
     """Turns commits and validations into calls of the logger, lines on stdout and progress."""
 
     def __init__(self, logger: Any, progress: Callable[..., None]) -> None:
-        """`logger`: the user's, None for the built-in one. `progress` takes the names of launcher.PROGRESS_KEYS."""
+        """`logger`: the user's logger, None for the built-in one. `progress` takes the names of PROGRESS_KEYS."""
         self._hooks = None if logger is None else LoggerHooks(logger)
         self._progress = progress
         self._workers = 0
@@ -114,15 +114,17 @@ class Reporter:
         self._steps = 0
 
     def begin(self, plan: Plan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
-        """Training starts now. An earlier driver of the job has reported `committed` steps, the last of them `rows`
-        of the present epoch."""
+        """Report that training starts. An earlier driver of the job has reported `committed` steps.
+
+        `rows`: the results of those steps that belong to the present epoch.
+        """
         self._plan = plan
         self._epochs = plan.epochs
         epochs, steps = divmod(committed, plan.steps_per_epoch)
         self._steps = committed
         done = steps // plan.phases * plan.step_samples
         self._samples = epochs * plan.epoch_samples + min(done, plan.epoch_samples)
-        # The present epoch may be all there, for its boundary is not behind us.
+        # `rows` may cover the whole present epoch, because its boundary is not over yet.
         self._iterations = (committed - len(rows)) // plan.steps_per_epoch * plan.batches_per_epoch
         for results in rows:
             for result in results:
@@ -135,11 +137,11 @@ class Reporter:
             self._hooks.train_begin()
 
     def resumed(self) -> None:
-        """Training stood still until now: that says nothing about its speed."""
+        """Measure the speed anew, because training stood still until now."""
         self._speed = Speed(time.monotonic(), self._samples)
 
     def commit(self, action: Commit, workers: int) -> None:
-        """One call of the logger per batch, in order of shards; that many workers are there now."""
+        """Call the logger once per batch, in order of shards. `workers`: the present number of workers."""
         self._workers = workers
         if action.step == 0:
             self._meter.reset()
@@ -152,12 +154,12 @@ class Reporter:
         self._steps += 1
 
     def show_progress(self, action: Commit) -> None:
-        """Report progress from time to time; after what was committed is on record."""
+        """Report progress if `PROGRESS_INTERVAL` has passed. Call this method after the commit is on record."""
         if time.monotonic() - self._reported >= PROGRESS_INTERVAL:
             self._report(action.epoch)
 
     def validated(self, action: Validated) -> None:
-        """Tells the logger the mean over the test data."""
+        """Pass the means over the test data to the logger."""
         if self._hooks is None:
             return
         right = accuracy(action.results)
@@ -166,7 +168,7 @@ class Reporter:
         self._hooks.test_metrics(Values(loss, right or 0.0, 0, metrics, 0, action.epoch, self._workers))
 
     def stopped(self, action: Stopped) -> None:
-        """Say that training ends before the last epoch of the plan."""
+        """Print that training ends before the last epoch of the plan."""
         self._epochs = action.epoch + 1
         print(
             f"--------STOP TRAINING: after epoch {self._epochs} of {self._plan.epochs}: {action.why} --------",
@@ -174,11 +176,11 @@ class Reporter:
         )
 
     def last_progress(self) -> None:
-        """Every step is committed."""
+        """Report progress after every step is committed."""
         self._report(self._epochs - 1)
 
     def end(self) -> None:
-        """All is done and the model is the user's again."""
+        """Report the end of training. The model now belongs to the user again."""
         if self._hooks:
             self._hooks.train_end()
         else:

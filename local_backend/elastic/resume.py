@@ -1,8 +1,8 @@
-"""Going on from a checkpoint of an earlier training.
+"""Continuation of a training from a checkpoint of an earlier training.
 
-Beside each checkpoint lies `model_epoch_<name>_training_state.snapshot`: the whole state of the training between two
-epochs. A training that goes on from it has the same bits as one that was never interrupted. Without that file (the
-checkpoint of an earlier version) weights and optimizer are loaded, and training goes on with the next epoch.
+Beside each checkpoint is the file `model_epoch_<name>_training_state.snapshot`: the whole state of the training between
+two epochs. A training that continues from this file has the same bits as an uninterrupted training. The checkpoint of
+an earlier version has no such file. Then weights and optimizer are loaded, and training continues with the next epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"model_epoch_(\d+|final|best)\.pth")
 
 
 def state_path(checkpoint: Path) -> Path:
-    """Return where the training state of a checkpoint `model_epoch_<name>.pth` lies."""
+    """Return the path of the training state of a checkpoint `model_epoch_<name>.pth`."""
     return checkpoint.with_name(f"{checkpoint.stem}_training_state.snapshot")
 
 
@@ -36,8 +36,8 @@ def write_states(
 ) -> None:
     """Write the training state beside these checkpoints. Raises OSError.
 
-    `version` is that of the state: between two epochs, when the values of the epoch were told. `generators` are the
-    states of the global generators that `datasets_function` found.
+    `version`: the version of the state, between two epochs, after the members have received the values of the epoch.
+    `generators`: the states of the global generators when `datasets_function` was called.
     """
     state = replica.copy(replica.capture())
     extra = {
@@ -50,37 +50,37 @@ def write_states(
 
 @dataclass(frozen=True)
 class Start:
-    """Where a training begins."""
+    """The point from which a training begins."""
 
-    #: Epochs that are done.
+    #: Completed epochs.
     epochs: int = 0
-    #: The whole state; None where there is none, or the checkpoint has only weights and optimizer.
+    #: The whole state; None without a checkpoint, or if the checkpoint has only weights and optimizer.
     snapshot: Snapshot | None = None
-    #: Values of the epochs that are done, where the state has them.
+    #: Values of the completed epochs, if the state has them.
     told: list[Values] = field(default_factory=list)
     seed: int | None = None
-    #: Samples of the training set that the state is of.
+    #: Number of samples of the training set with which the state was made.
     samples: int | None = None
-    #: States of the global generators that datasets_function finds.
+    #: States of the global generators for the call of `datasets_function`.
     generators: str = ""
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps in the state, where it is whole."""
+        """Optimizer steps in the state; None without the whole state."""
         return None if self.snapshot is None else self.snapshot.version // 4
 
 
 def begin(job: Job, step_samples: int) -> Start:
-    """Find and check the checkpoint that the option `resume_from` names; load weights and optimizer of one that has
-    no training state into the objects of the script.
+    """Find and check the checkpoint that the option `resume_from` names.
 
-    Raises ValueError for a checkpoint that is missing, damaged, of another model or another course of steps, or that
-    has as many epochs as the training.
+    If the checkpoint has no training state, load its weights and optimizer into the objects of the script. Raises
+    ValueError for a checkpoint that is missing or damaged, of another model, with other batch or step sizes, or with at
+    least as many epochs as the training.
     """
     given = job.recipe.resume_from
     if given is None:
         return Start()
-    # Workers may have another working directory.
+    # The path is made absolute, because workers may have another working directory.
     checkpoint = _find(Path(given).expanduser().absolute())
     state = state_path(checkpoint)
     start = _whole(job, state, step_samples) if state.exists() else _weights_only(job, checkpoint)
@@ -101,7 +101,7 @@ def begin(job: Job, step_samples: int) -> Start:
 
 
 def _find(given: Path) -> Path:
-    """Return the checkpoint that a path means: itself, or the one with the most epochs in a folder."""
+    """Return the checkpoint that a path names: the file itself, or the one with the most epochs in a folder."""
     if not given.is_dir():
         if not _NAME.fullmatch(given.name):
             raise ValueError(f"resume_from: {given} is no checkpoint: give a file model_epoch_<k>.pth or its folder")
@@ -116,7 +116,7 @@ def _find(given: Path) -> Path:
 
 
 def _epochs_of(checkpoint: Path) -> int | None:
-    """Return the epochs of a checkpoint, by its name or its training state; None where neither says it."""
+    """Return the number of epochs from the name or the training state of a checkpoint; None if neither has it."""
     name = checkpoint.stem.removeprefix("model_epoch_")
     if name.isdecimal():
         return int(name)
@@ -151,7 +151,7 @@ def _whole(job: Job, path: Path, step_samples: int) -> Start:
 
 
 def _check_model(job: Job, path: Path, meta: dict[str, Any], shapes: list[list[int]]) -> None:
-    """Raise ValueError for a state with other parameters, modules, callbacks or schedulers than the script has."""
+    """Raise ValueError if the state has other parameters, modules, callbacks or schedulers than the script."""
     live = Live(job)
     for what, here, there in (
         ("parameters", len(live.parameters), len(meta["parameters"])),

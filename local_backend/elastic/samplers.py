@@ -1,8 +1,8 @@
 """The order of the samples of each epoch, as the script's sampler gives it.
 
-Every member works out the whole order by itself. So an order must follow from (seed, epoch) alone: all generators are
-seeded before the sampler is iterated, and a sampler whose state is carried from epoch to epoch is iterated for all
-epochs from the first.
+Every member computes the whole order by itself. So an order must follow from (seed, epoch) alone. All generators are
+seeded before the sampler is iterated. A sampler that keeps state from epoch to epoch is iterated for all epochs from
+the first.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from local_backend.elastic.generators import find
 from local_backend.elastic.plan import derive_seed, order_seed
 from local_backend.elastic.seeding import seed_everything
 
-#: Orders that are kept for the next question.
+#: Number of orders that are cached.
 KEPT = 2
 
 
 class SampledOrder:
-    """Orders of epochs that a sampler gives. For one thread."""
+    """The orders of epochs that a sampler gives. For one thread."""
 
     def __init__(self, sampler: Any, dataset: Any, seed: int) -> None:
-        """`sampler`: a sampler, an iterable of indices, or a function of the training set that returns one.
+        """`sampler`: a sampler, an iterable of indices, or a function of the training set that returns one of these.
 
-        Raises EngineError when it is none, or its items are no indices of `dataset`.
+        Raises EngineError when `sampler` is none of these, or when its items are not indices of `dataset`.
         """
         self._given = sampler
         self._dataset = dataset
@@ -43,14 +43,14 @@ class SampledOrder:
         self._orders: OrderedDict[int, np.ndarray] = OrderedDict()
         with generator_states.kept():
             self._sampler = self._fresh()
-            #: Generators of its own, which are seeded for each epoch.
+            #: The sampler's own generators, which are seeded for each epoch.
             self._generators = find({"the sampler": self._sampler})
             self._shared = _shared(self._sampler, dataset)
             self._before = self._digest(sampler)
-            #: Whether iterating changes the sampler: then the order of an epoch depends on those before.
+            #: Whether iteration changes the sampler. If so, the order of an epoch depends on the epochs before.
             first, self._stateful = self._list(0)
         self._next = 1
-        #: Samples of an epoch.
+        #: Number of samples of an epoch.
         self.samples = len(first)
         if not self.samples:
             raise EngineError(f"{self._name} gives no samples")
@@ -61,10 +61,10 @@ class SampledOrder:
         return f"the sampler ({type(self._sampler).__name__})"
 
     def of(self, epoch: int) -> np.ndarray:
-        """Return the indices of the samples of an epoch in their order, int64.
+        """Return the sample indices of an epoch in their order, int64.
 
-        Raises EngineError when the number of samples differs from that of the first epoch, or training has changed
-        the sampler.
+        Raises EngineError when the number of samples differs from that of the first epoch, or when the sampler was
+        changed during training.
         """
         if epoch not in self._orders:
             with generator_states.kept():
@@ -105,7 +105,7 @@ class SampledOrder:
             self._orders.popitem(last=False)
 
     def _fresh(self) -> Any:
-        """Return the sampler as the script gave it: a copy, or what the script's function returns."""
+        """Return the sampler as the script gave it: a copy, or the result of the script's function."""
         given = self._given
         if hasattr(given, "__iter__") and not isinstance(given, type):
             _check_kind(given)
@@ -128,7 +128,7 @@ class SampledOrder:
         return made
 
     def _list(self, epoch: int) -> tuple[np.ndarray, bool]:
-        """(the indices of an epoch, whether iterating has changed the sampler)."""
+        """Return (the indices of an epoch, whether iteration has changed the sampler)."""
         seed = order_seed(self._seed, epoch)
         self._generators.seed(seed)
         for part in _parts(self._sampler):
@@ -140,7 +140,7 @@ class SampledOrder:
         return order, self._digest(self._sampler) != before
 
     def _digest(self, sampler: Any) -> str:
-        """Digest of all attributes but generators, which are seeded for each epoch."""
+        """Return a digest of all attributes except generators, which are seeded for each epoch."""
         parts = list(_parts(sampler)) if hasattr(sampler, "__iter__") and not isinstance(sampler, type) else []
         return digest([_attributes(part) for part in parts], [*self._shared, *parts])
 
@@ -150,7 +150,7 @@ def _attributes(sampler: Any) -> dict[str, Any]:
 
 
 def _parts(sampler: Any) -> Iterator[Any]:
-    """The sampler and those that it holds, outermost first."""
+    """Yield the sampler and the samplers that it holds, outermost first."""
     seen: list[Any] = []
     waiting = [sampler]
     while waiting:
@@ -162,13 +162,13 @@ def _parts(sampler: Any) -> Iterator[Any]:
 
 
 def _shared(sampler: Any, dataset: Any) -> list[Any]:
-    """Return the data sets that a sampler holds, and the training set: they are never copied."""
+    """Return the training set and the data sets that a sampler holds. These are never copied."""
     held = [value for part in _parts(sampler) for value in _attributes(part).values() if isinstance(value, Dataset)]
     return [dataset, *held]
 
 
 def _check_kind(sampler: Any) -> None:
-    """Raises EngineError for samplers that the engine cannot follow."""
+    """Raise EngineError for samplers that the engine does not support."""
     for part in _parts(sampler):
         if isinstance(part, DistributedSampler):
             raise EngineError(
@@ -192,7 +192,7 @@ def _check_kind(sampler: Any) -> None:
 
 
 def _indices(name: str, items: Iterable[Any], samples: int) -> np.ndarray:
-    """The items as indices, int64. Raises EngineError for an item that is no index of a data set of that size."""
+    """Return the items as indices, int64. Raise EngineError for an item that is not an index below `samples`."""
     found = []
     for item in items:
         try:

@@ -1,4 +1,4 @@
-"""The script's own limit on workers, epoch by epoch: `scaleup_function(epoch, max_engine_num)`."""
+"""The script's own limit on the number of workers in each epoch: `scaleup_function(epoch, max_engine_num)`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def limits(function: Callable[[int, int], Any] | None, epochs: int, most: int) -> tuple[int, ...]:
-    """Most workers in each epoch, from 1 to `most`; () for no limits.
+    """Return the limit on workers for each epoch, from 1 to `most`; () for no limits.
 
     A function that fails, or returns anything but whole numbers above 0, is ignored with a warning on stderr.
     """

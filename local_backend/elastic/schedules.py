@@ -1,4 +1,4 @@
-"""Schedulers of learning rates: when the engine steps them, and which schedulers of a script would have no effect."""
+"""Learning rate schedulers: when the engine steps them, and which schedulers of a script would have no effect."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from local_backend.elastic.recipe import Recipe
 if TYPE_CHECKING:
     from local_backend.elastic.job import Job
 
-#: Schedulers that are made for one step() per optimizer step.
+#: Schedulers that expect one step() per optimizer step.
 PER_STEP = (OneCycleLR, CyclicLR)
-#: Objects that the search for a scheduler in callbacks and functions looks at.
+#: Most objects that the search for a scheduler in callbacks and functions visits.
 MOST_OBJECTS = 20_000
-#: Packages whose functions and classes refer to no scheduler of a script.
+#: Packages whose functions and classes do not refer to schedulers of a script.
 _LIBRARIES = ("torch", "numpy", "builtins", "local_backend", "callbacks")
 
 
 def interval(scheduler: Any, recipe: Recipe) -> str:
-    """Return "step" or "epoch": after what the engine calls `step()` of the scheduler."""
+    """Return the interval, "step" or "epoch", after which the engine calls `step()` of the scheduler."""
     per_step = any(isinstance(one, PER_STEP) for one in flat([scheduler]))
     return recipe.lr_scheduler_interval or ("step" if per_step else "epoch")
 
 
 def goes_by_a_value(recipe: Recipe) -> bool:
-    """Return whether a scheduler of the training goes by a value of the epoch."""
+    """Return whether a scheduler of the training depends on a value of the epoch."""
     return any(isinstance(one, ReduceLROnPlateau) for one in recipe.lr_scheduler.values())
 
 
 def check(job: Job, mode: str) -> None:
-    """Check the schedulers of a script before anything starts.
+    """Check the schedulers of a script before the training starts.
 
-    Raises ValueError for a scheduler of another optimizer, one that cannot be stepped as the options say, and one
-    that is built from the optimizer and that the training would never step.
+    Raises ValueError for a scheduler of another optimizer, and for a scheduler that cannot be stepped as the options
+    say. Raises ValueError for a scheduler that is built from the optimizer and that the training would never step.
     """
     if job.recipe.lr_scheduler_interval is not None and not job.recipe.lr_scheduler:
         raise ValueError("lr_scheduler_interval has no effect without lr_scheduler: pass lr_scheduler=scheduler")
@@ -79,7 +79,7 @@ def _check_per_step(which: str, scheduler: Any, mode: str) -> None:
 
 
 def _check_all_stepped(job: Job) -> None:
-    """Raise ValueError for a scheduler of an optimizer of the job that neither the engine nor user code steps."""
+    """Raise ValueError for a scheduler of the job's optimizers that neither the engine nor user code steps."""
     optimizers = {id(one): name for name, top in job.optimizers.items() for one in _with_wrapped(top)}
     built = [
         item for item in gc.get_objects()
@@ -103,13 +103,13 @@ def _check_all_stepped(job: Job) -> None:
 
 
 def inner(scheduler: Any) -> list[Any]:
-    """Return the schedulers that a SequentialLR or ChainedScheduler is made of."""
+    """Return the schedulers that a SequentialLR or ChainedScheduler contains."""
     found = getattr(scheduler, "_schedulers", None)
     return [one for one in found if isinstance(one, LRScheduler)] if isinstance(found, (list, tuple)) else []
 
 
 def flat(schedulers: Iterable[Any]) -> list[Any]:
-    """Return the schedulers and all that they are made of, each once."""
+    """Return the schedulers and all schedulers inside them, each once."""
     found: dict[int, Any] = {}
     for scheduler in schedulers:
         if id(scheduler) not in found:
@@ -119,29 +119,30 @@ def flat(schedulers: Iterable[Any]) -> list[Any]:
 
 
 def flat_tops(schedulers: list[Any]) -> list[Any]:
-    """Return those of the schedulers that are no part of another one, in order of their class names."""
+    """Return the schedulers that are not part of another one of them, in order of their class names."""
     parts = {id(one) for scheduler in schedulers for one in inner(scheduler)}
     return sorted((one for one in schedulers if id(one) not in parts), key=lambda one: type(one).__name__)
 
 
 def _with_wrapped(optimizer: Optimizer) -> list[Optimizer]:
-    """Return the optimizer and those in its attributes."""
+    """Return the optimizer and the optimizers in its attributes, at any depth."""
     held = [value for value in vars(optimizer).values() if isinstance(value, Optimizer) and value is not optimizer]
     return [optimizer, *(one for value in held for one in _with_wrapped(value))]
 
 
 class Schedules:
-    """Steps the schedulers of a training, on every member alike."""
+    """Steps the schedulers of a training, in the same way on every member."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         schedulers = job.recipe.lr_scheduler.values()
         self._per_step = [one for one in schedulers if interval(one, job.recipe) == "step"]
         self._per_epoch = [one for one in schedulers if interval(one, job.recipe) == "epoch"]
-        self._quiet = False
+        #: Ids of the schedulers that have been stepped.
+        self._stepped: set[int] = set()
 
     def check_length(self, steps: int) -> None:
-        """Raise EngineError when a OneCycleLR ends before the training, which has so many optimizer steps."""
+        """Raise EngineError when a OneCycleLR ends before the training. `steps`: optimizer steps of the training."""
         for scheduler in self._per_step:
             if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
                 raise EngineError(
@@ -150,14 +151,16 @@ class Schedules:
                 )
 
     def after_step(self) -> None:
-        """Note the learning rates of the optimizer step that was just made, and step the schedulers per step."""
+        """Record the learning rates of the optimizer step that was just made, and step the per-step schedulers."""
         self._job.carried.rates = {name: _rate(one) for name, one in self._job.optimizers.items()}
         for scheduler in self._per_step:
             self._step(scheduler)
 
     def after_epoch(self, values: Mapping[str, float], monitor: str) -> None:
-        """Step the schedulers per epoch. `values` are those of the epoch, without those that were not computed;
-        ReduceLROnPlateau keeps the rate when the value that it monitors was not."""
+        """Step the per-epoch schedulers. `values`: the values of the epoch that were computed.
+
+        ReduceLROnPlateau keeps the rate when the value `monitor` was not computed.
+        """
         for scheduler in self._per_epoch:
             if not isinstance(scheduler, ReduceLROnPlateau):
                 self._step(scheduler)
@@ -165,11 +168,11 @@ class Schedules:
                 scheduler.step(values[monitor])
 
     def _step(self, scheduler: Any) -> None:
-        """Call step(), without torch's warning that optimizer.step() is not the function that it has wrapped."""
-        if self._quiet:
+        """Call step(). In its first call, hide torch's warning that optimizer.step() is not its wrapped function."""
+        if id(scheduler) in self._stepped:
             scheduler.step()
             return
-        self._quiet = True
+        self._stepped.add(id(scheduler))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*optimizer.step.*", category=UserWarning)
             scheduler.step()
@@ -181,11 +184,11 @@ def _rate(optimizer: Optimizer) -> float:
     return float(rate.detach() if isinstance(rate, Tensor) else rate)
 
 
-# --- what the functions and callbacks of a script refer to
+# --- objects that the functions and callbacks of a script refer to
 
 
 def _user_code(job: Job) -> list[Any]:
-    """Return what user code runs during the training: a scheduler in there is the script's own affair."""
+    """Return the user code that runs during the training. The script itself steps the schedulers in this code."""
     hooks = [
         value for part in [*job.optimizers.values(), *(m for root in job.modules for m in root.modules())]
         for name, value in vars(part).items() if "_hooks" in name and value
@@ -195,7 +198,7 @@ def _user_code(job: Job) -> list[Any]:
 
 
 def _reachable(roots: Iterable[Any]) -> Iterator[Any]:
-    """Yield the objects that attributes, containers, closures and globals lead to, each once."""
+    """Yield the objects that can be reached by attributes, containers, closures and globals, each once."""
     seen: dict[int, Any] = {}
     left = list(roots)
     while left and len(seen) < MOST_OBJECTS:
@@ -228,7 +231,7 @@ def _parts_of(item: Any) -> Iterable[Any]:
 
 
 def _parts_of_function(function: types.FunctionType) -> list[Any]:
-    """Return what is in the closure and the defaults of a function, and the globals that it names."""
+    """Return the contents of a function's closure, its defaults, and the globals that it names."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     codes = [function.__code__]

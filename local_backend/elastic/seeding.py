@@ -1,14 +1,15 @@
-"""Random numbers while samples are loaded: each sample finds the generators as they are after seeding for it alone.
+"""Random numbers while samples are loaded: each sample draws them from generators that are seeded for it alone.
 
-Seeding costs more than fetching a tensor from memory does. Most data sets draw nothing, so this is found out by
-looking: at every sample of the first batch, then at every batch as a whole. A batch in which something was drawn after
-all is loaded again, with a seed for each sample, and so is every later one without being looked at. A function that
-asks in the first batch what state the generators are in, to make one of its own or to put it back, counts as one that
-draws.
+Seeding costs more than fetching a tensor from memory, and most data sets draw no random numbers. So the engine checks
+whether a data set draws: at every sample of the first batch, then at every batch as a whole. If a later batch draws, it
+is loaded again with a seed for each sample. All batches after it are seeded for each sample without this check. A
+function may ask for the state of the generators in the first batch, to make its own generator or to restore the state.
+Such a function counts as one that draws.
 
-A sample that draws when it is read for the first time, and not when it is read again, is refused: the data set
-remembers what it drew, and each worker would remember something else. That is looked for in the first batch, in a batch
-in which something was drawn after all, and wherever reading a sample makes a container of the data set longer.
+The engine refuses a sample that draws when it is read for the first time, and not when it is read again. Such a data
+set remembers its random numbers, and each worker would remember other numbers. The engine looks for such samples in the
+first batch, in the batch where a draw is first found, and where reading a sample makes a container of the data set
+longer.
 """
 
 from __future__ import annotations
@@ -35,37 +36,37 @@ _REMEMBERS = (
 
 
 class _Own:
-    """The generators of the user's own that a training uses: those of the data, and all."""
+    """The user's own generators that a training uses, and the objects (the data and others) where they were found."""
 
     data: ClassVar[Mapping[str, Any]] = {}
-    others: ClassVar[Mapping[str, Any]] = {}
     generators: ClassVar[Generators] = Generators()
 
 
 def watch(data: Mapping[str, Any], others: Mapping[str, Any]) -> None:
-    """Seed the generators that can be reached from these objects, too, from now on. The order of the names counts.
+    """From now on, also seed the generators that can be reached from these objects. The order of the names matters.
 
     Raises EngineError for a generator that cannot be seeded.
     """
-    _Own.data, _Own.others = data, others
+    _Own.data = data
     _Own.generators = find({**data, **others})
 
 
 def own_states() -> list[tuple[Any, Any]]:
-    """Return the generators of the user's own that are known with their states, for `generators.restore`."""
+    """Return the user's own known generators with their states, for `generators.restore`."""
     return _Own.generators.states()
 
 
 def look_again() -> bool:
-    """Look for generators that the data set or the collate function have made meanwhile; whether there are any."""
+    """Look for generators that the data set or the collate function has made meanwhile. Return whether any are new."""
     return _Own.generators.add(find(_Own.data))
 
 
 @contextmanager
 def own_generators(others: Mapping[str, Any]) -> Iterator[None]:
-    """Within: what can be reached from these objects is seeded. Afterwards it is as it was, and none is seeded.
+    """Within the context, seed the generators that can be reached from these objects.
 
-    Generators of NumPy that are made without a seed get one from `random`, so that they are the same in all workers.
+    Afterwards they have their earlier states and are no longer seeded. NumPy generators that are made without a seed
+    get one from `random`, so that they are the same in all workers.
     """
     watch({}, others)
     drawing = getattr(bit_generator, "randbits", None)
@@ -80,7 +81,7 @@ def own_generators(others: Mapping[str, Any]) -> Iterator[None]:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch (all devices in use), random and numpy, and generators of the user's own that are known."""
+    """Seed torch (all devices in use), random, numpy, and the user's own known generators."""
     _Own.generators.seed(seed)
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
@@ -90,25 +91,27 @@ def seed_everything(seed: int) -> None:
 
 
 class SeededLoading:
-    """Fetches and collates batches. Equal in all processes, but for the number of times that a sample is fetched."""
+    """Fetches and collates batches. Batches are equal in all processes; only the number of fetches may differ."""
 
     def __init__(
         self, fetch: Callable[[Any], Any], collate: Callable[[list[Any]], Any],
         lengths: Callable[[], Any] = lambda: None,
     ) -> None:
-        """`fetch(key)` gives a sample; `collate` makes a batch of samples; `lengths()` tells how much the data set
-        keeps."""
+        """`fetch(key)` returns a sample. `collate` makes a batch of samples. `lengths()` returns the lengths of the
+        containers that the data set keeps."""
         self._fetch = fetch
         self._collate = collate
         self._lengths = lengths
         #: Whether samples draw random numbers; None before the first batch.
         self._draws: bool | None = None
-        #: What the generators give next after they were seeded with 0.
+        #: The next values of the generators after they were seeded with 0.
         self._untouched: tuple[Any, ...] = ()
 
     def load(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
-        """The batch of these samples; raises what fetching and collating raise, and EngineError for a data set that
-        remembers what it drew."""
+        """Return the batch of these samples.
+
+        Raises what fetching and collating raise, and EngineError for a data set that remembers random numbers.
+        """
         if not keys or self._draws:
             return self._one_by_one(keys, seed_of)
         if self._draws is None:
@@ -135,14 +138,15 @@ class SeededLoading:
         return self._collate(samples)
 
     def _compare(self, key: Any, seed: int, after: tuple[Any, ...]) -> None:
-        """Read a sample again. Raises EngineError where the generators are not as they were after the first time."""
+        """Read a sample again. Raise EngineError if the generators then give other values than `after`, those after
+        the first read."""
         seed_everything(seed)
         self._fetch(key)
         if _next() != after:
             raise EngineError(_REMEMBERS)
 
     def _watching(self, keys: Sequence[Any], seed_of: Callable[[Any], int]) -> Any:
-        """As one by one, but it shows whether a sample draws (or collating does)."""
+        """Load a batch as `_one_by_one` does, and find out whether fetching a sample or collating draws."""
         draws, samples, batch, afterwards = False, [], None, []
         with _overhearing() as asked:
             for i, key in enumerate(keys):
@@ -157,13 +161,16 @@ class SeededLoading:
             return self._watching(keys, seed_of)
         self._draws, self._untouched = draws or bool(asked), _next_after(0)
         if self._draws:
-            # Collating may draw as well, after the last one.
+            # The last sample is left out, because collating after it may draw as well.
             for key, after in zip(keys[:-1], afterwards[:-1], strict=True):
                 self._compare(key, seed_of(key), after)
         return batch
 
     def _unseeded(self, keys: Sequence[Any]) -> list[Any] | None:
-        """The samples, None when one of them drew."""
+        """Return the samples, or None if one of them draws.
+
+        Raises EngineError for a data set that remembers random numbers.
+        """
         seed_everything(0)
         fetch = self._fetch
         samples = [fetch(key) for key in keys]
@@ -178,7 +185,7 @@ class SeededLoading:
         return None
 
 
-#: Functions that tell the state of a generator.
+#: Functions that return the state of a generator.
 _TELLING = (
     (torch, "initial_seed"), (torch.random, "initial_seed"), (torch, "get_rng_state"), (torch.random, "get_rng_state"),
     (random, "getstate"), (np.random, "get_state"),
@@ -187,7 +194,7 @@ _TELLING = (
 
 @contextmanager
 def _overhearing() -> Iterator[list[str]]:
-    """The names of those functions that are called meanwhile."""
+    """Yield a list that collects the names of the `_TELLING` functions that are called within the context."""
     asked: list[str] = []
     originals = [(module, name, getattr(module, name)) for module, name in _TELLING]
 
@@ -213,7 +220,7 @@ def _next_after(seed: int) -> tuple[Any, ...]:
 
 
 def _next() -> tuple[Any, ...]:
-    """What the generators give next: different when anything was drawn since they were seeded alike."""
+    """Return the next values of the generators. They differ if anything was drawn since equal seeding."""
     on_gpu = torch.cuda.get_rng_state().tolist() if torch.cuda.is_initialized() else []
     drawn = random.getrandbits(64), np.random.bytes(8), int(torch.empty((), dtype=torch.int64).random_())
     return *drawn, on_gpu, _Own.generators.draw()

@@ -1,4 +1,7 @@
-"""Batches of a single sample, of which BatchNorm cannot take a variance: refused before training, not at its end."""
+"""A check before training for batches of a single sample, for which BatchNorm cannot compute a variance.
+
+Without this check, training would fail only when it reaches such a batch, for example at the end of an epoch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from local_backend.elastic.job import Job
 from local_backend.elastic.plan import Plan
 from local_backend.elastic.replica import Replica
 
-#: How torch's own message begins.
+#: Beginning of torch's own message.
 _TOO_FEW = "Expected more than 1 value per channel"
 
 
@@ -23,7 +26,7 @@ class SingleSample(EngineError):
 
 @contextmanager
 def explained(plan: Plan, size: int) -> Iterator[None]:
-    """Raise SingleSample, which names the option to use, where BatchNorm refuses a batch of `size` samples."""
+    """Raise SingleSample, which names the option to use, if BatchNorm refuses a batch of `size` samples."""
     try:
         yield
     except ValueError as error:
@@ -33,10 +36,10 @@ def explained(plan: Plan, size: int) -> Iterator[None]:
 
 
 def check_single_samples(job: Job, plan: Plan, replica: Replica, compute: Callable[[], object]) -> None:
-    """Try a batch of one sample where an epoch has one and the model has BatchNorm. The state stays as it is.
+    """Try a batch of one sample if an epoch has such a batch and the model has BatchNorm. The state does not change.
 
-    `compute` runs the model on one sample. Raises SingleSample when BatchNorm refuses it. Other exceptions are left to
-    training, which meets them again.
+    `compute` runs the model on one sample. Raises SingleSample when BatchNorm refuses it. Ignores other exceptions,
+    because training raises them again.
     """
     if 1 not in plan.batch_sizes() or job.fn_step_train is not None or not _normalizes(job):
         return
@@ -54,13 +57,13 @@ def check_single_samples(job: Job, plan: Plan, replica: Replica, compute: Callab
 
 
 def _normalizes(job: Job) -> bool:
-    """Whether the model has BatchNorm that takes statistics of batches: callbacks may have frozen it."""
+    """Return whether the model has BatchNorm that computes statistics of batches. Callbacks may have frozen it."""
     parts = [part for module in job.modules for part in module.modules()]
     return any(isinstance(part, _BatchNorm) and part.training for part in parts)
 
 
 def _advice(plan: Plan) -> str:
-    """Say which batch has one sample, and what to do."""
+    """Return a message that says which batch has one sample, and what to do."""
     if plan.batch == 1:
         return "BatchNorm cannot train on batches of 1 sample: use a larger batch_size, or a normalization per sample"
     whole = plan.size_of_step(0) == plan.step_samples

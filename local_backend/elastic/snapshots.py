@@ -1,15 +1,15 @@
-"""Automatic snapshots: the state of a training on disk, every now and then, so that it outlives all of its workers.
+"""Automatic snapshots: the state of a training is written to disk at intervals, so that it outlives all workers.
 
-A snapshot file is `[magic][length of head][head][meta][bytes of all tensors][CRC-32 of all that]`; the head is JSON:
-version, extra values, type and shape of each tensor. Nothing in it depends on who the workers are. One worker writes
-them, in the background. The `meta` is unpickled when it is used (see replica.py): the folder must be the user's own.
+A snapshot file is `[magic][length of head][head][meta][bytes of all tensors][CRC-32 of all that]`. The head is JSON:
+version, extra values, dtype and shape of each tensor. A file does not depend on which workers exist. One worker writes
+the files, in the background. `meta` is unpickled when it is used (see replica.py), so the folder must be the user's
+own.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import struct
 import threading
 import time
@@ -29,9 +29,9 @@ from local_backend.elastic.transfer import as_bytes
 
 MAGIC = b"elastic snapshot 1\n"
 SUFFIX = ".snapshot"
-#: Snapshots that are kept: the newest, and the one before it in case that one turns out damaged.
+#: Number of snapshots that are kept: the newest, and the one before it in case the newest is damaged.
 KEPT = 2
-#: Seconds between two snapshots are at least this, and at least `PATIENCE` times as long as training stood still.
+#: Least seconds between two snapshots. The time is also at least `PATIENCE` times the pause of training for a snapshot.
 LEAST_SECONDS = 10.0
 PATIENCE = 100.0
 
@@ -41,12 +41,12 @@ _BLOCK = 8 << 20
 
 
 def write_snapshot(path: Path, version: int, state: State, extra: Mapping[str, Any]) -> None:
-    """Write a state whose tensors are on the CPU to one file, whole or not at all. Raises OSError."""
+    """Write a state whose tensors are on the CPU to one file, completely or not at all. Raises OSError."""
     write_whole(path, lambda file: _write(file, version, state, dict(extra)), "checkpoint-rename")
 
 
 def open_snapshot(path: Path) -> Snapshot:
-    """Return the snapshot in a file that is whole. Raises ValueError for any other file, and OSError."""
+    """Return the snapshot in a file. Raises ValueError for a file that is not a complete snapshot, and OSError."""
     with open(path, "rb") as file:
         head = _check(file)
     return Snapshot(path, head["version"], head["extra"])
@@ -54,14 +54,14 @@ def open_snapshot(path: Path) -> Snapshot:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A whole snapshot on disk."""
+    """A complete snapshot on disk."""
 
     path: Path
     version: int
     extra: dict[str, Any]
 
     def load(self) -> State:
-        """Its state, on the CPU. Raises EngineError when the file is gone or damaged."""
+        """Return the state, on the CPU. Raises EngineError when the file is missing or damaged."""
         try:
             with open(self.path, "rb") as file:
                 head, state = _read(file)
@@ -79,7 +79,7 @@ class SnapshotFolder:
         self.path = path
 
     def newest(self, most: int | None = None) -> Snapshot | None:
-        """The newest that is whole, of at most that version; damaged ones are passed over."""
+        """Return the newest complete snapshot with a version of at most `most`; None without any. Skip damaged ones."""
         for path in self._files():
             try:
                 with open(path, "rb") as file:
@@ -91,12 +91,12 @@ class SnapshotFolder:
         return None
 
     def write(self, version: int, state: State, extra: Mapping[str, Any] | None = None) -> Path:
-        """Write a state whose tensors are on the CPU, whole or not at all; keeps the newest two files.
+        """Write a state whose tensors are on the CPU, completely or not at all. Keep only the newest two files.
 
-        `version`: not negative, grows. `extra`: JSON. Raises OSError.
+        `version`: not negative, and higher each time. `extra`: JSON. Raises OSError.
         """
         path = self.path_of(version)
-        for torn in self.path.glob(f".*{SUFFIX}.*.tmp"):  # of a writer that was killed
+        for torn in self.path.glob(f".*{SUFFIX}.*.tmp"):  # left by a writer that was killed
             torn.unlink(missing_ok=True)
         write_whole(path, lambda file: _write(file, version, state, dict(extra or {})), "snapshot-rename")
         for old in self._files()[KEPT:]:
@@ -104,19 +104,11 @@ class SnapshotFolder:
         return path
 
     def path_of(self, version: int) -> Path:
-        """Return where the snapshot of a version lies."""
+        """Return the path of the snapshot of a version."""
         return self.path / f"{version:012}{SUFFIX}"
 
-    def remove(self) -> None:
-        """Delete them all, and the folder around when nothing else is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        try:
-            self.path.parent.rmdir()
-        except OSError:
-            pass
-
     def _files(self) -> list[Path]:
-        """Newest first."""
+        """Return the snapshot files, newest first."""
         try:
             return sorted(self.path.glob(f"[0-9]*{SUFFIX}"), reverse=True)
         except OSError:
@@ -124,8 +116,11 @@ class SnapshotFolder:
 
 
 class Snapshotter:
-    """Takes snapshots in the worker that writes them: training stands still while the state is cloned, the rest is done
-    in the background. One at a time, and so seldom that they cost little."""
+    """Takes snapshots in the worker that writes them.
+
+    Training stands still only while the state is cloned; the rest runs in the background. Only one snapshot is written
+    at a time. The time between snapshots is so long that they cost little.
+    """
 
     def __init__(
         self,
@@ -136,7 +131,7 @@ class Snapshotter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_written(version, path, seconds that writing took)` and `on_failure(sentence)` are called in the
-        background. The first snapshot is due after `least_seconds`."""
+        background thread. The first snapshot is due after `least_seconds`."""
         self._folder = folder
         self._on_written = on_written
         self._on_failure = on_failure
@@ -149,12 +144,12 @@ class Snapshotter:
         self.pause = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether a snapshot is to be taken; `now` is of the clock (`time.monotonic`)."""
+        """Return whether it is time to take a snapshot. `now`: time of the clock (`time.monotonic`)."""
         busy = self._writer is not None and self._writer.is_alive()
         return now >= self._next and not busy and not self._closed
 
     def take(self, version: int, state: State, extra: Mapping[str, Any] | None = None) -> None:
-        """Clone the state, and write the clone in the background. Waits for one that is being written."""
+        """Clone the state, and write the clone in the background. Wait first until an earlier snapshot is written."""
         if self._writer is not None:
             self._writer.join()
         begun = self._clock()
@@ -168,7 +163,7 @@ class Snapshotter:
         self._writer.start()
 
     def close(self, wait: bool) -> None:
-        """No more; `wait` for the one that is being written, else leave it to the end of the process."""
+        """Take no more snapshots. `wait`: wait for the one that is being written; otherwise it may end unfinished."""
         self._closed = True
         if wait and self._writer is not None:
             self._writer.join()
@@ -179,7 +174,7 @@ class Snapshotter:
             path = self._folder.write(version, clone, extra)
         except Exception as error:
             if self._closed:
-                return  # the folder may be gone by now
+                return  # the folder may be deleted by now
             self._on_failure(
                 f"no snapshot could be written to {self._folder.path}: {error}; training goes on and tries again later"
             )
@@ -188,7 +183,7 @@ class Snapshotter:
 
 
 class _Summing:
-    """Keeps the CRC of what goes through."""
+    """Computes the CRC of all data that is written or read through it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -199,7 +194,7 @@ class _Summing:
         self._file.write(data)
 
     def fill(self, data: Any) -> None:
-        """Read exactly as much. Raises ValueError where the file ends before."""
+        """Fill `data` from the file. Raises ValueError when the file ends too early."""
         if self._file.readinto(data) != len(data):  # type: ignore[attr-defined]
             raise ValueError("it ends too early")
         self.crc = zlib.crc32(data, self.crc)
@@ -231,7 +226,7 @@ def _memory(tensor: Tensor) -> memoryview:
 
 
 def _head(summing: _Summing, size: int) -> dict[str, Any]:
-    """Raises ValueError."""
+    """Read the head. Raises ValueError for another kind of file, or one that is damaged or too short."""
     if summing.read(len(MAGIC)) != MAGIC:
         raise ValueError("it is no snapshot of this version")
     (length,) = _LENGTH.unpack(summing.read(_LENGTH.size))
@@ -242,7 +237,7 @@ def _head(summing: _Summing, size: int) -> dict[str, Any]:
 
 
 def _check(file: BinaryIO) -> dict[str, Any]:
-    """The head of a whole file. Raises ValueError for any other, and OSError."""
+    """Check a complete file and return its head. Raises ValueError for any other file, and OSError."""
     size = os.fstat(file.fileno()).st_size
     summing = _Summing(file)
     head = _head(summing, size)
@@ -257,7 +252,7 @@ def _check(file: BinaryIO) -> dict[str, Any]:
 
 
 def _read(file: BinaryIO) -> tuple[dict[str, Any], State]:
-    """(head, state) of a whole file. Raises ValueError for any other, and OSError."""
+    """Return (head, state) of a complete file. Raises ValueError for any other file, and OSError."""
     _check(file)
     file.seek(0)
     summing = _Summing(file)

@@ -1,4 +1,4 @@
-"""The hub's view of steps: what was reported, and what every member has applied and is therefore committed."""
+"""Steps in the hub: the results that workers have reported, and the steps that every member has applied (committed)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local_backend.elastic.watching import Totals
 
 
 def stepped(state: State, event: Stepped) -> Outcome:
-    """The results of some shards; what one says that was removed meanwhile is true all the same."""
+    """Record the results of some shards. Results of a worker that was removed meanwhile are valid, too."""
     peer = state.crew.peers[event.worker]
     state = replace(state, crew=state.crew.put([event.worker], applied=max(peer.applied, event.step)))
     if event.step >= state.committed:
@@ -21,13 +21,16 @@ def stepped(state: State, event: Stepped) -> Outcome:
 
 
 def applied(state: State, event: Applied) -> Outcome:
-    """Note how far a worker has got: after a death a step is committed before the next one is computed."""
+    """Record how many steps a worker has applied.
+
+    So after the death of a worker, a step is committed before the next one is computed.
+    """
     peer = state.crew.peers[event.worker]
     return replace(state, crew=state.crew.put([event.worker], applied=max(peer.applied, event.steps))), ()
 
 
 def commit(state: State) -> Outcome:
-    """Commits every step that all members have applied, in order."""
+    """Commit every step that all members have applied, in order."""
     crew = state.crew
     if state.plan is None or not state.members or crew.entering:
         return state, ()
@@ -41,7 +44,7 @@ def commit(state: State) -> Outcome:
         results, shards = reports.get(committed, {}), range(state.plan.active_shards(within))
         if any(shard not in results for shard in shards):
             if crew.at(Stage.LEAVING):
-                break  # what is missing is on its way from one that was removed: it reported before others could apply
+                break  # a removed worker's results are still on their way: it sent them before others could apply
             return fail(state, f"step {committed} was applied but not reported; this is a bug of the engine")
         reports.pop(committed)
         in_order = tuple(results[shard] for shard in shards)

@@ -1,9 +1,10 @@
-"""State that computing a batch leaves in the user's objects, outside everything that the engine sums or copies.
+"""State that computing a batch leaves in the user's objects, and that the engine neither sums nor copies.
 
-A counter in `forward`, a list that a step function appends to, a queue in an attribute: each worker would have its own,
-and the result would depend on the number of workers. The engine looks at what the model, the loss and the step function
-can reach before and after a batch. Where something has changed, the batch is computed once more: what is then as it was
-after the first time was only left behind for somebody to look at, as activations are; anything else is refused.
+Examples are a counter in `forward`, a list that a step function appends to, and a queue in an attribute. Each worker
+would have its own, and the result would depend on the number of workers. The engine scans what the model, the loss and
+the step function can reach, before and after a batch. If something has changed, the engine computes the batch once
+more. A value that is then equal to the one after the first time is harmless: the batch only leaves it behind, as it
+leaves activations. The engine refuses all other changes.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ from local_backend.elastic.opaque import CACHED, inside
 from local_backend.elastic.user_code import is_user_file, is_user_module
 from local_backend.elastic.whole import accumulates, name_of
 
-#: Objects that are looked at, items of a container, and bytes of an array.
+#: Limits of a scan: objects, items at each end of a container, and bytes of an array.
 OBJECTS, ITEMS, BYTES = 50_000, 100, 1 << 20
-#: Values of tables that members compare at most.
+#: Most values of tables that members compare.
 TABLES = 500
-#: Batches that are looked at when a worker begins, and the share of the time that looking may take afterwards.
+#: Batches that are scanned when a worker begins, and the share of the time that scans may take afterwards.
 FIRST, SHARE = 2, 0.005
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device, torch.Size)
 _OF_MODULES = frozenset(vars(nn.Module()))
 _NOT_LOOKED_AT = (Optimizer, logging.Logger, torch.utils.data.Dataset, torch.utils.data.DataLoader)
 
-#: Values that a message names.
+#: Most values that a message names.
 SUSPECTS = 5
 #: Beginning of the path of a parameter.
 PARAMETER = "the parameter "
-#: How often a collate function is looked at after its first calls.
+#: After its first calls, a collate function is scanned once in this many calls.
 EVERY = 64
-#: Path of a value → what tells it from another one.
+#: Path of a value → a mark that differs if the value differs.
 Marks = dict[str, Any]
 
 
 class Strays:
-    """Looks for changes around batches. For one thread."""
+    """Finds values that change while a batch is computed. For one thread."""
 
     def __init__(self, job: Job, strict: bool) -> None:
-        """`strict`: look at every batch."""
+        """`strict`: scan at every batch."""
         self._job = job
         self._left = FIRST
         self._strict = strict
@@ -64,16 +65,16 @@ class Strays:
 
     @property
     def harmless(self) -> set[str]:
-        """Paths of what batches only leave behind."""
+        """Paths of the values that batches only leave behind."""
         return self._harmless
 
     def renew(self) -> None:
-        """Look again: an epoch or a membership begins."""
+        """Allow a new scan if `SHARE` permits it. Call this method when an epoch or a membership begins."""
         spare = (time.monotonic() - self._looked) * SHARE
         self._left = max(self._left, 1 if self._cost <= spare else 0)
 
     def before(self) -> Marks | None:
-        """Return the marks before a batch; None when this batch is not looked at."""
+        """Return the marks before a batch; None when this batch is not scanned."""
         if not self._left and not self._strict:
             return None
         self._left = max(0, self._left - 1)
@@ -84,9 +85,9 @@ class Strays:
         return marks
 
     def after(self, marks: Marks, again: Callable[[], object]) -> None:
-        """Compare with the marks before the batch; `again` computes the batch once more.
+        """Compare with the marks before the batch. `again` computes the batch once more.
 
-        Raises EngineError naming what has changed.
+        Raises EngineError with the name of a value that has changed and is not harmless.
         """
         changed = self._changed(marks, scan(self._job))
         if not changed:
@@ -114,12 +115,13 @@ class Strays:
 class Drift:
     """Values of the user's objects that have changed since this worker began, for a comparison among members.
 
-    A value may change in a batch that is not scanned. Callbacks and hooks of optimizers change values alike in every
-    member. A value that differs between members, or that only some of them have changed, is state that a batch keeps.
+    A value may change in a batch that is not scanned. Callbacks and hooks of optimizers change values in the same way
+    on every member. So a value that differs between members, or that only some members have changed, is state that a
+    batch keeps.
     """
 
     def __init__(self, job: Job, strays: Strays, data: Sequence[Any] = ()) -> None:
-        """`data`: the data sets, where this process loads samples."""
+        """`data`: the data sets, if this process loads samples."""
         self._job = job
         self._strays = strays
         self._data = data
@@ -127,7 +129,7 @@ class Drift:
         self._tables: Marks = {}
 
     def begin(self) -> None:
-        """Take the marks before the first batch; later calls do nothing."""
+        """Record the marks before the first batch. Later calls do nothing."""
         if self._before is None:
             self._before = scan(self._job, own=True)
             self._tables = _tables(self._data)
@@ -141,38 +143,40 @@ class Drift:
         return [path for path in paths if path not in self._strays.harmless and not is_free(path, free)]
 
     def grown(self) -> dict[str, str]:
-        """Return the items that tables in the data sets have gained since this worker began: path → value. If they are
-        more than `TABLES`, all members choose the same paths."""
+        """Return the items that tables in the data sets have gained since this worker began: path → value.
+
+        The result has at most `TABLES` items. All members choose the paths by the same rule.
+        """
         free, now = tuple(self._job.recipe.local_state), _tables(self._data)
         paths = [path for path in now if path not in self._tables and " at 0x" not in path and not is_free(path, free)]
         chosen = sorted(paths, key=lambda path: zlib.crc32(path.encode()))[:TABLES]
         return {path: repr(now[path]) for path in chosen}
 
     def harmless(self) -> list[str]:
-        """Return the paths of what batches only leave behind in this worker."""
+        """Return the paths of the values that batches only leave behind in this worker."""
         return sorted(self._strays.harmless)
 
     def values(self, paths: list[str]) -> list[str | None]:
-        """Return the values of these paths as texts, tensors as check sums; None for what a member need not have."""
+        """Return the values of these paths as text, tensors as checksums; None for one that a member need not have."""
         now = scan(self._job, contents=True, own=True)
         return [None if path not in now and CACHED in path else repr(now.get(path, "absent")) for path in paths]
 
 
 def _tables(data: Sequence[Any]) -> Marks:
-    """Return the plain values in dicts of data sets: a vocabulary that grows while samples are read, for example."""
+    """Return the plain values in dicts of data sets, such as a vocabulary that grows while samples are read."""
     walk = _Tables(contents=True, own=False, besides=(Optimizer, logging.Logger))
     walk.add({f"data set {number}": value for number, value in enumerate(data)})
     return {path: mark for path, mark in walk.marks.items() if path.endswith("]") and isinstance(mark, (int, str))}
 
 
 def _differing(before: Marks, after: Marks) -> list[str]:
-    """Return the paths of what has changed. Caches of functions may gain and lose values."""
+    """Return the paths of the values that have changed. Caches of functions may gain and lose values."""
     paths = [path for path in {**after, **before} if before.get(path, after) != after.get(path, before)]
     return [path for path in paths if CACHED not in path or (path in before and path in after)]
 
 
 class Collate:
-    """A collate function that must not keep anything between batches: no worker collates all of them."""
+    """A collate function that must not keep values between batches, because no worker collates all batches."""
 
     def __init__(self, function: Callable[[list[Any]], Any], free: tuple[str, ...]) -> None:
         """`free`: names that each worker may change."""
@@ -181,7 +185,7 @@ class Collate:
         self._calls = 0
 
     def __call__(self, samples: list[Any]) -> Any:
-        """Collate; raises EngineError naming a value of the function's that has changed."""
+        """Collate samples. Raises EngineError with the name of a value of the function that has changed."""
         self._calls += 1
         if self._calls > FIRST and self._calls % EVERY:
             return self._function(samples)
@@ -189,7 +193,7 @@ class Collate:
         batch = self._function(samples)
         after = self._marks()
         for path, mark in before.items():
-            # What was made meanwhile, a tokenizer for example, was None or not there.
+            # The function may create a value, such as a tokenizer, that was None or absent before.
             if mark is not None and after.get(path, mark) != mark and not is_free(path, self._free):
                 raise EngineError(
                     f"{path} changes while a batch is collated, so what a batch is would depend on which batches a "
@@ -209,17 +213,17 @@ class Computed:
     """The result of computing a batch."""
 
     loss: float
-    #: Digest of the states of the generators afterwards.
+    #: Digest of the states of the generators after the computation.
     drawn: str
-    #: Fingerprints of the gradients; None where they were not looked at.
+    #: Fingerprints of the gradients; None if they were not computed.
     gradients: tuple[int, ...] | None = None
 
 
 def compare_again(first: Computed, again: Callable[[], Computed], changed: Callable[[], list[str]]) -> None:
     """Compute a batch twice more from the same state and random numbers, and compare the results.
 
-    A difference shows state that the scan cannot reach, such as a database. Raises EngineError for it, with the values
-    that have `changed` since the worker began: one of them may be the cause.
+    A difference shows state that the scan cannot reach, such as a database. Raises EngineError for a difference. The
+    message names the values that have `changed` since the worker began, because one of them may be the cause.
     """
     second, third = again(), again()
     if repr(first.loss) != repr(second.loss) or repr(second) != repr(third):
@@ -245,7 +249,7 @@ def _suspects(paths: list[str]) -> str:
 
 
 def is_free(path: str, free: tuple[str, ...]) -> bool:
-    """Return whether the path, or an attribute within it, is one that each worker may change."""
+    """Return whether each worker may change the value at this path: `free` names the path, or a part of it."""
     if free:
         bare = path.removeprefix("len(").removesuffix(")")
         bare = bare.partition(" in ")[0] if " in " in bare else bare
@@ -255,7 +259,7 @@ def is_free(path: str, free: tuple[str, ...]) -> bool:
 
 
 def sentence(path: str) -> str:
-    """Say what is wrong with a value that changes while a batch is computed."""
+    """Return the message about a value that changes while a batch is computed."""
     return (
         f"{path} changes while a batch is computed, so each worker would have a value of its own. Keep it in a buffer "
         "with buffers={...}, change it in a callback (on_step_end) or a hook of the optimizer, take values from the "
@@ -268,7 +272,7 @@ def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
     """Return a mark for every value of the user that computing a batch can reach.
 
     Args:
-        contents: mark tensors by what is in them, not by their place and version.
+        contents: mark tensors by their content, not by their address and version.
         own: leave out parameters, callbacks, registered objects, and the attributes of objects of libraries.
     """
     scan = _Scan(contents, own)
@@ -277,10 +281,10 @@ def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
 
 
 class _Scan:
-    """A walk through what functions and objects of the user refer to, each object once."""
+    """A walk through the objects that the user's functions and objects refer to, each object once."""
 
     def __init__(self, contents: bool, own: bool = False, besides: tuple[type, ...] = _NOT_LOOKED_AT) -> None:
-        """`besides`: kinds of objects that are not looked at."""
+        """`besides`: types of objects that are left out."""
         self.marks: Marks = {}
         self._contents = contents
         self._own = own
@@ -288,25 +292,25 @@ class _Scan:
         self._seen: set[int] = set()
 
     def add_job(self, job: Job) -> None:
-        """Mark what computing a batch can reach."""
+        """Mark the values that computing a batch can reach."""
         self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())
         if self._own:
             self._seen.update(id(value) for value in (*job.callbacks, *job.recipe.state.values()))
-        # Before attributes are followed: a compiled model refers to the module that it was made of.
+        # This comes before attributes are followed, because a compiled model refers to its original module.
         self._seen.update(id(part) for module in job.modules for part in module.modules())
         for module in job.modules:
             for name, part in module.named_modules():
                 self._module(f"model.{name}".rstrip(".") if module is job.model else f"loss.{name}".rstrip("."), part)
         losses = job.loss_function if isinstance(job.loss_function, dict) else {"loss_function": job.loss_function}
-        # Metrics over the whole test set collect values in validation, which one worker computes.
+        # Metrics over the whole test set are left out: they collect values in validation, which one worker computes.
         metrics = {f"metric {name_of(metric)}": metric for metric in job.metrics if not accumulates(metric)}
         registered = {} if self._own else job.recipe.state
         functions = {"fn_step_train": job.fn_step_train, "fn_args": job.fn_args}
         self.add({**losses, **functions, **metrics, **registered})
 
     def add(self, roots: dict[str, Any]) -> None:
-        """Mark what can be reached from these objects, by their names."""
+        """Mark the values that can be reached from these objects. The keys are the names of the objects."""
         waiting = deque(roots.items())
         while waiting and len(self._seen) < OBJECTS:
             path, value = waiting.popleft()
@@ -334,7 +338,7 @@ class _Scan:
             self._value(*waiting.popleft(), waiting)
 
     def _value(self, path: str, value: Any, waiting: deque[tuple[str, Any]]) -> None:
-        """Mark a value, and put what is inside on the list."""
+        """Mark a value, and append the values inside it to `waiting`."""
         if isinstance(value, _PLAIN):
             self.marks[path] = repr(value) if isinstance(value, (float, complex, np.generic)) else value
             return
@@ -385,7 +389,7 @@ class _Scan:
 
 
 class _Tables(_Scan):
-    """A walk that leaves out the plain values in lists: which samples were read last differs between workers."""
+    """A walk that leaves out plain values in lists: they may be the last samples read, which differ between workers."""
 
     def _container(self, path: str, value: Any, waiting: deque[tuple[str, Any]]) -> None:
         if isinstance(value, (list, tuple, deque)):
@@ -396,7 +400,7 @@ class _Tables(_Scan):
 
 
 def _of_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function of the user holds: closure, defaults, attributes, and the globals that it names."""
+    """Yield the values that a function of the user refers to: closure, defaults, attributes, and named globals."""
     if isinstance(function, MethodType):
         yield path, function.__self__
         yield path, function.__func__
@@ -426,14 +430,14 @@ def _names(code: Any) -> Iterator[str]:
 
 
 def _data_of(prefix: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a module or class, and its functions."""
+    """Yield the values and functions of a module or class."""
     for name, value in names.items():
         if not name.startswith("__"):
             yield f"{prefix}{name}", getattr(value, "__func__", value)
 
 
 def _some(items: Iterable[Any], size: int) -> Iterator[Any]:
-    """The first and the last items of a container."""
+    """Yield the first and the last `ITEMS` items of a container."""
     for i, item in enumerate(items):
         if i < ITEMS or i >= size - ITEMS:
             yield item

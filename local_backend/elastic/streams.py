@@ -1,9 +1,9 @@
-"""Iterable data sets: every sample of a stream exactly once per epoch, whichever worker trains on it.
+"""Iterable data sets: the workers together train on every sample of a stream exactly once per epoch.
 
 Sample i of an epoch is the i-th sample that the stream gives in that epoch; the order is never shuffled. Every worker
 iterates over the whole stream and keeps the samples of its own shards. So the stream must give the same samples in
-every worker: at its beginning all generators are seeded from (seed, epoch), its own ones too, and from then on the
-stream has generator states of its own, which other random numbers of the worker do not influence.
+every worker. When the stream begins, all generators are seeded from (seed, epoch), including the stream's own. From
+then on the stream has its own generator states, which other random numbers of the worker do not influence.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from local_backend.elastic.generators import Generators, find, restore
 from local_backend.elastic.plan import stream_seed
 from local_backend.elastic.seeding import seed_everything
 
-#: (epoch, place of the sample in the stream); epoch -1 is validation.
+#: (epoch, position of the sample in the stream); epoch -1 is validation.
 Key = tuple[int, int]
 
 
 class StreamedSamples:
-    """The samples of an iterable data set by their places. For one thread and process.
+    """The samples of an iterable data set by their positions. For one thread and process.
 
-    Going forward draws and drops samples; going back, or to another epoch, begins the stream anew.
+    A later position reads samples and drops them. An earlier position, or another epoch, begins the stream anew.
     """
 
     def __init__(
@@ -42,10 +42,11 @@ class StreamedSamples:
         counted: int | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`name`: "training" or "test". `samples`: samples of an epoch as the script says it. `counted`: what another
-        worker has counted. `say` is told before a pass over the stream counts the samples.
+        """`name`: "training" or "test". `samples`: samples per epoch as the script gives it. `counted`: the number that
+        another worker has counted. `say` gets a message before a pass over the stream counts the samples.
 
-        Raises EngineError when the stream is an iterator that gives its samples once, and what iterating raises.
+        Raises EngineError when the stream is an iterator that gives its samples only once. Raises what iterating
+        raises.
         """
         self.name = name
         #: The data set of the script.
@@ -54,15 +55,15 @@ class StreamedSamples:
         self._epoch = 0
         self._position = 0
         self._iterator: Iterator[Any] | None = None
-        #: Generators of its own: those that it has, and those that the present pass has made.
+        #: The stream's own generators: those that it has at first, and those that the present pass has made.
         self._own, self._made = find({f"the {name} set": iterable}), Generators()
-        #: States of the global generators within the stream, and of its own.
+        #: States of the global generators inside the stream, and states of the stream's own generators.
         self._states: tuple[Any, ...] | None = None
-        #: Places whose samples are noted in an epoch; those of the present epoch, and the digests of their samples.
+        #: Epoch → positions whose samples are noted; these positions in the present epoch; their digests so far.
         self._places_of: Callable[[int], Collection[int]] = lambda _: ()
         self._places: Collection[int] = ()
         self._noted: dict[int, str] = {}
-        #: Who says how many samples an epoch has.
+        #: Where the number of samples per epoch comes from, for messages.
         self._source = "samples_per_epoch"
         if isinstance(iterable, GeneratorType) or (
             not isinstance(iterable, IterableDataset) and iter(iterable) is iterable
@@ -95,17 +96,17 @@ class StreamedSamples:
         return self.take([(0, place)])[0]
 
     def note(self, places_of: Callable[[int], Collection[int]]) -> None:
-        """Note the digests of the samples at these places of each epoch when the stream gives them."""
+        """Note the digests of the samples at these positions of each epoch when the stream gives them."""
         self._places_of = places_of
 
     def noted(self, epoch: int) -> dict[int, str]:
-        """Return place → digest of the samples that were noted in an epoch, which is the present one."""
+        """Return position → digest of the samples noted in an epoch; {} for an epoch that is not the present one."""
         return self._noted if epoch == self._epoch else {}
 
     def take(self, keys: Sequence[Key]) -> list[Any]:
-        """Return the samples at these places.
+        """Return the samples at these positions.
 
-        Raises EngineError when the stream has more or fewer samples than it should, and what the stream raises.
+        Raises EngineError when the stream has more or fewer samples than expected. Raises what the stream raises.
         """
         with self._apart():
             try:
@@ -116,7 +117,7 @@ class StreamedSamples:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """The generators are in the states of the stream within; afterwards the global ones are as they were."""
+        """Within the context, put the generators into the stream's states. Afterwards restore the global ones."""
         with generator_states.kept():
             if self._states is not None:
                 globally, own = self._states
@@ -152,14 +153,14 @@ class StreamedSamples:
 
     def _begin(self, epoch: int) -> None:
         """Begin the stream for an epoch."""
-        # The old iterator ends before the new one begins: it may hold files.
+        # The old iterator is dropped before the new one begins, because it may hold open files.
         self._iterator = None
         seed = stream_seed(self._seed, epoch)
         seed_everything(seed)
         self._own.seed(seed)
         self._made = Generators()
         if callable(getattr(self.iterable, "set_epoch", None)):
-            # Validation is always the same, also with the object that is the training set.
+            # Validation always sets epoch 0, so that it is the same each time, even if the object is the training set.
             self.iterable.set_epoch(max(0, epoch))
         self._iterator = iter(self.iterable)
         self._epoch, self._position = epoch, 0
@@ -177,7 +178,7 @@ class StreamedSamples:
         self._iterator = None
 
     def _count(self, epoch: int) -> int:
-        """Return the number of samples of a pass over the stream."""
+        """Count the samples by one pass over the stream."""
         with self._apart():
             self._begin(epoch)
             assert self._iterator is not None
@@ -191,7 +192,7 @@ def _in(epoch: int) -> str:
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether the data set can only be iterated over."""
+    """Return whether the data set can only be iterated over."""
     if isinstance(dataset, DataLoader):
         return False
     # torch's base class of iterable data sets has a __getitem__ that raises.
@@ -200,8 +201,8 @@ def is_stream(dataset: Any) -> bool:
 
 
 def _length(iterable: Any) -> int | None:
-    """The length that an iterable tells, None when it tells none."""
+    """Return the length of an iterable, None if it has none."""
     try:
         return len(iterable)
-    except (TypeError, RuntimeError, AttributeError):  # also what is not implemented
+    except (TypeError, RuntimeError, AttributeError):  # NotImplementedError is a RuntimeError
         return None

@@ -1,4 +1,4 @@
-"""Settings of torch that training needs so that the same numbers come out everywhere, put back afterwards."""
+"""Settings of torch that make training give the same numbers on every worker and machine; restored afterwards."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from local_backend.elastic import early_seeding
 
 
 def choose_device() -> torch.device:
-    """The one GPU that this process may see, else the CPU."""
-    # cuBLAS reads this when it starts; without it its sums differ from run to run.
+    """Return the one GPU that this process may see, else the CPU."""
+    # cuBLAS reads this variable when it starts. Without it, the sums of cuBLAS differ from run to run.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
-#: The function of torch, which notes nothing. The engine sets threads by it.
+#: The original function of torch, which records nothing. The engine sets threads with it.
 _set_num_threads = torch.set_num_threads
 _threads_at_import: int | None = None
-#: What the script has set by `torch.set_num_threads` since it imported FabricModel.
+#: The number that the script has set by `torch.set_num_threads` since it imported FabricModel.
 _threads_of_script: int | None = None
 
 
 def watch_threads() -> None:
-    """Note the numbers of threads that the script sets from now on."""
+    """Record the numbers of threads that the script sets from now on."""
     global _threads_at_import
     if _threads_at_import is not None:
         return
@@ -46,8 +46,11 @@ def watch_threads() -> None:
 
 
 def thread_count() -> int:
-    """Return the threads of one worker: what the script has set since it imported FabricModel, else OMP_NUM_THREADS,
-    else 1. The machine does not count, for how sums are cut depends on the number."""
+    """Return the number of threads of one worker.
+
+    It is the number that the script has set since it imported FabricModel, else OMP_NUM_THREADS, else 1. It does not
+    depend on the machine, because it determines how sums are split.
+    """
     if _threads_of_script is not None:
         return _threads_of_script
     if _threads_at_import not in (None, torch.get_num_threads()):
@@ -58,10 +61,11 @@ def thread_count() -> int:
 
 @contextmanager
 def reproducible(count: int, exact: bool = True) -> Iterator[None]:
-    """Within: `count` threads (the same number in every worker, on every machine: the driver's) and, when it is to be
-    `exact`, deterministic algorithms (a warning where an operation has none).
+    """Within the context, use `count` threads and, if `exact`, deterministic algorithms.
 
-    Afterwards settings and random number generators are as they were: the caller may be the user's own process.
+    `count` is the driver's number of threads, the same in every worker on every machine. An operation without a
+    deterministic algorithm causes a warning. Afterwards settings and random number generators are restored, because the
+    caller may be the user's own process.
     """
     global _threads_of_script
     threads, of_script = torch.get_num_threads(), _threads_of_script
@@ -70,7 +74,7 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     states = (torch.get_rng_state(), random.getstate(), np.random.get_state())
     numpy_generator = np.random.mtrand.get_bit_generator()
-    # NumPy's own one stays apart, for it tells whether the script has seeded it.
+    # NumPy's own generator is set aside, because its state shows whether the script has seeded it.
     np.random.mtrand.set_bit_generator(np.random.MT19937())
     try:
         _set_num_threads(count)
@@ -78,7 +82,7 @@ def reproducible(count: int, exact: bool = True) -> Iterator[None]:
             torch.use_deterministic_algorithms(True, warn_only=warn_only or not deterministic)
             torch.backends.cudnn.benchmark = False
         with warnings.catch_warnings(), early_seeding.unnoted():
-            # Every worker would repeat it for the same line of the user's model.
+            # Otherwise every worker would repeat the warning for the same line of the user's model.
             warnings.filterwarnings("once", message=".*does not have a deterministic implementation.*")
             yield
     finally:

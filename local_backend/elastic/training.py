@@ -1,4 +1,4 @@
-"""The computing side of a worker: shards of a step, validation batches, and the user's functions."""
+"""The computations of a worker: shards of a step, validation batches, and calls of the user's functions."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from local_backend.elastic.streams import StreamedSamples
 from local_backend.elastic.transfer import Sending
 from local_backend.elastic.whole import WholeSet, is_whole_set, name_of
 
-#: By how much of itself an accuracy may be off that a script has worked out, in whatever precision.
+#: Largest relative error of an accuracy that a script computes, in any precision.
 _INEXACT = 1e-3
 
 
 class ModelHandle:
-    """What a user's step and test functions get as `model`: callable, and knows optimizer and loss function."""
+    """The argument `model` of a user's step and test functions: callable, with the optimizer and the loss function."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -55,11 +55,11 @@ class ModelHandle:
         return self._job.model(*inputs, **keywords)
 
     def get_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer; the engine steps it, a step function only clears gradients with it."""
+        """Return the optimizer. The engine steps it; a step function only clears gradients with it."""
         return self._job.optimizer
 
     def get_loss_function(self) -> Any:
-        """The loss function of the script."""
+        """Return the loss function of the script."""
         return self._job.loss_function
 
     def __getattr__(self, name: str) -> Any:
@@ -67,7 +67,7 @@ class ModelHandle:
 
 
 class Batches:
-    """The train_loader or test_iter of a user's function: iterates over (inputs, labels) on the CPU."""
+    """The argument train_loader or test_iter of a user's function: iterates over (inputs, labels) on the CPU."""
 
     def __init__(self, loader: Loader, batch: int, epoch: int) -> None:
         samples = loader.dataset
@@ -85,13 +85,13 @@ class Batches:
         return math.ceil(self._samples / self.batch_size)
 
 
-#: In place of the number of a shard: the batch that all members compute.
+#: Stands in place of a shard number for the batch that all members compute.
 COMMON = -1
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What makes the steps of one optimizer: the name of its phase, "" for the only one, and its parts."""
+    """The name of one optimizer's phase ("" for a single optimizer), and the objects that make its steps."""
 
     name: str
     layout: Layout
@@ -114,61 +114,61 @@ class Trainer:
         link: Link,
         control: Control,
     ) -> None:
-        """`window`: in asynchronous mode, None in the others. A step of the plan is then a window."""
+        """`window`: only in asynchronous mode, where a step of the plan is a window; None in the other modes."""
         self.job = job
         self.plan = plan
         self.device = device
         self.dataset = stream.dataset
         self._stream = stream
         self._mode = mode
-        job.outer = None  # of an earlier training in this process
+        job.outer = None  # an earlier training in this process may have set it
         self._guard = Guard()
-        #: Types that forward and loss compute in, where autocast chooses them.
+        #: The dtype of autocast for forward and loss; None without autocast.
         self._autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.recipe.precision)
         self._local = None if window is None else LocalSteps(job, window, plan.shards)
         self._link = link
         self._control = control
         self._handle = ModelHandle(job)
-        # A step function may look at all training data; it must not disturb the stream that feeds it.
+        # A step function may read all training data. Its reads must not disturb the stream of its batches.
         self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
         self._group: Group | None = None
         self._ranges: tuple[Range, ...] = ((0, plan.shards),)
-        #: Ranges of the first step in a generation, which newcomers leave to the others.
+        #: Ranges of the first step in a generation, if new members do not compute it; else None.
         self._first_ranges: tuple[Range, ...] | None = None
         self._sending: Sending | None = None
         self._seconds = 0.0
-        #: Live buffers are not those of the state, for shards have begun to change them.
+        #: Whether shards have begun to change the live buffers, which then differ from those of the state.
         self._in_step = False
         self._schedules = Schedules(job)
         self._schedules.check_length(plan.steps // plan.phases)
         self._strict = job.recipe.check == "strict"
         self._strays = Strays(job, self._strict)
-        #: What batches have changed in the user's objects.
+        #: Values that batches have changed in the user's objects.
         own = not job.loader_threads and not isinstance(stream.dataset, StreamedSamples)
         self.drift = Drift(job, self._strays, (stream.dataset,) if own else ())
-        #: Callbacks have hooks of steps.
+        #: Whether callbacks have hooks of steps.
         self._hooked = has_step_hooks(job.callbacks)
-        #: (steps applied after it, result) of the last batch that all members compute.
+        #: (applied steps after its step, result) of the last batch that all members have computed.
         self.common: tuple[int, Computed] | None = None
         self._turns = self._lay_out()
         self.layout = self._turns[0].layout
 
     @property
     def committed(self) -> Any:
-        """Buffers that shards overwrite, with the values that they have in the state."""
+        """Pairs (live buffer, its value in the state) for the buffers that shards overwrite."""
         return self.layout.committed
 
     def relayout(self) -> None:
-        """Look at the model anew: callbacks may have frozen parameters."""
+        """Create the layouts anew, because callbacks may have frozen parameters."""
         for parameter in Live(self.job).parameters:
-            # What is frozen now must not go on with the gradient that it had last.
+            # A parameter that is frozen now must not keep its last gradient.
             parameter.grad = None
         self._turns = self._lay_out()
         self.layout = self._turns[0].layout
         self._strays.renew()
 
     def _lay_out(self) -> list[Turn]:
-        """What makes the steps of each optimizer, in this generation and with the parameters that are trained now."""
+        """Return the turns of all optimizers, for this generation and the parameters that are trained now."""
         job, turns = self.job, []
         buffers = None
         for number, (name, optimizer) in enumerate(job.optimizers.items(), 1):
@@ -183,13 +183,13 @@ class Trainer:
         return turns
 
     def guarded(self) -> AbstractContextManager[None]:
-        """Within, user code that computes a batch cannot make steps."""
+        """Return a context in which user code that computes a batch cannot make steps."""
         return self._guard.installed()
 
     def join(
         self, group: Group, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
     ) -> None:
-        """Take this worker's part in a generation from now on; only `holders` compute the next step."""
+        """Take this worker's part in a generation from now on. Only `holders` compute the next step; None for all."""
         self._group, self._sending, self._seconds = group, sending, 0.0
         ends = list(itertools.accumulate(counts))
         self._ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
@@ -201,17 +201,20 @@ class Trainer:
 
     @property
     def overlaps(self) -> bool:
-        """Whether the state may be sent while a step is computed: nothing in it changes before the step is applied."""
+        """Whether the state may be sent while a step is computed: it must not change before the step is applied.
+
+        In asynchronous mode the state changes earlier.
+        """
         return self._local is None
 
     def shards_of(self, step: int, first: bool) -> range:
-        """Shards of this worker in a step of an epoch; `first`: as the first one in the generation."""
+        """Return the shards of this worker in a step of an epoch. `first`: the step is the first in the generation."""
         assert self._group is not None
         ranges = self._first_ranges if first and self._first_ranges is not None else self._ranges
         return range(*shares(ranges, self.plan.shards, self.plan.active_shards(step))[self._group.rank])
 
     def break_off(self) -> None:
-        """A member has died: undo what was begun of a step, and do not care whether newcomers got the state."""
+        """Undo an unfinished step after the death of a member. Ignore whether new members received the state."""
         with suppress(GroupBroken, Interrupted):
             self._finish_sending()
         if self._in_step:
@@ -221,15 +224,16 @@ class Trainer:
                 self._local.undo()
 
     def _finish_sending(self) -> None:
-        """Wait until newcomers have the state: nothing in it may change before."""
+        """Wait until new members have received the state, because it must not change before."""
         sending, self._sending = self._sending, None
         if sending is not None:
             sending.join()
 
     def step(self, epoch: int, step: int, word: int) -> tuple[list[BatchResult], list[int]]:
-        """Train one step of an epoch; (results of this worker's shards, words of all members).
+        """Train one step of an epoch. Return (results of this worker's shards, words of all members).
 
-        Raises GroupBroken and Interrupted; parameters, buffers and optimizer are then as before the step.
+        Raises GroupBroken and Interrupted. After `break_off`, parameters, buffers and optimizer are then as before the
+        step.
         """
         assert self._group is not None
         plan, control, turn = self.plan, self._control, self._turn(step)
@@ -248,13 +252,13 @@ class Trainer:
             self._compute_shard(epoch, step, shard, results, report if shard == shards[-1] else None)
         if self.job.fn_step_train is not None or not shards:
             report()
-        self._compute_common(epoch, step, turn)
         self._seconds = time.perf_counter() - began
+        self._compute_common(epoch, step, turn)
         self._finish_sending()
         control.phase = "waiting"
         words = turn.reducer.finish(word)
         self._in_step = False
-        # From here on everything is local and cannot fail half-way for a reason outside this process.
+        # From here on all work is local. Nothing outside this process can make it fail halfway.
         control.phase = "applying"
         faults.at("mid-apply")
         self._apply(epoch, step, turn)
@@ -264,7 +268,10 @@ class Trainer:
     def _compute_shard(
         self, epoch: int, step: int, shard: int, results: list[BatchResult], report: Callable[[], None] | None
     ) -> None:
-        """Forward and backward of one shard; adds its result, and reports before backward where this is the last."""
+        """Run forward and backward of one shard, and append its result to `results`.
+
+        `report`: for the last shard, called between forward and backward.
+        """
         turn, plan = self._turn(step), self.plan
         size, weight = plan.size_of_shard(step, shard), plan.weight(step, shard)
         batch = self._stream.take((epoch, step, shard))
@@ -295,13 +302,13 @@ class Trainer:
             compare_again(Computed(results[-1].loss, drawn), again, self.drift.changed)
 
     def compares(self, epoch: int, step: int) -> bool:
-        """Return whether all members compute the first batch of this step, and compare what they get."""
+        """Return whether all members compute the first batch of this step, and compare their results."""
         several = self._group is not None and self._group.size > 1
         streamed = isinstance(self.dataset, StreamedSamples)
         return several and self._mode == "exact" and not streamed and self.plan.is_checked(epoch, step)
 
     def _compute_common(self, epoch: int, step: int, turn: Turn) -> None:
-        """Compute the first batch of a step that is compared, with the others' parameters and random numbers."""
+        """Compute the first batch of the step if members compare it. They have equal parameters and random numbers."""
         self.common = None
         if self.compares(epoch, step):
             batch, plan = self._stream.take((epoch, step, COMMON)), self.plan
@@ -310,7 +317,7 @@ class Trainer:
                 self.common = epoch * plan.steps_per_epoch + step + 1, self._compute_again(turn, seed, size, batch)
 
     def _compute_again(self, turn: Turn, seed: int, size: int, batch: Any) -> Computed:
-        """Compute a shard once more; the gradients and buffers are dropped."""
+        """Compute a shard once more. Drop its gradients and its changes of buffers."""
         seed_everything(seed)
         turn.layout.begin_shard()
         with self._guard.up():
@@ -326,9 +333,9 @@ class Trainer:
         return computed
 
     def _apply(self, epoch: int, step: int, turn: Turn) -> None:
-        """Make the optimizer's step and what follows it, the same on every member."""
+        """Make the optimizer's step and the work that follows it, in the same way on every member."""
         done = epoch * self.plan.steps_per_epoch + step
-        # Of the optimizer and its hooks.
+        # The optimizer and its hooks may draw random numbers.
         seed_everything(derive_seed(self.plan.seed, 9, done))
         if self.job.outer is not None:
             self.job.outer.step()
@@ -346,8 +353,10 @@ class Trainer:
                 self.begin_step_hooks(done + 1)
 
     def begin_step_hooks(self, done: int) -> None:
-        """Run the hooks of callbacks before step `done` of the plan: at the end of the one before it, so that they
-        belong to the same version of the state."""
+        """Run the hooks of callbacks before step `done` of the plan.
+
+        They run at the end of the step before, so that they belong to the same version of the state.
+        """
         if self._hooked:
             self._run_step_hooks("begin", done // self.plan.phases, None)
 
@@ -361,13 +370,13 @@ class Trainer:
             self.relayout()
 
     def _logs(self, turn: Turn, step: int) -> dict[str, float]:
-        """Values of the step, summed along with its gradients; none in asynchronous mode."""
+        """Return the values of the step, which are summed along with its gradients; {} in asynchronous mode."""
         if self._local is not None:
             return {}
         loss, right = turn.layout.measures
         if not turn.name:
             return {"loss": loss, "accuracy": right / self.plan.size_of_step(step)}
-        # A member that joins between two phases has to know the losses of those before.
+        # A member that joins between two phases needs the losses of the earlier phases.
         losses = self.job.carried.losses
         losses[turn.name] = loss
         return {"loss": sum(losses.values()) / len(losses), **{f"loss_{name}": losses[name] for name in losses}}
@@ -376,18 +385,20 @@ class Trainer:
         return self._turns[self.plan.phase(step)]
 
     def _report(self, epoch: int, step: int, results: list[BatchResult]) -> None:
-        """Tell the hub what this worker's shards gave, before their gradients go to anybody: then no death can take
-        away the results of a step that some member has applied."""
+        """Send the results of this worker's shards to the hub, before any member gets the gradients of all of them.
+
+        So no death of a worker can lose the results of a step that some member has applied.
+        """
         done = epoch * self.plan.steps_per_epoch + step
         self._link.send({"op": "step", "step": done, "results": results_to_wire(results), "seconds": self._seconds})
 
     def check_parameters(self, epoch: int) -> None:
-        """Raise Nonfinite when a parameter is not finite at the end of an epoch, unless the recipe says otherwise."""
+        """Raise Nonfinite if a parameter is not finite at the end of an epoch and `on_nonfinite` is "stop"."""
         for turn in self._turns:
             turn.finisher.check_parameters((epoch + 1) * self.plan.steps_per_epoch)
 
     def compute_sample(self) -> None:
-        """Run the model on a batch of one sample, in the modes that its modules have."""
+        """Run the model on a batch of one sample, in the present modes of its modules."""
         loader = Loader(self.dataset, self.plan.seed, self.job.fn_batch_collate)
         (batch,) = loader.load([keys_of(0, [0])])
         with torch.no_grad():
@@ -397,9 +408,9 @@ class Trainer:
                 self._compute(batch)
 
     def warm_up(self) -> None:
-        """Two steps of one shard, alone and without telling anybody; the state is not what it was afterwards."""
+        """Compute two steps of one shard, without other members and without reports. The state changes."""
         reducer = make_reducer("exact", self.layout, None)
-        # The first samples: in which order they will come takes long to find out for millions.
+        # Use the first samples, because it takes long to compute the order of millions of samples.
         first = keys_of(0, range(min(self.plan.batch, len(self.dataset))))
         self._stream.plan(iter([(("warm", i), first) for i in range(2)]))
         self.training_mode()
@@ -416,7 +427,7 @@ class Trainer:
             make_step(self.job.optimizer)
 
     def test(self, stream: Stream, first: int, last: int) -> list[BatchResult]:
-        """Validates batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
+        """Validate batches `first` to `last` (exclusive) of the test set. With a test function there is one batch."""
         self.evaluation_mode()
         with torch.no_grad():
             if self.job.fn_test is not None:
@@ -430,18 +441,24 @@ class Trainer:
             return [self._test_batch(number, len(part), stream.take(("test", number))) for number, part in numbered]
 
     def training_mode(self) -> None:
-        """Once per epoch, before callbacks, which may put parts of the model into evaluation mode."""
+        """Put all modules into training mode.
+
+        Call this method once per epoch, before callbacks, which may put parts of the model into evaluation mode.
+        """
         for module in self.job.modules:
             module.train()
 
     def evaluation_mode(self) -> None:
-        """Once an epoch is over: what callbacks export or compute then is what the model is used for, and no part of
-        the training. The exporter of older versions of torch saw to that, that of newer ones does not."""
+        """Put all modules into evaluation mode. Call this method when an epoch is over.
+
+        Callbacks then export the model or compute with it as it is used after training. The exporter of older versions
+        of torch sets evaluation mode by itself, the exporter of newer versions does not.
+        """
         for module in self.job.modules:
             module.eval()
 
     def _forward(self, turn: Turn, shard: int, size: int, batch: Any) -> tuple[torch.Tensor, BatchResult]:
-        """(loss, to run backward on; what it and the metrics are) of a shard."""
+        """Return (loss for backward, result with the values of loss and metrics) of a shard."""
         if turn.name:
             loss = self._loss_of_phase(turn.name, batch)
             return loss, BatchResult(shard, size, number(loss), None, {f"loss_{turn.name}": number(loss)})
@@ -451,10 +468,10 @@ class Trainer:
         return loss, _result(shard, size, loss, correct, metrics)
 
     def _compute(self, batch: Any) -> tuple[Any, Any, torch.Tensor]:
-        """(outputs, labels, loss) of a batch."""
+        """Return (outputs, labels, loss) of a batch."""
         with self._computing():
             outputs, labels, loss = compute(self.job.model, self.job.loss_function, to_device(batch, self.device))
-        # A half-precision loss could not be multiplied by the weight of its shard.
+        # A half-precision loss is not precise enough to be multiplied by the weight of its shard.
         return outputs, labels, loss if self._autocast is None else loss.float()
 
     def _loss_of_phase(self, name: str, batch: Any) -> torch.Tensor:
@@ -463,18 +480,18 @@ class Trainer:
         return loss if self._autocast is None else loss.float()
 
     def _computing(self) -> AbstractContextManager[Any]:
-        """What forward and loss run in."""
+        """Return the context in which forward and loss run."""
         return nullcontext() if self._autocast is None else torch.autocast(self.device.type, self._autocast)
 
     def _step_by_user(self, shard: int, size: int, batch: Any) -> BatchResult:
-        """The user's own function runs forward and backward."""
+        """Call the user's step function, which runs forward and backward."""
         job = self.job
         assert job.fn_step_train is not None
         counts: list[torch.Tensor] = []
 
         def eva(outputs: Any, labels: Any) -> torch.Tensor:
             right = count_correct(outputs, labels)
-            counts.append(right.clone())  # what is returned is the user's, to be changed in place perhaps
+            counts.append(right.clone())  # the user may change the returned tensor in place
             return right
 
         with self._computing():
@@ -491,7 +508,7 @@ class Trainer:
         }
 
     def _test_whole(self, numbered: list[tuple[int, range]], stream: Stream, metrics: list[Any]) -> BatchResult:
-        """One result for the test set, with metrics that need all of it."""
+        """Return one result for the test set, with the metrics that need all of it."""
         whole = WholeSet(metrics, self.device)
         results = tuple(
             self._test_batch(number, len(part), stream.take(("test", number)), whole) for number, part in numbered
@@ -524,18 +541,18 @@ class Trainer:
 
 
 def shares(ranges: Sequence[Range], shards: int, active: int) -> tuple[Range, ...]:
-    """The ranges of all members in a step where only `active` of `shards` shards have samples: the same proportions."""
+    """Return the ranges of all members, in the same proportions, if only `active` of `shards` shards have samples."""
     return tuple((first * active // shards, last * active // shards) for first, last in ranges)
 
 
 def _result(shard: int, size: int, loss: Any, correct: torch.Tensor, metrics: dict[str, Any]) -> BatchResult:
-    """Numbers of what a shard gave. Waits for a GPU."""
+    """Return the result of a shard as Python numbers. Waits for a GPU."""
     values = {name: number(value) for name, value in metrics.items()}
     return BatchResult(shard, size, number(loss), int(correct), values)
 
 
 def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
-    """What a metric returns, checked to be a single number. Raises EngineError with what it is instead."""
+    """Return the value of a metric. Raises EngineError with the value if it is not a single number."""
     value = metric(outputs, labels)
     if getattr(value, "size", None) is not None and hasattr(value, "item"):
         items = value.numel() if isinstance(value, torch.Tensor) else value.size
@@ -547,16 +564,17 @@ def one_value(metric: Any, outputs: Any, labels: Any) -> Any:
 
 
 def number(value: Any) -> float:
-    """A Python float of a number or one-element tensor."""
+    """Return a number or one-element tensor as a Python float."""
     return float(value.item() if hasattr(value, "item") else value)
 
 
 def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None:
-    """How many of `size` samples a step function's `acc` says are right; None when it says nothing.
+    """Return how many of `size` samples are right according to a step function's `acc`; None if it does not say.
 
-    A count, as `eva` returns it; or, if not of a whole-number type, a fraction up to 1, or percent where it is no whole
-    number, larger than a count can be, or 100. `counted`, what `eva` gave in this step, tells which it is where it fits
-    one.
+    An `acc` of a whole-number type is a count, as `eva` returns it. A float up to 1 is a fraction. A float up to 100 is
+    a percentage if it has a fractional part, or exceeds `size`, or equals 100. Any other whole float is a count.
+    `counted` is the sum of the counts that `eva` returned in this step. If a float, read as a count, fraction or
+    percentage, agrees with `counted`, the result is `counted`.
     """
     value = acc.item() if hasattr(acc, "item") else acc
     if value is None or not math.isfinite(value):
@@ -568,7 +586,7 @@ def samples_right(acc: Any, size: int, counted: int | None = None) -> int | None
         return counted
     if 0 <= value <= 1 + _INEXACT:
         return min(size, round(value * size))
-    # Of more than a hundred samples exactly a hundred are seldom right; all of them are each time when it is learned.
+    # 100 is a percentage: exactly 100 right samples of more are rare, but a trained model often gets all samples right.
     if 1 < value <= 100 * (1 + _INEXACT) and (value > size or not value.is_integer() or value == 100):
         return min(size, round(value * size / 100))
     return round(value) if value.is_integer() else None

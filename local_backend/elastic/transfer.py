@@ -1,7 +1,8 @@
-"""A state from a member to those that join, point to point, in few messages and with bounded memory.
+"""Transfer of a state from a member to members that join: point to point, in few messages, with bounded memory.
 
-The messages: the length of the next one; a pickle of `meta` with type and shape of each tensor; the tensors as bytes,
-small ones together, large ones from where they are. What is unpickled comes from a process of the same training.
+The messages are: the length of the next message; a pickle of `meta` with dtype and shape of each tensor; the tensors as
+bytes. Small tensors are sent together, large ones directly from their memory. The pickle comes from a process of the
+same training.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from torch import Tensor
 from local_backend.elastic import faults
 from local_backend.elastic.replica import State
 
-#: Bytes of small tensors in one message, and of the smallest tensor that has a message of its own.
+#: Most bytes of small tensors in one message, and least bytes of a tensor that has its own message.
 CHUNK = 64 << 20
 LARGE = 4 << 20
 
 
 class Peers(Protocol):
-    """What is needed of a Group."""
+    """The methods of a Group that a transfer needs."""
 
     def send(self, tensor: Tensor, to: int) -> None: ...
 
@@ -31,7 +32,7 @@ class Peers(Protocol):
 
 
 def messages(sizes: Sequence[int], chunk: int = CHUNK, large: int = LARGE) -> Iterator[list[int]]:
-    """Which tensors, given their sizes in bytes, go into each message: all that have any bytes, once.
+    """Yield the indices of the tensors in each message. `sizes` are in bytes; tensors without bytes are left out.
 
     A message has one tensor of at least `large` bytes, or smaller ones with at most `chunk` bytes together.
     """
@@ -51,9 +52,9 @@ def messages(sizes: Sequence[int], chunk: int = CHUNK, large: int = LARGE) -> It
 
 
 def send_state(group: Peers, to: int | Sequence[int], state: State) -> None:
-    """Send a state to one member or several, who call `receive_state`. Its tensors must not change meanwhile.
+    """Send a state to one or several members, which call `receive_state`. Its tensors must not change meanwhile.
 
-    Everything is sent from the device of the first tensor. Raises what `group.send` raises.
+    All messages are sent from the device of the first tensor. Raises what `group.send` raises.
     """
     receivers = [to] if isinstance(to, int) else list(to)
     device = state.tensors[0].device if state.tensors else torch.device("cpu")
@@ -66,7 +67,7 @@ def send_state(group: Peers, to: int | Sequence[int], state: State) -> None:
     send(torch.tensor([len(head)], dtype=torch.int64, device=device))
     send(torch.frombuffer(bytearray(head), dtype=torch.uint8).to(device))
     parts = messages([tensor.nbytes for tensor in state.tensors])
-    # One for all messages: groups hold on to tensors for a while.
+    # All messages use one buffer, because groups keep references to tensors for a while.
     buffer = torch.empty(0, dtype=torch.uint8, device=device)
     for numbers in parts:
         faults.at("state-copy")
@@ -78,7 +79,7 @@ def send_state(group: Peers, to: int | Sequence[int], state: State) -> None:
 
 
 def receive_state(group: Peers, source: int, device: torch.device) -> State:
-    """The state that member `source` sends, on `device`. Raises what `group.receive` raises."""
+    """Receive the state that member `source` sends, on `device`. Raises what `group.receive` raises."""
     length = torch.empty(1, dtype=torch.int64, device=device)
     group.receive(length, source)
     faults.at("receiving")
@@ -101,7 +102,7 @@ def receive_state(group: Peers, source: int, device: torch.device) -> State:
 
 
 class Sending(threading.Thread):
-    """Sends a state in the background, from the moment it is made."""
+    """A thread that sends a state in the background. It starts when it is created."""
 
     def __init__(self, group: Peers, to: Sequence[int], state: State) -> None:
         super().__init__(name="state-copy", daemon=True)
@@ -118,14 +119,14 @@ class Sending(threading.Thread):
             del self._work
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until all is sent, at most `timeout` seconds; `is_alive()` tells. Raises what has failed."""
+        """Wait at most `timeout` seconds until all is sent; then see `is_alive()`. Raises the error of the transfer."""
         super().join(timeout)
         if self._failure is not None and not self.is_alive():
             raise self._failure
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """The flat bytes of a tensor, in place where it is contiguous."""
+    """Return the flat bytes of a tensor, in place if it is contiguous."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 

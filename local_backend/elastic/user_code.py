@@ -1,4 +1,4 @@
-"""Which modules, classes and functions are the user's own: not of Python, of an installed package, or of this one."""
+"""Tests whether modules and files are the user's own: not part of Python, an installed package or this project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PYTHON = tuple(
 
 @lru_cache(maxsize=4096)
 def is_user_file(path: str) -> bool:
-    """Return whether the file is neither Python's nor an installed package's nor this project's."""
+    """Return whether the file is the user's: not part of Python, of an installed package or of this project."""
     if path.startswith("<"):
         return path.startswith(("<ipython", "<stdin", "<string"))
     real = os.path.realpath(path)
@@ -29,7 +29,7 @@ def is_user_file(path: str) -> bool:
 
 
 def is_user_module(name: str) -> bool:
-    """Return whether a module of that name is the user's; the main script is, too."""
+    """Return whether a module of this name is the user's. The main script is one of the user's modules."""
     if name in ("__main__", "__mp_main__"):
         return True
     module = sys.modules.get(name)
@@ -38,13 +38,15 @@ def is_user_module(name: str) -> bool:
 
 
 def is_project_module(name: str) -> bool:
-    """Return whether a module of that name is this project's."""
+    """Return whether a module of this name belongs to this project."""
     return name.partition(".")[0] in _OURS
 
 
 def user_modules() -> Iterator[ModuleType]:
-    """Yield the modules of the user below the folder of the script or of PYTHONPATH, without the script itself, in the
-    order of their imports."""
+    """Yield the user's modules below the folder of the script or of PYTHONPATH, in the order of their imports.
+
+    The script itself is left out.
+    """
     folders = _folders()
     for name, module in list(sys.modules.items()):
         if name in ("__main__", "__mp_main__") or not isinstance(module, ModuleType) or not is_user_module(name):

@@ -1,9 +1,9 @@
 """The attributes `verify=N` and `verify_only=N`: compute the first N steps with two numbers of workers, and compare.
 
-First a *rehearsal* computes them and is thrown away: with one worker when the job has several slots, else with two
-workers on the only slot. Then the training begins as usual, and the driver compares, step by step, what its workers
-report with the rehearsal: the results of all batches, and in exact mode fingerprints of the whole state. A difference
-ends the job. With `verify_only=N` the program ends after these steps.
+First a *rehearsal* computes these steps, and its state is discarded. It has one worker if the job has several slots,
+else two workers on the only slot. Then the training begins as usual. Step by step, the driver compares the reports of
+its workers with the rehearsal: the results of all batches, and in exact mode fingerprints of the whole state. A
+difference ends the job. With `verify_only=N` the program ends after these steps.
 
 The rehearsal runs the script's data sets, model and callbacks, but saves nothing, logs nothing and keeps no snapshots.
 """
@@ -20,43 +20,43 @@ from local_backend.elastic import manifest
 from local_backend.elastic.agreement import Table, first_difference
 from local_backend.elastic.artifacts import train_dir
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.events import Action, BatchResult, Begin, Commit, Send, Validated
+from local_backend.elastic.events import Action, BatchResult, Begin, Commit, Send, Stopped, Validated
 from local_backend.elastic.hub_io import Observed
 from local_backend.elastic.launcher import Allocation, Launcher, OnExit, OnSlots, Slot
 from local_backend.elastic.plan import Plan
 from local_backend.elastic.reporting import Reporter
 
-#: Relative difference of two losses that is within rounding, in fast mode.
+#: Largest relative difference of two losses that counts as rounding, in fast mode.
 ROUNDING = 1e-3
-#: Why a result differs from one run to another.
+#: Likely cause of a difference between two runs, for messages.
 CAUSE = (
     "the result depends on which worker computes a batch, or changes from run to run: attributes that forward or the "
     "step function changes, time, files, unseeded random numbers"
 )
-#: What follows the name of a slot that two workers share.
+#: Suffix of the slot's name for the second of two workers that share a slot.
 _AGAIN = " (second worker)"
 
 
 class Finished(Exception):
-    """All steps that were wanted are there."""
+    """All steps to compare have been computed."""
 
 
 @dataclass
 class Rehearsal:
-    """The first steps of a training as the driver heard of them. Raises Finished when all are there."""
+    """The first steps of a training as the driver received them. Raises Finished when all are complete."""
 
     wanted: int
     tables: dict[int, Table] = field(default_factory=dict)
     results: dict[int, tuple[BatchResult, ...]] = field(default_factory=dict)
-    #: Numbers of members that computed them.
+    #: Numbers of members that computed the steps.
     workers: set[int] = field(default_factory=set)
-    #: Steps that are compared: the last one of a training is not, for callbacks would save its result.
+    #: Number of steps to compare. The last step of a training is left out, because callbacks would save its result.
     steps: int = 0
     _steps_per_epoch: int = 1
     _members: int = 0
 
     def heard(self, action: Action, members: int) -> None:
-        """Take note of what the hub has decided; there are so many members now."""
+        """Process an action of the hub. `members`: the present number of members."""
         self._members = members
         if isinstance(action, Begin):
             self._steps_per_epoch = action.plan.steps_per_epoch
@@ -71,51 +71,51 @@ class Rehearsal:
             self.saves()
 
     def observed(self, event: Observed) -> None:
-        """Take note of a state; every member tells it."""
+        """Process the state of a member after a step. Every member sends its state."""
         if event.step < self.steps:
             self.workers.add(event.members)
             self.compare(event.step, Table.from_bytes(event.table))
             self.finish()
 
     def compare(self, step: int, table: Table) -> None:
-        """Take the state after a step."""
+        """Record the state after a step."""
         self.tables[step] = table
 
     def commit(self, step: int, results: tuple[BatchResult, ...]) -> None:
-        """Take the results of a step."""
+        """Record the results of a step."""
         self.results[step] = results
 
     def saves(self) -> None:
-        """End before anything is saved: training stops early."""
+        """Raise Finished before anything is saved, because the training stops early."""
         self.steps = min(len(self.results), len(self.tables))
         raise Finished
 
     @property
     def most(self) -> int:
-        """Steps that can be compared."""
+        """Most steps that can be compared."""
         return self.wanted
 
     @property
     def complete(self) -> bool:
-        """Whether results and states of all steps are there."""
+        """Whether the results and states of all steps are complete."""
         return min(len(self.results), len(self.tables)) >= self.steps
 
     def finish(self) -> None:
-        """Raise Finished when all steps are there."""
+        """Raise Finished when all steps are complete."""
         if self.complete:
             raise Finished
 
 
 @dataclass
 class Check(Rehearsal):
-    """The training itself, compared with a rehearsal. Raises EngineError where they differ."""
+    """The training itself, compared with a rehearsal. Raises EngineError if they differ."""
 
     rehearsed: Rehearsal = field(default_factory=lambda: Rehearsal(0))
     exact: bool = True
-    #: Whether the training ends with the last step that is compared.
+    #: Whether the training ends after the last compared step.
     only: bool = False
     say: Callable[[str], None] = print
-    #: What is known in the end, None before.
+    #: The outcome of the comparison, None before it is known.
     report: str | None = None
     held: bool = False
     _furthest: float = 0.0
@@ -145,7 +145,7 @@ class Check(Rehearsal):
         return self.rehearsed.steps
 
     def saves(self) -> None:
-        """The training itself saves as usual."""
+        """Do nothing: the training itself saves as usual."""
 
     def finish(self) -> None:
         if not self.complete or self.report is not None:
@@ -188,7 +188,7 @@ class Check(Rehearsal):
 
 
 class OtherNumber:
-    """The launcher of a rehearsal: that of the job, with another number of slots."""
+    """The launcher of a rehearsal: the launcher of the job with another number of slots."""
 
     in_process = False
 
@@ -214,10 +214,10 @@ class OtherNumber:
         self._launcher.attend(serve)
 
     def progress(self, **values: Any) -> None:
-        """A rehearsal is no progress."""
+        """Do nothing: a rehearsal is not progress of the training."""
 
     def status(self, **values: Any) -> None:
-        """Only that it goes on is told."""
+        """Do nothing: only the history shows a rehearsal."""
 
     def history(self, text: str) -> None:
         self._launcher.history(f"verification: {text}")
@@ -228,7 +228,7 @@ class OtherNumber:
 
 
 class Silent(Reporter):
-    """Reports nothing."""
+    """A reporter that reports nothing."""
 
     def __init__(self) -> None:
         super().__init__(None, lambda **values: None)
@@ -248,9 +248,12 @@ class Silent(Reporter):
     def validated(self, action: Validated) -> None:
         """Say nothing."""
 
+    def stopped(self, action: Stopped) -> None:
+        """Say nothing."""
+
 
 def other_number(launcher: Launcher, batches: int) -> tuple[int, str]:
-    """Return the number of workers for a rehearsal, 0 with the reason when there is none.
+    """Return (number of workers for a rehearsal, ""), or (0, the reason) when no rehearsal is possible.
 
     Args:
         batches: batches of a step.
@@ -268,7 +271,7 @@ def other_number(launcher: Launcher, batches: int) -> tuple[int, str]:
 
 
 def _apart(first: BatchResult, second: BatchResult) -> float:
-    """How far two results are apart, relative to the loss; infinite where no rounding explains it."""
+    """Return the difference of two results relative to the loss; infinite if rounding cannot explain it."""
     if first == second or (math.isnan(first.loss) and math.isnan(second.loss)):
         return 0.0
     if first.count != second.count or math.isnan(first.loss) or math.isnan(second.loss):

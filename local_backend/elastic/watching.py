@@ -1,4 +1,4 @@
-"""The values of an epoch, and what the hub decides by them: early stopping and the best checkpoint. Pure."""
+"""The values of an epoch, and the hub's decisions that depend on them: early stopping and the best checkpoint. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from local_backend.elastic.events import BatchResult, accuracy, mean_loss, mean_
 if TYPE_CHECKING:
     from local_backend.elastic.recipe import Recipe
 
-#: Values of an epoch by name: those that were computed in that epoch.
+#: Values of an epoch by name: only values that were computed in that epoch.
 Values = Mapping[str, float]
 
-#: Parts of the names of values that are better when they are lower.
+#: If the name of a value contains one of these words, lower is better.
 LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity")
 
 
@@ -26,14 +26,17 @@ class Totals:
 
     samples: int = 0
     loss: float = 0.0
-    #: Samples of which it is known whether the model was right, and those that it was right about.
+    #: Samples for which the number of right predictions is known, and this number.
     known: int = 0
     correct: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    #: Samples of each metric: in a step with several phases, each phase has its own metrics.
+    measured: Mapping[str, int] = field(default_factory=dict)
 
     def add(self, results: Iterable[BatchResult]) -> Totals:
-        """Return the totals with the results of a step, which are in the order of their shards."""
+        """Return the totals including the results of a step, which are in the order of their shards."""
         samples, loss, known, correct, metrics = self.samples, self.loss, self.known, self.correct, dict(self.metrics)
+        measured = dict(self.measured)
         for result in results:
             samples += result.count
             loss += result.loss * result.count
@@ -42,19 +45,20 @@ class Totals:
                 correct += result.correct
             for name, value in result.metrics.items():
                 metrics[name] = metrics.get(name, 0.0) + value * result.count
-        return Totals(samples, loss, known, correct, metrics)
+                measured[name] = measured.get(name, 0) + result.count
+        return Totals(samples, loss, known, correct, metrics, measured)
 
     def values(self) -> dict[str, float]:
-        """Return the means over all samples: `loss`, `accuracy` where it is known, and the metrics."""
+        """Return the means over the samples: `loss`, `accuracy` if it is known, and the metrics."""
         if not self.samples:
             return {}
         right = {"accuracy": self.correct / self.known} if self.known else {}
-        own = {name: value / self.samples for name, value in self.metrics.items()}
+        own = {name: value / self.measured[name] for name, value in self.metrics.items()}
         return {"loss": self.loss / self.samples, **right, **own}
 
 
 def validation_values(tested: tuple[BatchResult, ...]) -> dict[str, float]:
-    """Return the values of a validation, whose results are in the order of their batches; {} for none."""
+    """Return the values of a validation; {} without results. `tested`: the results in the order of their batches."""
     if not tested:
         return {}
     right = accuracy(tested)
@@ -64,32 +68,32 @@ def validation_values(tested: tuple[BatchResult, ...]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value is watched for."""
+    """The value to watch, and the change of it that is an improvement."""
 
     #: Name of the value; None for the default.
     monitor: str | None = None
-    #: "min" or "max" for what is better, None for what the name says.
+    #: "min" or "max": which values are better; None to derive it from the name.
     mode: str | None = None
     min_delta: float = 0.0
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What depends on the values of epochs."""
+    """The rules that depend on the values of epochs."""
 
-    #: Of schedulers that go by a value; None without any.
+    #: Rule of schedulers that depend on a value; None without any.
     plateau: Rule | None = None
-    #: Of early stopping, and the epochs without an improvement after which training ends.
+    #: Rule of early stopping, and the epochs without an improvement after which training ends.
     stopping: Rule | None = None
     patience: int = 0
-    #: Of the best checkpoint.
+    #: Rule of the best checkpoint.
     best: Rule | None = None
 
     @classmethod
     def of(cls, recipe: Recipe, plateau: bool) -> Watch:
-        """Return what the options of a training ask for; `plateau`: a scheduler goes by a value.
+        """Return the rules that the options of a training ask for. `plateau`: a scheduler depends on a value.
 
-        A monitor that nothing goes by is checked all the same.
+        A `monitor` option is checked even if no scheduler depends on it.
         """
         early, best = recipe.early_stopping, recipe.save_best
         return cls(
@@ -100,9 +104,9 @@ class Watch:
         )
 
     def unknown(self, values: Values, validated: bool, validates: bool) -> str | None:
-        """Return why a monitored value cannot be found among those of an epoch; None where all are or may come.
+        """Return why a monitored value is missing in an epoch; None if all are present or may still come.
 
-        `validated`: the epoch was validated; `validates`: some epoch is.
+        `validated`: this epoch was validated. `validates`: some epoch is validated.
         """
         for option, rule in (("monitor", self.plateau), ("early_stopping", self.stopping), ("save_best", self.best)):
             if rule is None:
@@ -115,7 +119,7 @@ class Watch:
         return None
 
     def stops(self, epochs: Sequence[Values], validates: bool) -> str | None:
-        """Return why training ends after the last of these epochs, None when it does not."""
+        """Return why training ends after the last of these epochs; None when training continues."""
         if self.stopping is None:
             return None
         name = monitored(self.stopping, validates)
@@ -137,12 +141,12 @@ class Watch:
 
 
 def monitored(rule: Rule, validates: bool) -> str:
-    """Return the name of the value that a rule goes by."""
+    """Return the name of the value that a rule watches."""
     return rule.monitor or ("val_loss" if validates else "loss")
 
 
 def since_best(series: Sequence[float], rule: Rule) -> int:
-    """Return how many values came after the last improvement; a value that is not a number is no improvement."""
+    """Return how many values came after the last improvement. NaN is not an improvement."""
     mode = rule.mode or mode_of(rule.monitor or "loss")
     best, since = math.inf if mode == "min" else -math.inf, 0
     for value in series:
@@ -161,7 +165,7 @@ def append_history(
 ) -> None:
     """Make `values` the item `epoch` (from 0) of each list of the history.
 
-    A value that the epoch does not have is the last one known; epochs before the first one are NaN.
+    If the epoch lacks a value, its last known value is repeated. Epochs before the first known value are NaN.
     """
     for name in [*history, *(name for name in values if name not in history)]:
         series = history.setdefault(name, [])

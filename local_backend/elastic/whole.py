@@ -13,8 +13,10 @@ from local_backend.elastic.errors import EngineError
 
 
 def is_whole_set(metric: Any) -> bool:
-    """Return whether a metric is computed over the whole test set: an object with `update` and `compute`, or a function
-    with the attribute `whole_set = True`."""
+    """Return whether a metric is computed over the whole test set.
+
+    This is so for an object with `update` and `compute`, and for a function with the attribute `whole_set = True`.
+    """
     return accumulates(metric) or getattr(metric, "whole_set", False) is True
 
 
@@ -25,7 +27,7 @@ def accumulates(metric: Any) -> bool:
 
 
 class WholeSet:
-    """Computes such metrics in one pass over the test set, from the outputs and labels of each batch in order."""
+    """Computes metrics over the whole test set in one pass, from the outputs and labels of each batch in order."""
 
     def __init__(self, metrics: Sequence[Any], device: torch.device) -> None:
         self._accumulating = [metric for metric in metrics if accumulates(metric)]
@@ -38,14 +40,14 @@ class WholeSet:
                 metric.reset()
 
     def update(self, outputs: Any, labels: Any) -> None:
-        """Take a batch."""
+        """Add the outputs and labels of a batch."""
         for metric in self._accumulating:
             metric.update(outputs, labels)
         if self._functions:
             self._batches.append((_detached(outputs), _detached(labels)))
 
     def compute(self) -> dict[str, float]:
-        """Return the values by name. Raises EngineError for a value that is no number."""
+        """Return the values by name. Raises EngineError for a value that is not one number."""
         found: dict[str, float] = {}
         for metric in self._accumulating:
             found.update(_named(metric, metric.compute()))
@@ -64,7 +66,7 @@ def name_of(metric: Any) -> str:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Return batches as one: tensors along their first dimension, items of dicts, tuples and lists each by itself."""
+    """Join batches into one: tensors along their first dimension, each item of dicts, tuples and lists separately."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat([part.reshape(1) if part.dim() == 0 else part for part in parts])
@@ -88,7 +90,7 @@ def _detached(value: Any) -> Any:
 
 
 def _named(metric: Any, value: Any) -> dict[str, float]:
-    """The values of a metric by name; those of a dict (a collection of metrics) by its own names."""
+    """Return the values of a metric by name. Values of a dict (a collection of metrics) keep the names of the dict."""
     if isinstance(value, Mapping):
         return {str(key): _number(f"{name_of(metric)}[{key!r}]", item) for key, item in value.items()}
     return {name_of(metric): _number(name_of(metric), value)}

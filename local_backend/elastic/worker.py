@@ -1,6 +1,6 @@
-"""A worker process: connects to the hub of its job, gets the job, trains its shards, obeys.
+"""A worker process: connects to the hub of its job, receives the job, trains its shards, and follows the hub's orders.
 
-The main script does not run here; functions and classes of it arrive by value, modules beside it are importable.
+The main script does not run here. Its functions and classes arrive by value; modules beside it are importable.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.seeding import own_generators, seed_everything
 from local_backend.elastic.surroundings import reproducible
 
-#: What all files are made of. `io.IOBase` is an abstract class, and asking it about each type takes seconds.
+#: Base class of all files. `io.IOBase` is an abstract class, and a check of each type against it takes seconds.
 _FILE = io.IOBase.__mro__[1]
 
 
 def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
-    """Be worker `number` of the hub at `address`. `own`: the job, when this is the driver's process.
+    """Run worker `number` of the hub at `address`. `own`: the job, if this is the driver's process.
 
-    Shows an exception on stderr (of a worker process) and tells the hub before raising it.
+    Prints an exception on stderr (only in a worker process), sends it to the hub, and then raises it. HubGone and
+    LoaderLost are not sent to the hub, and HubGone is not printed.
     """
     link = Link(number, address, key)
     job = own
@@ -58,13 +59,13 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
         raise
     except LoaderLost as error:
         if own is None:
-            # Before the connection ends: the hub then ends this process at once.
+            # Printed before the connection ends, because the hub then ends this process at once.
             print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         raise
     except (Exception, SystemExit) as error:
         summary, text, pickled = describe_exception(error)
         if own is None:
-            # Before telling the hub, for it may end this process at once.
+            # Printed before the hub gets the exception, because the hub may end this process at once.
             print(text, end="", file=sys.stderr, flush=True)
         with suppress(HubGone):
             message = {"op": "failed", "summary": summary, "traceback": text, "exception": len(pickled)}
@@ -75,23 +76,25 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
 
 
 def _trained(job: Job | None) -> bytes:
-    """Return what was trained so far: a script that catches the exception finds it, as it does without workers."""
+    """Return the result of the training so far, empty if there is none.
+
+    A script that catches the exception finds this result, as it does without workers.
+    """
     with suppress(Exception):
         return b"" if job is None else result_of(job)
     return b""
 
 
 def _find_modules(path: list[str]) -> None:
-    """Make importable what is importable in the driver: modules beside the script above all."""
+    """Make importable all modules that are importable in the driver, above all the modules beside the script."""
     sys.path[:] = path + [entry for entry in sys.path if entry not in path]
 
 
 def main() -> NoReturn:
-    """The entry of a worker process; how to find the hub is in the environment. Does not return.
+    """Run a worker process. The environment says how to find the hub. Does not return.
 
-    What was registered to run at the end runs, and what was written to files gets there, but the interpreter is not
-    taken apart: that takes a second or more, for which the slot would not be free, and torch's threads are in danger
-    meanwhile.
+    Registered exit functions run, and written data is flushed to files. But the interpreter does not shut down: that
+    takes a second or more, during which the slot is not free and torch's threads may fail.
     """
     code = _run()
     try:
@@ -104,7 +107,7 @@ def main() -> NoReturn:
 
 
 def _flush() -> None:
-    """All files that user code has left open, too."""
+    """Flush all open files, including files that user code has left open."""
     files = [item for item in gc.get_objects() if issubclass(type(item), _FILE)]
     for file in [*files, sys.stdout, sys.stderr]:
         with suppress(Exception):
@@ -113,19 +116,19 @@ def _flush() -> None:
 
 
 def _run() -> int:
-    """Be the worker that the environment says; the exit code."""
+    """Run the worker that the environment describes. Return the exit code."""
     number = int(os.environ["DLI_WORKER_NUMBER"])
     try:
         serve(number, os.environ["DLI_HUB_ADDRESS"], os.environ["DLI_HUB_KEY"])
     except Dismissed:
-        return 0  # a line of ours would stand behind the one that says why the job is over
+        return 0  # no message, because it would follow the line that says why the job is over
     except HubGone as error:
         print(f"worker {number} ends: {error}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit):
-        return 1  # said already, to the hub and on stderr
+        return 1  # `serve` has already reported the error
     return 0
 
 

@@ -60,6 +60,7 @@ class Job:
 
     def __init__(self, shares):
         self.balance, self.state, self.now, self.step = Balance(sum(shares)), state(shares), 0.0, 0
+        self.run((0.0, 0.0), 1)  # the time of a step comes with the next one
 
     def run(self, seconds, count, pace=SECONDS):
         """Proposals during `count` steps, one every `pace` seconds, of workers that need that long for a shard."""

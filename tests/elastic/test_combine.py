@@ -106,7 +106,7 @@ def test_a_buffer_without_a_rule_that_changes_is_refused_by_name_even_through_da
     buffers = Buffers([model], {}, 2, torch.float64)
     assert buffers.take(0) is None
     model.queue.data[0] = 1.0
-    with pytest.raises(EngineError, match="the buffer queue changes"):
+    with pytest.raises(EngineError, match="the buffer 'queue' changes"):
         buffers.take(1)
     free = Buffers([model], {}, 2, torch.float64, free=["queue"])
     model.queue[1] = 3.0

@@ -133,13 +133,22 @@ def test_what_cannot_be_summed_is_refused_with_a_sentence():
         Layout([wave], torch.optim.SGD(wave.parameters(), 0.1))
 
 
+@pytest.mark.parametrize("rule", ["meann", ("sum", "8"), ("mean", 2), 3, ("sum", 1, 2)])
+def test_an_unknown_rule_of_a_module_is_refused_with_the_name_of_the_buffer(rule):
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.register_buffer("seen", torch.zeros(3))
+    model.fabric_buffers = {"seen": rule}
+    with pytest.raises(EngineError, match=r"fabric_buffers\['seen'\] of the buffer 'seen' must be one of"):
+        alone(model)
+
+
 def test_a_large_whole_number_buffer_that_changes_is_refused_by_name():
     model = nn.Sequential(nn.Linear(2, 2))
     model.register_buffer("seen", torch.zeros(1000, dtype=torch.int64))
     _, reducer = alone(model)
     model(torch.ones(1, 2)).sum().backward()
     model.seen[3] = 1
-    with pytest.raises(EngineError, match="the buffer seen changes"):
+    with pytest.raises(EngineError, match="the buffer 'seen' changes"):
         reducer.end_shard(0, 1.0)
 
 

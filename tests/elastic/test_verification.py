@@ -51,7 +51,8 @@ def datasets():
 torch.manual_seed(1)
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-FabricModel(model, datasets, Loss(), optimizer, user_callback=[Watch()]).train(2, 2, 4)
+stop = {"patience": 1, "min_delta": 100.0} if "stop" in sys.argv else None
+FabricModel(model, datasets, Loss(), optimizer, user_callback=[Watch()], early_stopping=stop).train(2, 2, 4)
 print("weights", hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest())
 '''
 
@@ -98,6 +99,13 @@ def test_a_program_that_is_only_verified_ends_after_these_steps(tmp_path):
     assert "verified: the first 2 steps gave the same bits with 1 and 2 workers" in ended.stdout
     assert weights(ended) == []
     assert not (tmp_path / "result" / "model").exists()
+
+
+def test_a_training_that_stops_early_within_these_steps_is_verified(tmp_path):
+    ended = run(tmp_path, 2, "stop", verify_only="20")
+    assert ended.returncode == 0, ended.stderr
+    assert "gave the same bits with 1 and 2 workers" in ended.stdout
+    assert "Error" not in ended.stderr
 
 
 @pytest.mark.parametrize("name", ["verify", "verify_only"])

@@ -13,7 +13,8 @@ from local_backend.elastic.watching import Rule, Totals, Watch, append_history, 
 RESULTS = st.lists(
     st.builds(
         BatchResult, st.just(0), st.integers(1, 9), st.floats(0, 5), st.integers(0, 9),
-        st.fixed_dictionaries({"spread": st.floats(-1, 1)}),
+        # In a step with several phases, the results of each phase have other metrics.
+        st.dictionaries(st.sampled_from(["spread", "loss_d", "loss_g"]), st.floats(-1, 1)),
     ),
     min_size=1, max_size=20,
 )
