@@ -1,4 +1,4 @@
-"""From the address of a server to the way there."""
+"""The transport for the address of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dlicmd.rest.transport import PlainTransport, Transport
 def open_transport(
     host: str | None, port: int | None, *, ca_cert: str | None = None, insecure: bool = False, http: bool = False
 ) -> Transport:
-    """The way to a server; https unless `http` is set. Without a host, to the local backend."""
+    """Return the transport for a server; the scheme is https unless `http` is set. Without a host, return the
+    transport for the local backend."""
     if host is None:
         from dlicmd.backend import EmbeddedTransport
 
@@ -26,7 +27,8 @@ def open_transport(
 
 
 def _host_name(host: str, http: bool) -> str:
-    """`host` without a scheme, an IPv6 address in brackets. Raises UsageProblem."""
+    """Return `host` without its scheme, and an IPv6 address in brackets. Raises UsageProblem when `host` is no host
+    name or address, or names plain http without `http`."""
     scheme, _, rest = host.rpartition("://")
     if scheme.lower() == "http" and not http:
         raise UsageProblem(f"--rest-host {host}: plain http is only spoken when --http is given, too")

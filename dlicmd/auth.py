@@ -1,4 +1,4 @@
-"""The token of a remote server: logging on and off, and the file that keeps it."""
+"""The token of a remote server: logon, logoff, and the file that stores the token."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dlicmd.console import debug
 from dlicmd.contract import wire
 from dlicmd.errors import Denied, TokenFileError, UsageProblem
 
-#: Wrong user name or password, as servers say it.
+#: HTTP codes with which servers refuse a wrong user name or password.
 REFUSED = (400, 401, 403)
 MAX_TOKEN = 2**16
 MASK = "***"
 
 
 def read_token(keyring: bool = False) -> str | None:
-    """The kept token, or None when there is none. Raises TokenFileError when the file cannot be trusted.
+    """Return the stored token, or None when there is none. Raises TokenFileError when the file cannot be trusted.
 
-    With `keyring`, here and below, the system's keyring has the place of the file.
+    With `keyring`, this function and those below use the system's keyring instead of the file.
     """
     if keyring:
         from dlicmd.config import keyring_token
@@ -49,7 +49,7 @@ def read_token(keyring: bool = False) -> str | None:
 
 
 def write_token(token: str, keyring: bool = False) -> None:
-    """Keep `token`, and nothing else, in the token file: whole or not at all, readable by its owner alone."""
+    """Store `token`, and nothing else, in the token file. The write is atomic, and only the owner can read the file."""
     if keyring:
         from dlicmd.config import keyring_token
 
@@ -106,20 +106,21 @@ def _refuse_strange(path: Path) -> None:
 
 
 def checked_token(token: str, where: str) -> str:
-    """`token` if it can stand in a header. Raises Denied, without showing it, when it cannot."""
+    """Return `token` if an HTTP header can carry it. Raises Denied otherwise; the message does not show the token."""
     if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise Denied(f"{where} does not hold a usable token; log on again", 401)
     return token
 
 
 def token_in_environment() -> str | None:
-    """What DLICMD_TOKEN names. Raises Denied."""
+    """Return the token in DLICMD_TOKEN, or None when there is none. Raises Denied when it is unusable."""
     named = os.environ.get("DLICMD_TOKEN", "").strip()
     return checked_token(named, "DLICMD_TOKEN") if named else None
 
 
 def find_token(option: str | None, keyring: bool = False) -> str:
-    """The token for a remote server: from `--jwt-token`, DLICMD_TOKEN or where it is kept. Raises Denied."""
+    """Return the token for a remote server: from `--jwt-token`, DLICMD_TOKEN or the stored one. Raises Denied when
+    there is none or it is unusable."""
     if option is not None:
         return checked_token(option.strip(), "--jwt-token")
     named = token_in_environment()
@@ -132,10 +133,10 @@ def find_token(option: str | None, keyring: bool = False) -> str:
 
 
 def credentials(username: str | None, password: str | None) -> tuple[str, str]:
-    """User name and password: as given, from the environment, else asked for.
+    """Return user name and password: as given, from the environment, or read from standard input.
 
-    The password is read from a terminal without showing it. Where standard input is no terminal, its first line is
-    what is not known yet: the user name and, on the next line, the password.
+    On a terminal the password is read without echo. Otherwise each missing value is one line of standard input: first
+    the user name, then the password.
     """
     username = username or os.environ.get("DLICMD_USERNAME") or _ask("Username: ")
     if password is None:
@@ -167,6 +168,6 @@ def _ask_secret() -> str:
 
 
 def masked(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a logon with what opens doors hidden, fit for showing."""
+    """Return the answer to a logon with its tokens and passwords masked, so that it can be shown."""
     secret = (wire.ACCESS_TOKEN.lower(), "token", "refreshtoken", "idtoken", "password")
     return {key: MASK if key.lower().replace("_", "") in secret else value for key, value in answer.items()}

@@ -1,4 +1,4 @@
-"""The embedded local backend: finding the one that runs, or starting one in the background."""
+"""The embedded local backend: find the running one, or start one in the background."""
 
 from __future__ import annotations
 
@@ -24,32 +24,35 @@ if TYPE_CHECKING:
 
 START_SECONDS = 60.0
 _POLL = 0.05
-#: A disk with fewer bytes free is full.
+#: Free bytes below which a disk counts as full.
 _FULL = 2**16
 UNAUTHORIZED = 401
-#: Directories named in the environment, made absolute because the backend works in DLICMD_HOME.
+#: Variables that name directories. Their values are made absolute, because the backend works in DLICMD_HOME.
 _DIRECTORIES = ("DLI_DATA_FS", "DLI_RESULT_FS")
 
 
 class Endpoint(NamedTuple):
-    """Where the local backend listens, the token it wants, and the file of its certificate when it speaks TLS."""
+    """The address of the local backend, the token that it requires, and the file of its certificate if it speaks
+    TLS."""
 
     url: str
     pid: int
     token: str
     certificate: str | None = None
-    #: What its file says of DLI_SLOTS; "" when it says nothing.
+    #: The value of DLI_SLOTS in the backend's file: "None" if the backend counted its devices, "" if the file has no
+    #: value.
     slots: str = ""
 
     def transport(self) -> PlainTransport:
-        """A way to it. Raises Unreachable when its certificate is not where its file says."""
+        """Return a transport to the backend. Raises Unreachable when the certificate that its file names cannot be
+        read."""
         return PlainTransport(self.url, tls=_tls(self.certificate) if self.certificate else None)
 
 
 class EmbeddedTransport:
-    """Requests to the local backend, which is started when it does not run and found again when it was restarted.
+    """A transport to the local backend that starts a backend if none runs, and finds a restarted backend again.
 
-    Where it may not be started, its absence is a ConnectFailed.
+    Without `may_start`, a backend that does not run causes a ConnectFailed error.
     """
 
     is_private = True
@@ -60,7 +63,8 @@ class EmbeddedTransport:
         self._plain: PlainTransport | None = None
 
     def send(self, request: Request) -> Answer:
-        """See Transport. A backend that was restarted is found again, and knows another token."""
+        """See Transport. If a restarted backend refuses the old token, a request without a body is sent again with the
+        new token."""
         try:
             answer = self._once(request)
         except ConnectionLost:
@@ -87,7 +91,7 @@ class EmbeddedTransport:
         try:
             return self._to(self._endpoint, request)
         except ConnectFailed:
-            # The file outlived its backend, and its process id may be somebody else's now.
+            # The file outlived its backend. Another process may have its process id now.
             self.close()
             self._endpoint = self._started()
             return self._to(self._endpoint, request)
@@ -105,7 +109,8 @@ class EmbeddedTransport:
 
 
 def find() -> Endpoint | None:
-    """The running backend as its file tells, or None. Whether it answers shows when it is asked."""
+    """Return the running backend that its file describes, or None. Only the process id is checked: no request is
+    sent."""
     try:
         found = json.loads(paths.backend_file().read_bytes())
         certificate = found.get(home.CERTIFICATE)
@@ -119,7 +124,7 @@ def find() -> Endpoint | None:
 
 
 def _mind_slots(endpoint: Endpoint) -> None:
-    """Say that DLI_SLOTS acts when the backend starts, and not afterwards."""
+    """Warn if DLI_SLOTS differs from the running backend's value: only the start of a backend reads the variable."""
     wanted = os.environ.get("DLI_SLOTS", "")
     if wanted and endpoint.slots and wanted != endpoint.slots:
         has = "has counted its own" if endpoint.slots == "None" else f"was started with {endpoint.slots}"
@@ -127,7 +132,8 @@ def _mind_slots(endpoint: Endpoint) -> None:
 
 
 def _tls(certificate: str) -> ssl.SSLContext:
-    """Trusts the very certificate that the server was started with; the name in it may be another machine's."""
+    """Return a TLS context that trusts only the certificate of this server. The host name is not checked, because the
+    certificate may name another machine. Raises Unreachable when the file cannot be read."""
     import ssl
 
     try:
@@ -143,7 +149,8 @@ def _tls(certificate: str) -> ssl.SSLContext:
 
 
 def start() -> Endpoint:
-    """Start the backend, unless another client does it at this moment. Raises BackendNotStarted."""
+    """Return the endpoint of the backend. Start the backend, unless another client does so at this moment. Raises
+    BackendNotStarted."""
     if sys.platform == "win32":
         raise BackendNotStarted("the local backend runs on Linux and macOS; name a server with --rest-host HOST")
     if not is_installed():
@@ -167,14 +174,14 @@ def start() -> Endpoint:
 
 
 def is_installed() -> bool:
-    """Whether the local backend is there to be started; the file that servers hand out comes without it."""
+    """Return whether the local backend is installed. The client file that servers hand out comes without it."""
     import importlib.util
 
     return importlib.util.find_spec("local_backend") is not None
 
 
 def _made_home() -> Path:
-    """The folder of the backend's state. Raises BackendNotStarted when it can be none."""
+    """Create the folder of the backend's state and return it. Raises BackendNotStarted when that fails."""
     place = home.home()
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -185,8 +192,8 @@ def _made_home() -> Path:
 
 
 def _mind_team(place: Path) -> None:
-    """Raise BackendNotStarted where the last server of this home was one for others: a server on the loopback, for this
-    user alone, would take its jobs over and keep it from coming back."""
+    """Raise BackendNotStarted when the last server of this home served other users, too. An embedded server, which
+    serves this user alone on the loopback, would take over its jobs and prevent its restart."""
     try:
         left = json.loads(paths.served_file().read_bytes())
         embedded, command = bool(left[home.EMBEDDED]), str(left[home.COMMAND])
@@ -201,7 +208,7 @@ def _mind_team(place: Path) -> None:
 
 @contextmanager
 def _one_starter(lock: Path) -> Iterator[None]:
-    """Hold `lock`, so that of clients that start at once one starts the backend and the others find it."""
+    """Hold `lock`, so that one of several clients that start at once starts the backend and the others find it."""
     import fcntl
 
     deadline = time.monotonic() + START_SECONDS
@@ -225,7 +232,7 @@ def _launch(place: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **absolute, "DLICMD_HOME": str(place)}
     with open(os.open(paths.backend_log(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         debug(f"starting the local backend; it logs to {paths.backend_log()}")
-        # Its directory is DLICMD_HOME: a Python file in the user's directory must not shadow a module of the backend.
+        # The working directory is DLICMD_HOME: a Python file in the user's directory must not shadow a backend module.
         return subprocess.Popen(
             [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place, env=environment, start_new_session=True,
@@ -233,13 +240,14 @@ def _launch(place: Path) -> subprocess.Popen[bytes]:
 
 
 def _await_answer(process: subprocess.Popen[bytes]) -> Endpoint:
-    """Wait until a backend answers; `process` is the one that was started, though another may win."""
+    """Wait until a backend answers, and return its endpoint. `process` was started here, but another backend may be
+    first."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll() is not None
         endpoint = find()
         if endpoint is not None and _answers(endpoint):
-            # It lives on; nobody waits for it here.
+            # The backend outlives this process. A return code keeps Popen from warning that the process still runs.
             process.returncode = process.returncode if ended else 0
             return endpoint
         if ended:
@@ -260,7 +268,7 @@ def _answers(endpoint: Endpoint) -> bool:
 
 
 def _why_it_ended() -> str:
-    """The last line of its log; on a full disk it could write none."""
+    """Return why the backend ended: the last line of its log, or a full disk, on which it cannot write a log."""
     place = home.home()
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < _FULL:

@@ -1,4 +1,4 @@
-"""What all calls have in common: the way to the server, its token, and what an unknown id looks like."""
+"""The base of all calls: the transport to the server, its token, and the check for unknown ids."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dlicmd.rest.transport import READ_TIMEOUT, Answer, Request, Transport
 
 JSON, TEXT = "application/json", "text/plain"
 NOT_FOUND = 404
-#: How servers answer about something that they do not know.
+#: HTTP codes of answers about an object that the server does not know.
 UNKNOWN = (BAD_REQUEST, NOT_FOUND)
-#: How they answer when they have deleted it.
+#: HTTP code of the answer after a deletion.
 GONE = 204
 STOP = "stop"
-#: What a call about an exec, by its action or method, is to do.
+#: Action or method of a call about an exec → what the call does, for messages.
 _DOING = {
     "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
     "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
@@ -40,24 +40,26 @@ class Caller(Closing):
         timeout: float | None = None, transport: Transport | None = None,
     ) -> None:
         self._token = token
-        #: How often what failed in a way that passes is tried again.
+        #: How often a call is repeated after an error that may pass.
         self.retries = retries_wanted() if retries is None else retries
-        #: Seconds that a server may be silent, whatever is asked; None for what each call has for it.
+        #: Seconds that a server may stay silent in any call; None for the default of each call.
         self._timeout = timeout_wanted() if timeout is None else timeout
         self._way = transport or open_transport(host, port, ca_cert=ca_cert, insecure=insecure, http=http)
         self._transport = Repeating(self._way, self.retries)
         self._extensions: frozenset[str] | None = None
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self._way.close()
 
     def impatient(self: Self) -> Self:
-        """This client over the same connection, but no call is repeated: for who does that in a way of his own."""
+        """Return a client over the same connection that repeats no call, for callers with their own way to repeat
+        calls."""
         return type(self)(token=self._token, transport=self._way, retries=0, timeout=self._timeout)
 
     def _search_call(self, method: str, name: str, doing: str, action: str = "") -> Answer:
-        """A call about one search. Servers answer 400 and 404 for an unknown name, and 400 for other reasons, too."""
+        """Send a call about one search. Servers answer 400 or 404 for an unknown name, and 400 for other reasons, too.
+        Raises NoSuchSearch when the name is unknown."""
         path = wire.search_path(checked_id(name, NoSuchSearch))
         target = wire.search_path(name, action)
         answer = self._send(method, target, {"Content-Length": "0"} if method == "PUT" else None)
@@ -68,7 +70,8 @@ class Caller(Closing):
         return checked(answer, "to " + doing.format(name))
 
     def _listed(self, path: str, query: str | None) -> Answer:
-        """A list, with the query as its user wrote it, made fit for a URL. Raises QueryRefused."""
+        """Return the answer with a list. The user's query is only escaped for the URL. Raises QueryRefused when the
+        server refuses the query."""
         if not query:
             return self._call("GET", path)
         answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
@@ -102,8 +105,8 @@ class Caller(Closing):
         headers: dict[str, str] | None = None, body: bytes | None = None, timeout: float = READ_TIMEOUT,
         streamed: bool = False, held: float = 0.0,
     ) -> Answer:
-        """A call about one exec. Servers answer 400 both for an unknown id and for what they cannot do. `held`: for so
-        many seconds the server is asked to hold its answer back."""
+        """Send a call about one exec. Servers answer 400 for an unknown id and for a call that they cannot execute.
+        Raises NoSuchExec when the id is unknown. `held`: seconds for which the server may hold back its answer."""
         if not isinstance(exec_id, str) or not exec_id.strip(". ") or not exec_id.isprintable():
             # "." and ".." would name another path.
             raise NoSuchExec(str(exec_id))
@@ -117,7 +120,7 @@ class Caller(Closing):
             found = answer if plain else self._send("GET", wire.exec_path(exec_id))
             unknown = found.status in UNKNOWN
             if answer.repeated and (method == "DELETE" if unknown else action == STOP and _is_killed(found)):
-                # An attempt whose answer was lost has done it.
+                # An earlier attempt has succeeded, and its answer was lost.
                 answer.status = GONE
                 return answer
             if unknown:
@@ -130,7 +133,8 @@ def _is_killed(found: Answer) -> bool:
 
 
 def checked_id(name: str, unknown: type[NoSuchApplication | NoSuchSearch] = NoSuchApplication) -> str:
-    """The id or name, unless it would name another path ("." and ".."). Raises `unknown`."""
+    """Return the id or name. Raises `unknown` when it is empty, is not printable, or would name another path ("." and
+    "..")."""
     if not isinstance(name, str) or not name.strip(". ") or not name.isprintable():
         raise unknown(str(name))
     return name

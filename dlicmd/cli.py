@@ -1,7 +1,7 @@
-"""argv → one command → exit code. All errors are handled here; nothing else of the client needs to.
+"""argv → one command → exit code. This module handles all errors of the client.
 
-Everything that a command does not always need is imported where it is needed: a plain `--exec-get` starts in the time
-that Python and its HTTP client take (benchmarks/startup.py). That is why click lays out the help and no more.
+Modules that only some commands need are imported where they are used. So a plain `--exec-get` starts in the time that
+Python and its HTTP client take (benchmarks/startup.py). For the same reason, click only lays out the help.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.options import FILE
 from dlicmd.errors import DlicmdError, UsageProblem
 
-#: By which the completion script of a shell asks for candidates; see dlicmd.commands.completion.
+#: The variable with which a shell's completion script asks for candidates; see dlicmd.commands.completion.
 COMPLETION = "_DLICMD_COMPLETE"
 HINT = "Try 'dlicmd --help'."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run dlicmd with the given words (default: those of the process); returns the exit code."""
+    """Run dlicmd with the given words (default: those of the process), and return the exit code."""
     for name in ("stdout", "stderr"):  # None when the process was started without them
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -40,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _program(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about that when it ends.
+        # The reader of our output has closed the pipe. Python must not complain about that at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
-    except (KeyboardInterrupt, Exception) as problem:  # the last fence: users see a line, never a traceback
+    except (KeyboardInterrupt, Exception) as problem:  # last handler: users see a line, never a traceback
         if console.is_debug():
             import traceback
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _program(words: list[str]) -> int:
-    """The command line as if nothing could fail."""
+    """Run the command line and return the exit code. Errors are raised."""
     line = _parse(words)
     console.set_level(line.text("--debug-level") or "info")
     hints.remember(line)
@@ -76,7 +76,8 @@ def _program(words: list[str]) -> int:
 
 
 def _parse(words: list[str]) -> CommandLine:
-    """Raises ArgvError, UsageProblem. No words, `-h` as the first, and `--help` before any `--` ask for the help."""
+    """Parse the words. No words, `-h` as the first word, and `--help` before any `--` ask for the help. Raises
+    ArgvError, UsageProblem."""
     own = words[: words.index("--")] if "--" in words else words
     if not words or "--help" in own or own[:1] == ["-h"]:
         return CommandLine(command="--help")
@@ -91,7 +92,7 @@ def _parse(words: list[str]) -> CommandLine:
 
 
 def _explained(problem: BaseException) -> tuple[str, Exit]:
-    """The line for the user about an exception, and the exit code."""
+    """Return the message for the user about an exception, and the exit code."""
     if isinstance(problem, ArgvError | UsageProblem):
         text = str(problem)
         return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", Exit.USAGE

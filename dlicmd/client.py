@@ -1,8 +1,8 @@
-"""The REST contract as Python: one method per call. This is the public SDK, and all that the commands use.
+"""The REST contract as Python: one method per call. This is the public SDK. The commands use nothing else.
 
     from dlicmd import Client
 
-    with Client() as client:                      # the local backend, started when it does not run
+    with Client() as client:                      # the local backend; starts it if it does not run
         for run in client.execs("state=RUNNING"):
             print(run["id"], run["state"])
 """
@@ -25,15 +25,15 @@ from dlicmd.rest.body import Multipart
 from dlicmd.rest.retry import PASSING
 from dlicmd.rest.transport import READ_TIMEOUT, Answer, Request
 
-#: Seconds that a server may take over a submission: it unpacks the upload before it answers.
+#: Seconds that a server may take for a submission: the server unpacks the upload before it answers.
 SUBMIT_TIMEOUT = 900.0
-#: Seconds between two pieces of a result: the server may pack it before the first.
+#: Seconds between two chunks of a result: the server may pack the result before the first chunk.
 RESULT_TIMEOUT = 300.0
-#: Seconds that a look at data sources may take.
+#: Seconds that a preview of data sources may take.
 PREVIEW_TIMEOUT = 660.0
-#: Lines of a scheduler log that are asked for; without a number servers give a few.
+#: Lines of a scheduler log that a call requests; without a number, servers return only a few lines.
 ALL_LINES = 1_000_000
-#: Applications that are asked for at most.
+#: The most applications that a call requests.
 MOST_APPLICATIONS = 10_000
 LOG_TYPES = ("outerrlog", "outlog", "errlog")
 
@@ -41,20 +41,21 @@ LOG_TYPES = ("outerrlog", "outlog", "errlog")
 class Client(Caller):
     """Calls to one server, or to the local backend when `host` is None.
 
-    Calls that the server cannot do twice are repeated up to `retries` times when the connection breaks or the server is
-    overloaded (None: as DLICMD_RETRIES says); each repetition is told on standard error. With `timeout` no call waits
-    longer for a sign of the server, in seconds (None: as DLICMD_TIMEOUT says, else as fits the call).
-    Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another `ServerError`.
+    If the connection breaks or the server is overloaded, a call is repeated up to `retries` times (None:
+    DLICMD_RETRIES). A call is not repeated if the server could then execute it twice. Each repetition is reported on
+    standard error. `timeout`: seconds that a call waits for a sign of the server (None: DLICMD_TIMEOUT, else the
+    call's own limit). Every method raises a `DlicmdError`: `Unreachable`, `Denied`, `NoSuchExec` or another
+    `ServerError`.
     """
 
     # Authentication, configuration
 
     def use_token(self, token: str) -> None:
-        """Send `token` with the calls from now on."""
+        """Send `token` with all later calls."""
         self._token = token
 
     def logon(self, username: str, password: str) -> dict[str, Any]:
-        """The answer to a logon; later calls of this client use its token."""
+        """Log on and return the server's answer. Later calls of this client use the token in it. Raises Denied."""
         import base64
 
         basic = base64.b64encode(f"{username}:{password}".encode()).decode()
@@ -71,37 +72,40 @@ class Client(Caller):
         return found
 
     def logoff(self) -> str:
-        """Revoke the token of this client; the server's text."""
+        """Revoke the token of this client and return the server's text."""
         return self._call("POST", wire.LOGOFF).text()
 
     def conf(self) -> dict[str, Any]:
-        """The server's configuration: names to text."""
+        """Return the server's configuration: names to text."""
         return an_object(self._call("GET", wire.CONF))
 
     def extensions(self) -> frozenset[str]:
-        """What the server offers beyond the recorded contract, see `dlicmd.contract.wire.EXTENSIONS`."""
+        """Return the names of the server's extensions of the recorded contract, see
+        `dlicmd.contract.wire.EXTENSIONS`."""
         named = str(self.conf().get(wire.EXTENSIONS, ""))
         self._extensions = frozenset(name.strip() for name in named.split(",") if name.strip())
         return self._extensions
 
     def status(self) -> str:
-        """The server's status, as it words it."""
+        """Return the server's status in the server's words."""
         return self._call("GET", wire.STATUS).text()
 
     def frameworks(self) -> list[dict[str, Any]]:
-        """The frameworks that `start_exec` takes."""
+        """Return the frameworks that `start_exec` accepts."""
         return a_list(self._call("GET", wire.FRAMEWORKS))
 
     # Execs
 
     def execs(self, query: str | None = None) -> list[dict[str, Any]]:
-        """Your execs; `query` like `limit=10&state=FINISHED&sort_by=id:desc` goes to the server as it is."""
+        """Return your execs. A `query`, such as `limit=10&state=FINISHED&sort_by=id:desc`, goes to the server
+        unchanged."""
         return a_list(self._listed(f"{wire.EXECS}/", query))
 
     def start_exec(self, args: str, body: Multipart | str | None = None) -> dict[str, Any]:
-        """Submit: `args` is the command line, `body` the files, or the text of the `data` part alone, or nothing.
+        """Submit an exec and return it. `args` is the command line. `body` is the files, the text of the `data` part
+        alone, or None.
 
-        What may have arrived is only sent again to a server that is known to take a submission once, by its key.
+        A submission that may have arrived is sent again only if the server executes submissions with the same key once.
         """
         offered = self.extensions() if self._extensions is None else self._extensions
         request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
@@ -113,7 +117,7 @@ class Client(Caller):
         return an_object(checked(answer, "the submission"))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
-        """The request that `start_exec` sends, with a new key."""
+        """Return the request that `start_exec` sends, with a new idempotency key."""
         import uuid
 
         sent: bytes | Multipart | None
@@ -128,46 +132,49 @@ class Client(Caller):
         return self._request("POST", target, headers, sent, SUBMIT_TIMEOUT)
 
     def exec(self, exec_id: str) -> dict[str, Any]:
-        """One exec."""
+        """Return one exec."""
         return an_object(self._exec_call("GET", exec_id))
 
     def stop_exec(self, exec_id: str) -> int:
-        """Ask that an exec be stopped; the HTTP code of the answer."""
+        """Ask the server to stop an exec, and return the HTTP code of the answer."""
         return self._exec_call("POST", exec_id, STOP).status
 
     def why(self, exec_id: str) -> dict[str, Any]:
-        """What a waiting exec lacks, who has it, and what can be done. From other servers: its state and message."""
+        """Return the resources that a pending exec lacks, the execs that hold them, and advice. For servers without
+        the extension `why`, return the exec's id, state and message."""
         if wire.EXT_WHY in self.extensions():
             return an_object(self._exec_call("GET", exec_id, "why"))
         found = self.exec(exec_id)
         return {name: found[name] for name in (wire.ID, wire.STATE, wire.MESSAGE) if name in found}
 
     def verify_exec(self, exec_id: str, steps: int = 20) -> dict[str, Any]:
-        """Submit an elastic exec again to verify its first steps (extension `verify`): the new exec. It ends FINISHED
-        when two numbers of workers gave the same result, else ERROR."""
+        """Submit an elastic exec again to verify its first steps, and return the new exec (extension `verify`). The
+        new exec ends FINISHED if two numbers of workers gave the same result, else ERROR."""
         return an_object(self._exec_call("POST", exec_id, "verify", f"steps={steps}", timeout=SUBMIT_TIMEOUT))
 
     def delete_exec(self, exec_id: str) -> int:
-        """Delete an exec and its files; the HTTP code of the answer."""
+        """Delete an exec and its files, and return the HTTP code of the answer."""
         return self._exec_call("DELETE", exec_id).status
 
     def deploy_exec(self, exec_id: str, asked: dict[str, Any]) -> Answer:
-        """Deploy the trained model of an exec; `asked` has the keys of `wire.DEPLOYMENT_TEXTS` and two mappings."""
+        """Deploy the trained model of an exec. `asked` has the keys of `wire.DEPLOYMENT_TEXTS` and the mappings
+        `attributes` and `environments`."""
         return self._exec_call("POST", exec_id, wire.DEPLOY, headers={"Content-Type": JSON},
                                body=json.dumps(asked).encode(), timeout=SUBMIT_TIMEOUT)
 
     def delete_execs(self) -> int:
-        """Delete all your execs; the HTTP code of the answer."""
+        """Delete all your execs, and return the HTTP code of the answer."""
         return self._call("DELETE", wire.EXECS).status
 
     def train_log(self, exec_id: str, log_type: str = LOG_TYPES[0]) -> Answer:
-        """What the program wrote, as text to be read in chunks; `log_type` is one of LOG_TYPES."""
+        """Return the program's output as text, to be read in chunks. `log_type` is one of LOG_TYPES."""
         return self._exec_call("GET", exec_id, "log", f"logType={quote(log_type, safe='')}", accept=TEXT, streamed=True)
 
     def result(self, exec_id: str, start: int = 0, etag: str = "") -> Answer:
-        """The trained model as a zip, to be read in chunks; its whole, or with status 206 what follows byte `start`.
+        """Return the trained model as a zip, to be read in chunks. With status 206, the answer has the bytes from
+        `start` on.
 
-        With `start` and `etag` the rest is asked for in case the server still has what it gave that ETag.
+        With `start` and `etag`, the rest is requested on condition that the server still has the content of that ETag.
         """
         headers = {"Accept-Encoding": "identity"} | (
             {"Range": f"bytes={start}-", "If-Range": etag} if start and etag else {})
@@ -175,20 +182,21 @@ class Client(Caller):
                                timeout=RESULT_TIMEOUT, streamed=True)
 
     def follow(self, exec_id: str, cursor: str = "", wait: int = 0) -> dict[str, Any]:
-        """The exec, its new output and the next cursor (extension `follow`); waits up to `wait` seconds for news."""
+        """Return the exec, its new output and the next cursor (extension `follow`). The server waits up to `wait`
+        seconds for news."""
         query = urlencode({wire.CURSOR: cursor, "wait": wait} if cursor else {"wait": wait})
         return an_object(self._exec_call("GET", exec_id, "follow", query, timeout=30.0, held=wait))
 
     def metrics(self, exec_id: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What the program recorded as metrics, as it arrives (extension `metrics`): the number, from 1, of the file
-        that a record stands in, of which each process has its own, and the record."""
+        """Yield the records that the program wrote as metrics, as they arrive (extension `metrics`). Each record comes
+        with the number of its file, from 1; each process writes its own file."""
         from dlicmd.metrics import records
 
         return records(self._exec_call("GET", exec_id, "metrics", accept=TEXT, streamed=True).chunks())
 
     def code(self, exec_id: str) -> dict[str, Any]:
-        """What was submitted (extension `code`): `files`, each with `path`, `bytes` and as far as they are given
-        `sha256` and `text`; and `complete`, unless there are more."""
+        """Return the submitted files (extension `code`): `files`, each with `path`, `bytes` and, if available,
+        `sha256` and `text`. `complete` is false if the exec has more files."""
         return an_object(self._exec_call("GET", exec_id, "code"))
 
     # Whole jobs
@@ -196,24 +204,24 @@ class Client(Caller):
     def submit(
         self, framework: str, options: Mapping[str, Any], program: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Submit what `--exec-start` would: the new exec.
+        """Submit the exec that `--exec-start` would submit, and return it.
 
-        `options` are those of a job file, such as {"model-dir": "model", "model-main": "train.py", "numWorker": 2}:
-        True for a flag, a list for an option that repeats. `program` are the words for the program, as a list.
-        Raises UsageProblem.
+        `options` are the options of a job file, such as
+        `{"model-dir": "model", "model-main": "train.py", "numWorker": 2}`: True for a flag, a list for an option that
+        repeats. `program` is the list of words for the program. Raises UsageProblem.
         """
         from dlicmd import jobs
 
         return jobs.submit(self, framework, options, program)
 
     def wait(self, exec_id: str, timeout: int | None = None) -> dict[str, Any]:
-        """The exec, when it has ended. Raises WaitTimeout after `timeout` seconds."""
+        """Wait until an exec has ended, and return it. Raises WaitTimeout after `timeout` seconds."""
         from dlicmd import jobs
 
         return jobs.wait(self, exec_id, timeout)
 
     def fetch_result(self, exec_id: str, folder: str | Path = ".", force: bool = False) -> Path:
-        """The file in `folder` in which the trained model is stored, a zip; `force` writes over another one.
+        """Store the trained model as a zip in `folder`, and return its path; `force` overwrites another file.
 
         Raises ResultError.
         """
@@ -226,14 +234,14 @@ class Client(Caller):
     def engine_applications(
         self, states: Sequence[str] = (), start: int = 0, length: int = MOST_APPLICATIONS,
     ) -> list[dict[str, Any]]:
-        """What the scheduler has in hand, in one of `states` (in any, without), newest first: from number `start` on
-        `length` of them."""
+        """Return the scheduler's applications in one of `states` (in any, if empty), newest first: `length` of them,
+        from number `start` on."""
         query = {"start": start, "length": length, "sort": wire.NEWEST_FIRST} | (
             {wire.STATE: ",".join(states)} if states else {})
         return a_list(self._call("GET", f"{wire.ENGINE_APPLICATIONS}?{urlencode(query, safe=',')}"))
 
     def application(self, app_id: str) -> dict[str, Any]:
-        """One application as the scheduler's engine sees it. Raises NoSuchApplication."""
+        """Return one application as the scheduler's engine describes it. Raises NoSuchApplication."""
         answer = self._send("GET", wire.application_path(checked_id(app_id)))
         if answer.status in UNKNOWN:
             raise NoSuchApplication(app_id, answer.status)
@@ -244,7 +252,7 @@ class Client(Caller):
         return one
 
     def stop_application(self, app_id: str) -> Answer:
-        """Ask that an application be stopped; the answer is a success. Raises NoSuchApplication."""
+        """Ask the server to stop an application, and return its success answer. Raises NoSuchApplication."""
         answer = self._send("PUT", wire.application_stop_path(checked_id(app_id)), {"Content-Length": "0"})
         if answer.status in UNKNOWN:
             answer.hold()
@@ -255,8 +263,8 @@ class Client(Caller):
         return checked(answer, f"to stop {app_id}")
 
     def stop_applications(self, app_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Ask in one go that applications be stopped; what became of each, in the same order: `id`, `stopped`,
-        `message`, and `state` where there is such an application. Of servers with the extension `stop-many`."""
+        """Ask the server to stop applications, up to `wire.MOST_IDS` in one call (extension `stop-many`). Return the
+        outcome for each, in the same order: `id`, `stopped`, `message`, and `state` if the application exists."""
         found = []
         for at in range(0, len(app_ids), wire.MOST_IDS):
             body = json.dumps({wire.IDS: app_ids[at : at + wire.MOST_IDS]}).encode()
@@ -265,33 +273,35 @@ class Client(Caller):
         return found
 
     def applications(self, app_id: str) -> list[dict[str, Any]]:
-        """The scheduler's detail of an application: a list of none or one."""
+        """Return the scheduler's detail of an application: a list of 0 or 1 items."""
         return a_list(self._call("GET", f"{wire.APPLICATIONS}?applicationid={quote(app_id, safe='')}"))
 
     def task_log(self, app_id: str, task: str, log: str) -> Answer:
-        """A scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
+        """Return a scheduler log, see `wire.task_log_path`, as text to be read in chunks."""
         target = f"{wire.task_log_path(app_id, task, log)}?lastlines={ALL_LINES}"
         return self._call("GET", target, {"Accept": TEXT}, streamed=True)
 
     def kubernetes_object(self, kind: str, name: str) -> dict[str, Any]:
-        """One object of the cluster, such as the `paralleljob` of an application. Raises NoSuchObject."""
+        """Return one object of the cluster, such as the `paralleljob` of an application. Raises NoSuchObject."""
         answer = self._send("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind, 'name': name})}")
         return an_object(_there(answer, f"the {kind} {name}"))
 
     def kubernetes_objects(self, kind: str) -> dict[str, Any]:
-        """All objects of a type, under `items`."""
+        """Return all objects of a type, under `items`."""
         return an_object(self._call("GET", f"{wire.KUBERNETES_OBJECTS}?{urlencode({'type': kind})}"))
 
     def slot_view(self) -> dict[str, Any]:
-        """The slots, who holds them, who trains and who waits (extension `slot-view`)."""
+        """Return the slots, their holders, and the running and pending execs (extension `slot-view`)."""
         return an_object(self._call("GET", wire.SLOTS_VIEW))
 
     def holdings(self, query: str | None = None) -> dict[str, Any]:
-        """Who had slots for how long (extension `holdings`); `query` like `from=2026-01-01&to=2026-02-01&by=user`."""
+        """Return how long users, consumers or execs held slots (extension `holdings`). `query` is like
+        `from=2026-01-01&to=2026-02-01&by=user`."""
         return an_object(self._listed(wire.HOLDINGS, query))
 
     def preview(self, sources: list[Any]) -> list[dict[str, Any]]:
-        """What data sources have, each with `ok`, or why not in `message` (extension `data-preview`)."""
+        """Return the contents of data sources, each with `ok`; if that is false, `message` says why (extension
+        `data-preview`)."""
         body = json.dumps({wire.DATA_SOURCE: sources}).encode()
         answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
         if answer.status == BAD_REQUEST:
@@ -299,34 +309,35 @@ class Client(Caller):
         return a_list(checked(answer, "to look at the data"))
 
     def plans(self) -> dict[str, Any]:
-        """The tree of resource plans: the outermost one, with others under `childTreeDto`."""
+        """Return the tree of resource plans: the outermost plan, with the others under `childTreeDto`."""
         return an_object(self._call("GET", wire.PLAN_TREE))
 
     def plan(self, name: str) -> dict[str, Any]:
-        """One resource plan. Raises NoSuchObject."""
+        """Return one resource plan. Raises NoSuchObject."""
         return an_object(_there(self._send("GET", wire.plan_path(name)), f"the plan {name}"))
 
     def replace_plans(self, document: Any) -> dict[str, Any]:
-        """Replace all resource plans by those of `{"plans": [...]}`; the new tree. Our own servers only."""
+        """Replace all resource plans by those of `{"plans": [...]}`, and return the new tree. Only our own servers
+        support this."""
         answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status)
         return an_object(checked(answer, "the plans"))
 
     def delete_plan(self, name: str) -> str:
-        """Delete a resource plan and those below it; the server's text. Raises NoSuchObject."""
+        """Delete a resource plan and the plans below it, and return the server's text. Raises NoSuchObject."""
         answer = self._send("DELETE", wire.plan_path(name))
         if answer.status in UNKNOWN:
             answer.hold()
             if self._send("GET", wire.plan_path(name)).status in UNKNOWN:
-                # An attempt whose answer was lost has done it, if there was one.
+                # If there was an earlier attempt, it deleted the plan and its answer was lost.
                 return "" if answer.repeated else _there(answer, f"the plan {name}").text()
         return checked(answer, f"to delete the plan {name}").text()
 
     # Searches for hyper-parameters
 
     def searches(self, query: str | None = None) -> list[dict[str, Any]]:
-        """Your searches with their experiments; `query` goes to the server as it is."""
+        """Return your searches with their experiments. The `query` goes to the server unchanged."""
         return a_list(self._listed(wire.SEARCHES, query))
 
     def start_search(self, body: Multipart) -> Answer:
@@ -337,19 +348,19 @@ class Client(Caller):
         return checked(answer, "the search")
 
     def search(self, name: str) -> dict[str, Any]:
-        """One search. Raises NoSuchSearch."""
+        """Return one search. Raises NoSuchSearch."""
         return an_object(self._search_call("GET", name, "show {}"))
 
     def stop_search(self, name: str) -> Answer:
-        """Ask that a search be stopped; the answer is a success. Raises NoSuchSearch."""
+        """Ask the server to stop a search, and return its success answer. Raises NoSuchSearch."""
         return self._search_call("PUT", name, "stop {}")
 
     def restart_search(self, name: str) -> Answer:
-        """Have a search that was stopped go on; the answer is a success. Raises NoSuchSearch."""
+        """Restart a stopped search, and return the server's success answer. Raises NoSuchSearch."""
         return self._search_call("PUT", name, "restart {}", wire.RESTART)
 
     def delete_search(self, name: str) -> Answer:
-        """Delete a search; the answer is a success. Raises NoSuchSearch."""
+        """Delete a search, and return the server's success answer. Raises NoSuchSearch."""
         return self._search_call("DELETE", name, "delete {}")
 
     def delete_searches(self) -> Answer:
@@ -357,15 +368,15 @@ class Client(Caller):
         return self._call("DELETE", wire.SEARCHES)
 
     def algorithms(self) -> list[dict[str, Any]]:
-        """The algorithms that can search."""
+        """Return the search algorithms."""
         return a_list(self._call("GET", wire.ALGORITHMS))
 
     def algorithm(self, name: str) -> dict[str, Any]:
-        """One algorithm. Raises NoSuchObject."""
+        """Return one algorithm. Raises NoSuchObject."""
         return an_object(self._algorithm_call("GET", name))
 
     def delete_algorithm(self, name: str) -> str:
-        """Delete an algorithm that was installed; the server's text. Raises NoSuchObject."""
+        """Delete an installed algorithm, and return the server's text. Raises NoSuchObject."""
         return self._algorithm_call("DELETE", name).text()
 
     def _algorithm_call(self, method: str, name: str) -> Answer:
@@ -378,7 +389,7 @@ class Client(Caller):
 
 
 def _there(answer: Answer, what: str) -> Answer:
-    """The answer about something that has a name. Raises NoSuchObject where the server does not know it."""
+    """Return the answer about a named object. Raises NoSuchObject when the server does not know it."""
     if answer.status in UNKNOWN:
         raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status)
     return checked(answer, f"to show {what}")

@@ -1,4 +1,4 @@
-"""What is given back at the end of a `with`."""
+"""The base class of context managers that close themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Self = TypeVar("Self", bound="Closing")
 
 
 class Closing(ABC):
-    """A context manager that closes itself; `close` is what the class that inherits it says."""
+    """A context manager that closes itself at the end of a `with`. Subclasses implement `close`."""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -22,4 +22,4 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all resources."""

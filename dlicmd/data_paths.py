@@ -1,4 +1,4 @@
-"""Where a submission names data of the user: paths in --cs-datastore-meta and --data-source."""
+"""Paths of the user's data in a submission: in --cs-datastore-meta and --data-source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlicmd.errors import SubmissionRefused, UsageProblem
 
 
 def change_meta(text: str, change: Callable[[str], str]) -> str:
-    """The value of --cs-datastore-meta with its `data_path` changed."""
+    """Return the value of --cs-datastore-meta with its `data_path` changed."""
     items = [item.partition("=") for item in text.split(",")]
     return ",".join(
         key + equals + (change(value) if key.strip() == "data_path" else value) for key, equals, value in items
@@ -20,7 +20,8 @@ def change_meta(text: str, change: Callable[[str], str]) -> str:
 
 
 def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """A data source of type fs with its paths changed; any other as it is, for example one on a volume."""
+    """Return a data source of type fs with its paths changed. Return any other source unchanged, for example one on a
+    volume."""
     location = source.get("location")
     if source.get("type") != "fs" or not isinstance(location, dict) or "volume" in location:
         return source
@@ -37,7 +38,7 @@ def change_source(source: dict[str, Any], change: Callable[[str], str]) -> dict[
 
 
 def named_in(meta: str, sources: Iterable[dict[str, Any]]) -> list[str]:
-    """The paths that a value of --cs-datastore-meta, and data sources, name."""
+    """Return the paths that a value of --cs-datastore-meta and data sources name."""
     found: list[str] = []
 
     def collected(path: str) -> str:
@@ -52,8 +53,8 @@ def named_in(meta: str, sources: Iterable[dict[str, Any]]) -> list[str]:
 
 @contextmanager
 def nearer(paths: Iterable[str]) -> Iterator[None]:
-    """Let a refusal that is about one of the paths ask whether the one of this name in the present folder was meant.
-    For servers that read this machine's files."""
+    """Extend a refusal about one of the paths: did the user mean the path of this name in the current folder? For
+    servers that read this machine's files."""
     try:
         yield
     except SubmissionRefused as problem:
@@ -69,15 +70,15 @@ def _is_bare(path: str) -> bool:
 
 
 def names_place(text: str) -> bool:
-    """Whether a path is one of the machine where it was typed: it starts with `./`, `../` or `~`."""
+    """Return whether a path refers to the machine where it was typed: it starts with `./`, `../` or `~`."""
     return text in (".", "..") or text.startswith(("./", "../", "~"))
 
 
 def local_path(text: str) -> str:
-    """An absolute path for what names a place of this machine; any other stays.
+    """Return an absolute path for a path that refers to this machine, and any other path unchanged.
 
-    A bare name is relative to DLI_DATA_FS, and so may be one with a leading slash: the server knows. Raises
-    UsageProblem when nothing is there.
+    A bare name is relative to DLI_DATA_FS. A path with a leading slash may be, too: the server decides. Raises
+    UsageProblem when the path does not exist.
     """
     if not names_place(text):
         return text

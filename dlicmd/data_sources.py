@@ -1,4 +1,4 @@
-"""The value of `--data-source`: read and checked, before anything is packed or sent."""
+"""The value of `--data-source`, read and checked before anything is packed or sent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _EXAMPLE = '[{"type": "fs", "location": {"paths": "mnist"}}]'
 
 
 def data_sources(line: CommandLine) -> list[Any]:
-    """The data sources of all `--data-source` options, in order. Says when another option has no effect beside them.
-    Raises UsageProblem."""
+    """Return the data sources of all `--data-source` options, in order. Report when another option has no effect
+    beside them. Raises UsageProblem."""
     sources: list[Any] = []
     for text in line.many(OPTION):
         found = _json(text, OPTION)
@@ -34,7 +34,7 @@ def data_sources(line: CommandLine) -> list[Any]:
 
 
 def one_or_more(text: str, option: str) -> list[Any]:
-    """The data sources in the JSON text of an option that also takes a single one. Raises UsageProblem."""
+    """Return the data sources in the JSON text of an option that also takes a single source. Raises UsageProblem."""
     found = _json(text, option)
     sources = found if isinstance(found, list) else [found]
     _check(sources, option)
@@ -55,12 +55,13 @@ def _check(sources: list[Any], option: str) -> None:
 
 
 def _fault(sources: list[Any]) -> str | None:
-    """What the schema finds wrong, None for nothing."""
+    """Return the error that the schema finds, or None."""
     try:
-        # Half a second of imports on a slow machine, for those alone who name data in this way.
+        # These imports take half a second on a slow machine. Only users of this option pay for them.
         from jsonschema import Draft202012Validator
     except ImportError:
-        # The file that servers hand out lacks it, for it needs what is compiled. The server checks the same schema.
+        # The client file that servers hand out lacks jsonschema, which needs compiled code. The server checks the same
+        # schema.
         wrong = [number for number, source in enumerate(sources, 1) if not isinstance(source, dict)]
         return f"data source {wrong[0]} must be a JSON object" if wrong else None
     return next(map(explained, Draft202012Validator(SCHEMA).iter_errors(sources)), None)

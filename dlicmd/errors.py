@@ -1,4 +1,4 @@
-"""Everything that can go wrong in the client.
+"""The errors of the client.
 
 DlicmdError
 ├── UsageProblem           the command line names something that is not there or makes no sense
@@ -20,7 +20,7 @@ DlicmdError
 ├── WaitTimeout            the exec had not ended in time
 └── ResultError            what was downloaded is not what the server promised, or cannot be stored
 
-The text of an error is one line for the user and tells the cure; its class decides the exit code.
+The text of an error is one line for the user and names the remedy. The class of an error decides the exit code.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dlicmd.contract.exits import Exit
 
 
 class DlicmdError(Exception):
-    """Anything that dlicmd reports to its user."""
+    """An error that dlicmd reports to its user."""
 
     exit_code: ClassVar[Exit] = Exit.FAILED
 
 
 class UsageProblem(DlicmdError):
-    """The command line names something that is not there or makes no sense."""
+    """The command line names something that does not exist or makes no sense."""
 
     exit_code = Exit.USAGE
 
@@ -66,13 +66,13 @@ class Denied(ServerError):
 
 
 class SubmissionRefused(ServerError):
-    """The server finds a submission wrong, as it would a command line of its own."""
+    """The server finds a submission wrong. The exit code is that of a wrong command line."""
 
     exit_code = Exit.USAGE
 
 
 class QueryRefused(ServerError):
-    """The server finds the query of a list wrong, as it would a command line of its own."""
+    """The server finds the query of a list wrong. The exit code is that of a wrong command line."""
 
     exit_code = Exit.USAGE
 
@@ -112,7 +112,7 @@ class NoSuchObject(ServerError):
 
 
 class NoExecYet(DlicmdError):
-    """`last` was asked for by somebody who has no exec."""
+    """The user gave `last`, and has no exec."""
 
     exit_code = Exit.NO_SUCH_ID
 
@@ -127,7 +127,7 @@ class Unreachable(DlicmdError):
 
 
 class ConnectFailed(Unreachable):
-    """No connection, so the request was certainly not sent. `why` is the text without the cure."""
+    """There was no connection, so the request was certainly not sent. `why` is the text without the remedy."""
 
     def __init__(self, why: str, cure: str = "") -> None:
         super().__init__(f"{why}; {cure}" if cure else why)

@@ -1,4 +1,4 @@
-"""Following an exec to its end: its state, its progress and what its program prints, whatever happens to the server."""
+"""Following an exec to its end: its state, progress and program output, even if the server is away for a while."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dlicmd.errors import Denied, NoSuchExec, ServerError, Unreachable, WaitTime
 from dlicmd.rest.retry import PASSING
 from dlicmd.show.views import View
 
-#: Seconds that a follow call may be left unanswered by the server, and that a lost server is tried to be reached.
+#: Seconds that the server may hold back the answer to a follow call, and for which a lost server is tried again.
 LONG_POLL = 20
 PATIENCE = 120.0
-#: Seconds between two questions to a server without the follow call: from the first to the last number.
+#: Seconds between two polls of a server without the follow call: at first, and at most.
 POLL_FIRST, POLL_LAST = 0.25, 3.0
 
 T = TypeVar("T")
@@ -37,21 +37,21 @@ class Line:
 
 @dataclass(frozen=True)
 class News:
-    """The exec as it is now, and what its program has printed since the last news."""
+    """The exec as it is now, and the output of its program since the last news."""
 
     exec: dict[str, Any]
     lines: list[Line] = field(default_factory=list)
 
 
 class Clock:
-    """Until when to wait. Raises WaitTimeout when that is over, and names the command to come back with."""
+    """The time limit of a wait. Raises WaitTimeout when it is over; the message names the command to come back with."""
 
     def __init__(self, exec_id: str, seconds: int | None, again: str = "--follow") -> None:
         self._exec_id, self._seconds, self._again = exec_id, seconds, again
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def left(self, most: float) -> float:
-        """Seconds that may pass now, at most `most`."""
+        """Return the seconds that may pass now, at most `most`. Raises WaitTimeout."""
         if self._end is None:
             return most
         left = self._end - time.monotonic()
@@ -63,14 +63,14 @@ class Clock:
         return min(most, left)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not beyond the end."""
+        """Sleep, but not beyond the time limit. Raises WaitTimeout."""
         time.sleep(self.left(seconds))
 
 
 def follow(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, Any]:
-    """Show an exec until it has ended; returns it. Raises WaitTimeout, NoSuchExec, Unreachable.
+    """Show an exec until it has ended, and return it. Raises WaitTimeout, NoSuchExec, Unreachable.
 
-    A server that cannot be reached at first is an error; one that goes away later is waited for.
+    A server that cannot be reached at first is an error. A server that becomes unreachable later is tried again.
     """
     offered = wire.EXT_FOLLOW in client.extensions()
     client = client.impatient()
@@ -79,13 +79,13 @@ def follow(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, 
 
 
 def wait(client: Client, exec_id: str, view: View, clock: Clock) -> dict[str, Any]:
-    """Wait silently until an exec has ended; returns it."""
+    """Wait silently until an exec has ended, and return it."""
     client.exec(exec_id)
     return _show(_poll(client.impatient(), exec_id, clock, with_output=False), view)
 
 
 def exit_code(found: dict[str, Any], pass_exit_code: bool) -> int:
-    """The exit code of dlicmd for an exec that has ended."""
+    """Return dlicmd's exit code for an exec that has ended."""
     state = found.get(wire.STATE)
     own = found.get(wire.EXIT_CODE)
     if state == states.FINISHED:
@@ -100,7 +100,7 @@ def exit_code(found: dict[str, Any], pass_exit_code: bool) -> int:
 
 
 def is_over(found: dict[str, Any]) -> bool:
-    """Whether waiting any longer makes no sense."""
+    """Return whether a longer wait makes no sense: the exec has ended, or can never be scheduled."""
     return states.is_terminal(str(found.get(wire.STATE, ""))) or found.get(wire.REASON) == wire.NEVER_SCHEDULABLE
 
 
@@ -119,7 +119,7 @@ def _show(source: Iterator[News], view: View) -> dict[str, Any]:
 
 
 def _long_poll(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
-    """News from a server with the follow call; ends when the exec has ended and all its output was delivered."""
+    """Yield news from a server with the follow call, until the exec has ended and all its output is delivered."""
     cursor = ""
     while True:
         answer = patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(LONG_POLL))))  # noqa: B023
@@ -139,7 +139,7 @@ def _line(line: dict[str, Any]) -> Line:
 
 
 def _poll(client: Client, exec_id: str, clock: Clock, with_output: bool) -> Iterator[News]:
-    """News from any server, by asking again and again."""
+    """Yield news from any server, by polling."""
     pause = POLL_FIRST
     seen = ""
     while True:
@@ -159,7 +159,7 @@ def _poll(client: Client, exec_id: str, clock: Clock, with_output: bool) -> Iter
 
 
 def _log(client: Client, exec_id: str) -> str:
-    """The whole log; "" while there is none."""
+    """Return the whole log, or "" while there is none."""
     try:
         return client.train_log(exec_id).text()
     except (Denied, NoSuchExec):
@@ -169,7 +169,7 @@ def _log(client: Client, exec_id: str) -> str:
 
 
 def added_lines(before: str, after: str) -> list[str]:
-    """Lines of `after` that were not in `before`. A log of several workers grows in the middle, too."""
+    """Return the lines of `after` that are not in `before`. A log of several workers grows in the middle, too."""
     if after.startswith(before):
         return after[len(before):].splitlines()
     known = Counter(before.splitlines())
@@ -183,7 +183,7 @@ def added_lines(before: str, after: str) -> list[str]:
 
 
 def patiently(clock: Clock, call: Callable[[], T]) -> T:
-    """`call()`, again and again while the server cannot be reached, as when it is restarted."""
+    """Return `call()`. Repeat the call while the server cannot be reached, for example during its restart."""
     end = time.monotonic() + PATIENCE
     pause = 0.5
     while True:

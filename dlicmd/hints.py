@@ -1,4 +1,4 @@
-"""The command lines that messages tell their readers to type: they name the same server as this one did."""
+"""The command lines in messages: they name the same server as the user's command line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dlicmd.contract.argv import CommandLine
 
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
 _connection: list[str] = []
-#: What to do when nobody answers.
+#: Remedy when no server answers.
 ADDRESS = "see that a server runs there, and that --rest-host and --rest-port are right"
 
-#: What is so of the file that servers hand out.
+#: Text about the client file that servers hand out.
 REMOTE_ALONE = "this dlicmd is a client for remote servers alone; pip install dlicmd brings the local backend"
 
 
 def remember(line: CommandLine) -> None:
-    """From now on name the server that `line` names. Nothing secret is repeated."""
+    """Name the server of `line` in all later hints. Secrets are not repeated."""
     _connection[:] = []
     for name in _CONNECTION:
         value = line.values.get(name)
@@ -25,10 +25,10 @@ def remember(line: CommandLine) -> None:
 
 
 def command(*words: str) -> str:
-    """`dlicmd` with these words and the server, as a shell takes it."""
+    """Return `dlicmd` with these words and the server, quoted for a shell."""
     return shlex.join(["dlicmd", *words, *_connection])
 
 
 def logon() -> str:
-    """How to log on to the server."""
+    """Return the command that logs on to the server."""
     return command("--logon") if _connection else "dlicmd --logon --rest-host HOST"

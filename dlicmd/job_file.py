@@ -1,6 +1,7 @@
-"""A job file: what the options of a submission say, as YAML (docs/job-file.md). It becomes words of a command line.
+"""A job file: options of a submission as YAML (docs/job-file.md). The file becomes words of a command line.
 
-What stands on the command line wins over the file, option by option; the program's words there follow the file's.
+The command line takes precedence over the file, option by option. The program's words on the command line follow those
+of the file.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from dlicmd.submit import say_mistyped
 FRAMEWORK, ARGS = "framework", "args"
 META, MAIN, FOLDER = "--cs-datastore-meta", "--model-main", "--model-dir"
 SUFFIXES = (".yaml", ".yml")
-#: Options that name a file of the user, beside the program's.
+#: Options that name a file of the user, beside the program.
 _NAMED_FILES = (FOLDER, "--conda-env-yaml", "--conda-package", "--ca-cert")
 
 
 @dataclass
 class Job:
-    """What a job file says. `args` are the program's words, each group begun by the name of an option or ""."""
+    """The content of a job file. `args` are the program's words in groups, each with the name of its option or ""."""
 
     framework: str | None = None
     options: list[Given] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Job:
 
 
 def expand(words: list[str]) -> list[str]:
-    """The command line with its job file, if it names one, replaced by what that says.
+    """Return the command line, with the job file that it names replaced by the file's content.
 
     Raises UsageProblem, ArgvError.
     """
@@ -56,9 +57,9 @@ def expand(words: list[str]) -> list[str]:
 
 
 def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
-    """Where the words before any `--` name a job file, in how many words, and its name.
+    """Return the position of the job file in the words before any `--`, its number of words, and its name; else None.
 
-    `-f` before anything but an existing YAML file is the program's.
+    `-f` before anything but an existing YAML file belongs to the program.
     """
     if not any(word.partition("=")[0] == START for word in own):
         return None
@@ -76,7 +77,7 @@ def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
 
 
 def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
-    """`words` with the file's framework as the operand of --exec-start, unless it has one."""
+    """Return `words` with the file's framework as the operand of --exec-start, unless it has one."""
     at = next((at for at, word in enumerate(words) if word == START), None)
     if at is None or (at + 1 < len(words) and not words[at + 1].startswith("-")):
         return words
@@ -86,7 +87,7 @@ def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
 
 
 def _merged(line: CommandLine, job: Job, folder: Path) -> list[str]:
-    """The words of the command line and, where it says nothing else, of the file."""
+    """Return the words of the command line and, for options that it does not give, those of the file."""
     options = [word for given in job.options if not overruled(given, line)
                for word in _beside(given, folder, job, line).words]
     args = [word for name, group in job.args if not _is_given(name, line.program) for word in group]
@@ -99,13 +100,14 @@ def _is_given(name: str, program: Sequence[str]) -> bool:
 
 
 def _beside(given: Given, folder: Path, job: Job, line: CommandLine) -> Given:
-    """The option with paths as seen from the current folder: in the file they are relative to its own."""
+    """Return the option with paths relative to the current folder. In the file they are relative to the file's
+    folder."""
     name, text = given.option.name, given.text
     if text is None:
         return given
     whole = FOLDER in line.values or any(other.option.name == FOLDER for other in job.options)
     if name in _NAMED_FILES or (name == MAIN and not whole):
-        # A program within a folder is named by its path in there.
+        # The name of a program in a model folder is its path in that folder.
         return given._replace(text=str(folder / os.path.expanduser(text)) if text else text)
     change = _data_beside(folder)
     if name == META:
@@ -116,7 +118,8 @@ def _beside(given: Given, folder: Path, job: Job, line: CommandLine) -> Given:
 
 
 def _data_beside(folder: Path) -> Callable[[str], str]:
-    """Data paths that begin with `.` or `..`, and so name a place of the user's, as seen from the current folder."""
+    """Return a function for data paths that begin with `.` or `..`, and so refer to the user's machine. The function
+    makes such a path relative to the current folder."""
 
     def change(text: str) -> str:
         if text.split("/", maxsplit=1)[0] not in (".", ".."):
@@ -128,7 +131,7 @@ def _data_beside(folder: Path) -> Callable[[str], str]:
 
 
 def read_job(file: Path) -> Job:
-    """What a job file says, every value checked as on a command line. Raises UsageProblem."""
+    """Return the content of a job file, every value checked as on a command line. Raises UsageProblem."""
     found = read(file)
     if found is None:
         raise UsageProblem(f"{file}: the job file is empty")
@@ -154,7 +157,7 @@ def _framework(value: Place) -> str:
 
 
 def _args(value: Place) -> list[tuple[str, list[str]]]:
-    """The program's words: a list as it is, of a mapping `--name value`."""
+    """Return the program's words: a list unchanged, a mapping as `--name value`."""
     if not value.is_mapping:
         if not value.is_list:
             value.refuse("args needs a list of words, or a mapping of option names to values")
@@ -163,7 +166,8 @@ def _args(value: Place) -> list[tuple[str, list[str]]]:
 
 
 def _arg(key: str, value: Place) -> tuple[str, list[str]]:
-    """One option of the program: true means that it stands alone, false that it is left out, a list several words."""
+    """Return the words of one option of the program: for true its name alone, for false none, for a list several
+    words."""
     name = key if key.startswith("-") else f"--{key}"
     switch = value.switch()
     if switch is not None:

@@ -1,4 +1,4 @@
-"""What a program does with a job beyond single calls: submit a folder, wait for the end, fetch the result."""
+"""Functions for whole jobs, beyond single calls: submit a folder, wait for the end, fetch the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs record as metrics: the lines of evaluation-metrics.txt, and what was recorded last."""
+"""The metrics that programs record: the lines of evaluation-metrics.txt, and the last value of each metric."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _INTEGER = 2
 
 
 def records(chunks: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records in lines that come in pieces, each with the number of its file; files stand apart by an empty
-    line. What is none is left out."""
+    """Yield the records in lines that arrive in pieces, each with the number of its file. An empty line separates
+    files. Lines that are no records are left out."""
     file = 1
     for line in _lines(chunks):
         file += not line
@@ -27,7 +27,7 @@ def records(chunks: Iterable[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def last_values(found: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """The last value of each metric, by its group and name; of several files the mean where they are numbers."""
+    """Return the last value of each metric, by its group and name. For several files, return the mean of numbers."""
     last: dict[str, dict[int, Any]] = {}
     for file, record in found:
         values = record.get("values")
@@ -37,7 +37,7 @@ def last_values(found: Iterable[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A recorded value: a number where it says that it is one, and is finite."""
+    """Return a recorded value: a number if its type says so and it is finite, else text."""
     text, kind = at(value, "value"), at(value, "type")
     found = number(text) if kind is not None else None
     if found is None:

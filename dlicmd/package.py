@@ -1,4 +1,4 @@
-"""A model folder as one compressed archive, written to disk piece by piece and never held in memory."""
+"""A model folder as one compressed archive, written to disk in pieces and never held in memory as a whole."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from dlicmd.errors import PackageError, UsageProblem
 from dlicmd.paths import IGNORE_FILE
 from dlicmd.rest.body import FilePart
 
-#: Left out of every folder, in gitignore syntax; `!pattern` in the ignore file takes one back in.
+#: Patterns left out of every folder, in gitignore syntax; `!pattern` in the ignore file includes one again.
 DEFAULT_IGNORES = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", ".ipynb_checkpoints/", ".pytest_cache/",
     ".mypy_cache/", ".ruff_cache/", "node_modules/", ".DS_Store", "._*", IGNORE_FILE,
 )
 HUGE = 2**30
-#: How many skipped entries are named one by one.
+#: The most skipped entries that are named one by one.
 NAMED = 5
-#: The archive crosses a loopback or a fast network: quick beats small.
+#: The archive crosses a loopback or a fast network: speed matters more than size.
 COMPRESSION = 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or folder to pack: its name in the archive below the top folder, and where it is."""
+    """One file or folder to pack: its name in the archive below the top folder, and its path."""
 
     name: str
     path: str
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass
 class _Walk:
-    """What a walk through the folder finds."""
+    """The results of a walk through the folder."""
 
     root: str
     matches: Callable[[str], bool]
@@ -54,7 +54,7 @@ class _Walk:
     skipped: list[str] = field(default_factory=list)
 
     def folder(self, path: str, prefix: str, above: tuple[str, ...]) -> None:
-        """Collect what is in `path`; `above` are the real paths of the folders around it."""
+        """Collect the entries of `path`; `above` are the real paths of the folders around it."""
         try:
             with os.scandir(path) as found:
                 items = sorted(found, key=lambda item: item.name)
@@ -100,7 +100,7 @@ class _Walk:
 
 
 def walk(folder: Path) -> list[Entry]:
-    """What of `folder` is to be packed, in a fixed order; says what is skipped. Raises PackageError."""
+    """Return the entries of `folder` to pack, in a fixed order, and warn about skipped ones. Raises PackageError."""
     root = os.path.realpath(folder)
     found = _Walk(root, _ignore_rules(folder))
     found.folder(str(folder), "", (root,))
@@ -124,7 +124,7 @@ def _ignore_rules(folder: Path) -> Callable[[str], bool]:
 
 
 def check_folder(text: str) -> Path:
-    """The folder named on the command line. Raises UsageProblem unless it is one."""
+    """Return the folder named on the command line. Raises UsageProblem unless it is a folder with a name."""
     folder = Path(text)
     if not folder.is_dir():
         kind = "is not a folder" if folder.exists() else "does not exist"
@@ -135,9 +135,10 @@ def check_folder(text: str) -> Path:
 
 
 def find_program(folder: Path, main: str) -> str:
-    """Path within `folder` of the program that `--model-main` names.
+    """Return the path within `folder` of the program that `--model-main` names.
 
-    Raises UsageProblem when it is not there, or when what was typed is another file than the one that would run.
+    Raises UsageProblem when there is no such program, or when the typed path is another file than the one that would
+    run.
     """
     typed = Path(main)
     for place in program_places(typed.as_posix(), base_name(folder)):
@@ -149,15 +150,15 @@ def find_program(folder: Path, main: str) -> str:
 
 
 def base_name(folder: Path) -> str:
-    """The name of the folder, also when it was given as `.` or with a slash at its end."""
+    """Return the name of the folder, also for `.` and for a path with a slash at its end."""
     return os.path.basename(os.path.abspath(folder))
 
 
 def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] | None = None) -> FilePart:
-    """Pack `folder` under its base name into a temporary file that has no name and so cannot be left behind.
+    """Pack `folder` under its base name into a temporary file. The file has no name and so cannot be left behind.
 
-    `main`, a path within the folder, must not be among what the ignore rules leave out. `progress` is called with the
-    bytes read so far. Raises PackageError, UsageProblem.
+    The ignore rules must not leave out `main`, a path within the folder. `progress` is called with the number of bytes
+    read so far. Raises PackageError, UsageProblem.
     """
     entries = walk(folder)
     if not any(not entry.is_dir for entry in entries):
@@ -173,7 +174,7 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
         size = file.tell()
         file.seek(0)
     except BaseException as problem:
-        with contextlib.suppress(OSError):  # a full disk again, when what is buffered is written
+        with contextlib.suppress(OSError):  # a full disk fails again when the buffer is written
             file.close()
         if isinstance(problem, OSError):
             raise PackageError(f"cannot write the archive to {tempfile.gettempdir()}: {problem.strerror}") from None
@@ -208,25 +209,25 @@ def _opened(entry: Entry) -> BinaryIO:
 
 
 class _Counter:
-    """Adds up what was read, and tells."""
+    """Adds up the bytes that were read, and reports the sum."""
 
     def __init__(self, progress: Callable[[int], None]) -> None:
         self._progress, self._total = progress, 0
 
     def add(self, size: int) -> None:
-        """`size` more bytes were read."""
+        """Add `size` bytes."""
         self._total += size
         self._progress(self._total)
 
 
 class _Source:
-    """A file whose read errors are told from errors in writing the archive."""
+    """A file that raises PackageError for read errors, to distinguish them from errors in writing the archive."""
 
     def __init__(self, file: BinaryIO, path: str, counter: _Counter) -> None:
         self._file, self._path, self._counter = file, path, counter
 
     def read(self, size: int) -> bytes:
-        """Exactly `size` bytes. Raises PackageError."""
+        """Return exactly `size` bytes. Raises PackageError."""
         try:
             data = self._file.read(size)
         except OSError as problem:
@@ -238,7 +239,7 @@ class _Source:
 
 
 def _member(name: str, about: os.stat_result | None) -> tarfile.TarInfo:
-    """A header with nothing of this machine's users in it; a folder when `about` is None."""
+    """Return an archive header without data about this machine's users; for a folder when `about` is None."""
     member = tarfile.TarInfo(name)
     if about is None:
         member.type, member.mode = tarfile.DIRTYPE, 0o755
@@ -249,7 +250,7 @@ def _member(name: str, about: os.stat_result | None) -> tarfile.TarInfo:
 
 
 def single_file(text: str, option: str) -> FilePart:
-    """A file named on the command line as a part of the upload. Raises UsageProblem, PackageError."""
+    """Return a file named on the command line as a part of the upload. Raises UsageProblem, PackageError."""
     path = Path(text)
     if not path.is_file():
         kind = "is not a file" if path.exists() else "does not exist"

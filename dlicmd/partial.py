@@ -1,7 +1,7 @@
-"""Downloads that are not whole yet: `<NAME>.part`, and beside it `<NAME>.part.json`, which says what it is part of.
+"""Unfinished downloads: `<NAME>.part`, and beside it the note `<NAME>.part.json`, which describes the whole file.
 
-The note is written before anything of the content and removed last, so a `.part` file without a note of ours is
-somebody else's and never touched. Whoever works on a download holds a lock on its note.
+The note is written before any content and removed last. So a `.part` file without a note of ours is foreign and is
+never touched. A process that works on a download holds a lock on its note.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _CHUNK = 2**20
 
 
 class Label(NamedTuple):
-    """What a download is: `etag` and `digest` as the server gave them ("" for none), `size` in bytes or None."""
+    """The identity of a download: `etag` and `digest` as the server gave them ("" for none), `size` in bytes or
+    None."""
 
     exec_id: str
     etag: str = ""
@@ -33,12 +34,13 @@ class Label(NamedTuple):
 
     @property
     def resumable(self) -> bool:
-        """Whether the server can say that its content is still the same, and the whole can be checked in the end."""
+        """Whether the server can confirm that its content is unchanged, and the whole file can be checked at the
+        end."""
         return bool(self.etag and self.digest and self.size)
 
 
 class Partial:
-    """An unfinished download. `close` keeps it, `remove` does not."""
+    """An unfinished download. `close` keeps it, `remove` deletes it."""
 
     def __init__(self, base: Path, label: Label, note: FileIO, file: FileIO) -> None:
         self.label = label
@@ -49,7 +51,7 @@ class Partial:
         self.size = 0
 
     def read_again(self) -> None:
-        """Take in what is there already; it never counts as whole, so that the server is asked about the rest."""
+        """Read the existing bytes, but never count them as the whole file, so that a request for the rest follows."""
         self._file.seek(0)
         left = (self.label.size or 1) - 1
         while left and (chunk := self._file.read(min(_CHUNK, left))):
@@ -60,7 +62,7 @@ class Partial:
         self._file.seek(self.size)
 
     def begin(self, label: Label) -> None:
-        """Start over, with what `label` names."""
+        """Start over with the file that `label` describes."""
         self._file.seek(0)
         self._file.truncate(0)
         self._digest, self.size, self.label = hashlib.sha256(), 0, label
@@ -78,21 +80,21 @@ class Partial:
         self.size += len(chunk)
 
     def seal(self) -> None:
-        """Make the file durable and close it, so that it can be moved; its note stays locked. Raises OSError."""
+        """Make the file durable and close it, so that it can be moved. The note stays locked. Raises OSError."""
         os.fsync(self._file.fileno())
         self._file.close()
 
     def sha256(self) -> bytes:
-        """SHA-256 of everything so far."""
+        """Return the SHA-256 of all bytes so far."""
         return self._digest.digest()
 
     def close(self) -> None:
-        """Leave it for another time."""
+        """Close the download, and keep its files for later."""
         self._file.close()
         self._note.close()
 
     def remove(self) -> None:
-        """Remove all of it; after the file has been moved to its place, the note alone."""
+        """Remove the file and its note. If the file has been moved to its place, remove the note alone."""
         self._file.close()
         self.path.unlink(missing_ok=True)
         if sys.platform == "win32":
@@ -102,7 +104,7 @@ class Partial:
 
 
 def find(folder: Path, exec_id: str) -> Partial | None:
-    """The newest unfinished download of an exec in `folder` that can go on, None when there is none."""
+    """Return the newest unfinished download of an exec in `folder` that can be resumed; None when there is none."""
     try:
         notes = sorted(folder.glob(f"*{NOTE}"), key=lambda path: path.lstat().st_mtime_ns, reverse=True)
     except OSError:
@@ -115,10 +117,11 @@ def find(folder: Path, exec_id: str) -> Partial | None:
 
 
 def claim(folder: Path, name: str, exec_id: str) -> Partial:
-    """An empty download below `name`. Raises ResultError when something else is there, and OSError."""
+    """Return an empty download for `name`. Raises ResultError when another file or process is in the way, and
+    OSError."""
     base = folder / name
     part_path, note_path = _named(base, PART), _named(base, NOTE)
-    # In this order: a note is there for longer than its file.
+    # Check the file first: a note exists for longer than its file.
     for path in (part_path, note_path):
         if os.path.lexists(path) and not _is_ours(path):
             raise _in_the_way(path)
@@ -139,7 +142,8 @@ def claim(folder: Path, name: str, exec_id: str) -> Partial:
 
 
 def _reopened(note_path: Path, exec_id: str) -> Partial | None:
-    """The download of this note, when it is ours, of this exec, and can go on. A note without a file is removed."""
+    """Return the download of this note, if it is ours, belongs to this exec and can be resumed; else None. A note
+    without a file is removed."""
     base = Path(str(note_path)[: -len(NOTE)])
     note = None
     try:
@@ -170,14 +174,14 @@ def _in_the_way(path: Path) -> ResultError:
 
 
 def _is_ours(path: Path | int) -> bool:
-    """Whether it is a plain file of this user."""
+    """Return whether this is a regular file of this user."""
     found = os.stat(path) if isinstance(path, int) else path.lstat()
     return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
 
 
 def _drop_second_name(path: Path) -> None:
-    """Remove `path` where it is one of several names of a file: of a result that was just moved to its place when a
-    dlicmd was killed, or of anything else that must not be written to."""
+    """Remove `path` if its file has several names. Such a file is a result that a killed dlicmd moved to its place, or
+    another file. Neither must be written to."""
     try:
         if path.lstat().st_nlink > 1:
             path.unlink()
@@ -186,7 +190,7 @@ def _drop_second_name(path: Path) -> None:
 
 
 def _open(path: Path, existing: bool = False) -> FileIO:
-    """Open for reading and writing, never through a link. Raises OSError; PermissionError when it is not ours."""
+    """Open for reading and writing, never through a link. Raises OSError; PermissionError when the file is not ours."""
     flags = os.O_RDWR | (0 if existing else os.O_CREAT)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     fd = os.open(path, flags, 0o666)
@@ -197,7 +201,8 @@ def _open(path: Path, existing: bool = False) -> FileIO:
 
 
 def _lock(note: FileIO, path: Path) -> bool:
-    """Lock a note for as long as it is open; False when another process has it, or has just finished with it."""
+    """Lock a note for as long as it is open. Return False when another process holds the lock, or has just removed the
+    note."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -215,7 +220,7 @@ def _lock(note: FileIO, path: Path) -> bool:
 
 
 def _label(note: FileIO) -> Label | None:
-    """What a note says; a label of nothing when it was never finished; None when it is no note."""
+    """Return the label in a note; an empty label if the note was never finished; None if the file is no note."""
     note.seek(0)
     text = note.read(_MOST)
     if not text:

@@ -1,4 +1,4 @@
-"""File names of the user, each made in one place."""
+"""File names of the user, each defined in one place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ CONFIG = "config.yaml"
 
 
 def token_file() -> Path:
-    """Where the token of a remote logon is kept."""
+    """Return the file that stores the token of a remote logon."""
     return Path.home() / ".dlicmd"
 
 
 def config_file() -> Path:
-    """The profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user configuration directory."""
+    """Return the file with the profiles: `DLICMD_CONFIG`, or `dlicmd/config.yaml` below the platform's per-user
+    configuration directory."""
     named = os.environ.get("DLICMD_CONFIG")
     if named:
         return Path(os.path.expanduser(named))
@@ -27,7 +28,7 @@ def config_file() -> Path:
 
 
 def _configuration() -> str:
-    """The platform's directory, as platformdirs has it, which every command would have to import."""
+    """Return the platform's directory, the same as that of platformdirs, which every command would have to import."""
     if sys.platform == "win32":
         return os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     usual = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
@@ -35,36 +36,36 @@ def _configuration() -> str:
 
 
 def backend_file() -> Path:
-    """By which a client finds the local backend."""
+    """Return the file by which a client finds the local backend."""
     return home() / BACKEND_FILE
 
 
 def served_file() -> Path:
-    """What the local backend leaves about the way it was started."""
+    """Return the file in which the local backend records how it was started."""
     return home() / SERVED_FILE
 
 
 def backend_log() -> Path:
-    """What the local backend prints."""
+    """Return the file with the output of the local backend."""
     return home() / "backend.log"
 
 
 def start_lock() -> Path:
-    """Held by the one client that starts the local backend."""
+    """Return the lock that a client holds while it starts the local backend."""
     return home() / "start.lock"
 
 
 def samples_dir() -> Path:
-    """Folder of the samples that come with dlicmd, installed or in a clone."""
+    """Return the folder of the samples that come with dlicmd, installed or in a clone."""
     package = Path(__file__).parent
     installed = package / "samples"
     return installed if installed.is_dir() else package.parent / "samples"
 
 
 def safe_name(name: str) -> str:
-    """A file name that a server chose, made harmless: its last part, no control characters, not hidden, not a device.
+    """Return a file name from a server, made harmless: its last part, no control characters, not hidden, not a device.
 
-    Returns "" when nothing usable is left.
+    Return "" when nothing usable is left.
     """
     name = re.split(r"[/\\]", name)[-1]
     name = re.sub(r'[\x00-\x1f\x7f-\x9f<>:"|?*\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]', "", name)

@@ -1,4 +1,4 @@
-"""How answers are printed: as people read them, as JSON, as JSON lines, as YAML, or as columns of one's own choice."""
+"""Formats of answers: as people read them, as JSON, as JSON lines, as YAML, or as columns that the user selects."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _CUSTOM = "custom-columns="
 
 
 class Output(NamedTuple):
-    """What `-o` asks for: `form` is "" (as the command likes), "table", "json", "jsonl", "yaml" or "columns";
-    then `columns` names them."""
+    """The format that `-o` selects: `form` is "" (the command's default), "table", "json", "jsonl", "yaml" or
+    "columns". For "columns", `columns` has their names."""
 
     form: str = ""
     columns: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str | None) -> Output:
-        """Raises UsageProblem when `text` is none of the forms."""
+        """Return the format that `text` names. Raises UsageProblem when there is no such format."""
         if text is None:
             return cls()
         if text in ("table", "json", "jsonl", "yaml"):
@@ -36,7 +36,7 @@ class Output(NamedTuple):
 
     @property
     def is_data(self) -> bool:
-        """Whether a program reads standard output, so that nothing else may be on it."""
+        """Whether a program reads standard output, so that no other text may be on it."""
         return self.form in ("json", "jsonl", "yaml")
 
 
@@ -47,7 +47,8 @@ def emit(text: str) -> None:
 
 
 def emit_value(value: Any, output: Output) -> None:
-    """Print a JSON value; as JSON with two spaces of indentation unless YAML is asked for, or an object per line."""
+    """Print a JSON value. `output` may select YAML, or JSON lines with one object each; the default is JSON indented
+    by 2 spaces."""
     if output.form == "yaml":
         import yaml
 
@@ -60,8 +61,8 @@ def emit_value(value: Any, output: Output) -> None:
 
 
 def emit_said(text: str, output: Output, otherwise: str = "") -> None:
-    """Print what a server says, in its words; `otherwise` when it says nothing. For programs as JSON, which words alone
-    become with the key `message`."""
+    """Print the server's text, or `otherwise` if that is empty. For programs, print JSON: a text that is not JSON
+    becomes the value of the key `message`."""
     said = text.strip() or otherwise
     if not output.is_data:
         emit(inert(said)) if said else None
@@ -74,7 +75,8 @@ def emit_said(text: str, output: Output, otherwise: str = "") -> None:
 
 
 def emit_chunks(chunks: Iterable[bytes]) -> None:
-    """Print text that comes in pieces: byte for byte into a file or pipe, inert on a terminal. Ends with a newline."""
+    """Print text that arrives in pieces: byte for byte into a file or pipe, inert on a terminal. The output ends with
+    a newline."""
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -96,7 +98,8 @@ def show_rows(
     items: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str],
     cell: Callable[[Mapping[str, Any], str], str],
 ) -> None:
-    """Print a list of items as `output` asks for: as they are, or in a table of `columns` or of those asked for."""
+    """Print a list of items as `output` says: unchanged as data, or in a table of the selected columns, else of
+    `columns`."""
     if output.is_data:
         emit_value(items, output)
     elif not items:
@@ -109,7 +112,7 @@ def show_columns(
     items: Sequence[Mapping[str, Any]], columns: Sequence[str], cell: Callable[[Mapping[str, Any], str], str],
     asked_for: bool = True,
 ) -> None:
-    """Print a table of items; of columns that were `asked_for` it says which none of the items has."""
+    """Print a table of items. If the user selected the columns (`asked_for`), report the columns that no item has."""
     rows = [{name: cell(item, name) for name in columns} for item in items]
     emit(table(rows, columns))
     unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
@@ -119,14 +122,14 @@ def show_columns(
 
 
 def _near(names: Sequence[str], known: Collection[str]) -> list[str]:
-    """What is known and may be meant by names that are not."""
+    """Return the known names that the unknown ones may mean."""
     import difflib
 
     return [near for name in names for near in difflib.get_close_matches(name, known, n=1, cutoff=0.75)]
 
 
 def scalar(value: Any) -> str:
-    """A JSON value as the text of a table cell."""
+    """Return a JSON value as the text of a table cell."""
     if value is None:
         return MISSING
     return value if isinstance(value, str) else json.dumps(value)

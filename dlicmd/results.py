@@ -1,6 +1,6 @@
-"""Fetching the trained model: checked against the server's checksum, and never written over something else.
+"""Fetching the trained model: check it against the server's checksum, and overwrite no other file unasked.
 
-What came before an interruption stays (see `dlicmd.partial`), and the next call goes on from there.
+An interrupted download is kept (see `dlicmd.partial`), and the next call resumes it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from dlicmd.rest.retry import sleep
 from dlicmd.rest.transport import Answer
 from dlicmd.show.progress import bar
 
-#: Seconds before a cut download goes on, first, second, and from then on; the count starts anew when more has come.
+#: Seconds before a cut download is resumed: first, second, and every later time. The count restarts when more data has
+#: arrived.
 RESUME_DELAYS = (0.2, 1.0, 3.0)
 PARTIAL, NOT_SATISFIABLE = 206, 416
-#: Strong ones only: weak ones do not promise the same bytes.
+#: Strong ETags alone: weak ones do not promise the same bytes.
 _ETAG = re.compile(r'"[!#-~]{1,200}"')
 
 
 def fetch(client: Client, exec_id: str, folder: Path, force: bool) -> Path:
-    """Store the result of an exec in `folder` under the name that the server gives it; returns the file.
+    """Store the result of an exec in `folder` under the name that the server gives it, and return the file.
 
-    Goes on with an unfinished download of this exec; what is there already, to the last byte, is not fetched again.
-    Raises DlicmdError; only what is damaged, or cannot be stored, is removed then.
+    An unfinished download of this exec is resumed. An existing file with exactly the same bytes is not fetched again.
+    Raises DlicmdError. After an error a resumable download is kept, unless it is damaged or cannot be stored.
     """
     download = _Download(client, exec_id, folder, force)
     try:
@@ -56,11 +57,11 @@ def fetch(client: Client, exec_id: str, folder: Path, force: bool) -> Path:
 
 
 class _Useless(ResultError):
-    """What came can never become the result."""
+    """The received data can never become the result."""
 
 
 class _AlreadyThere(Exception):
-    """The file is what would be fetched."""
+    """The file to fetch exists already."""
 
     def __init__(self, target: Path) -> None:
         super().__init__(str(target))
@@ -75,7 +76,7 @@ class _Download:
         self._part = partial.find(folder, exec_id)
 
     def run(self) -> Path:
-        """Fetch everything, over as many connections as it takes; returns the place for it."""
+        """Fetch everything, over as many connections as needed, and return the path to store it under."""
         failures, best, answered = 0, self._have(), False
         while True:
             try:
@@ -95,7 +96,7 @@ class _Download:
                 sleep(RESUME_DELAYS[min(failures, len(RESUME_DELAYS)) - 1])
 
     def finish(self, target: Path) -> None:
-        """Check the whole, and move it to its place."""
+        """Check the whole file, and move it to its place."""
         part = self._part
         assert part is not None
         if part.label.digest and part.label.digest != base64.b64encode(part.sha256()).decode():
@@ -111,7 +112,7 @@ class _Download:
         return self._part.size if self._part else 0
 
     def leave(self) -> str | None:
-        """Keep what may be of use later, remove anything else; says what was kept."""
+        """Keep a resumable download and return where it is; remove any other and return None."""
         part = self._part
         if part is None:
             return None
@@ -122,7 +123,7 @@ class _Download:
         return f"what came is kept in {part.path}, and the same command goes on from there"
 
     def remove(self) -> None:
-        """Leave nothing."""
+        """Remove the download."""
         if self._part is not None:
             self._part.remove()
 
@@ -141,7 +142,7 @@ class _Download:
         return self._client.result(self._exec_id)
 
     def _start(self, answer: Answer) -> Path:
-        """Make ready to store what the answer brings, the rest or the whole; returns the place for the whole."""
+        """Prepare to store the content of the answer, the rest or the whole. Return the path for the whole."""
         name = file_name(answer.headers.get("content-disposition", ""), self._exec_id)
         target = self._folder / name
         plain = target.is_file() and not target.is_symlink()
@@ -168,7 +169,7 @@ class _Download:
         return target
 
     def _copy(self, answer: Answer) -> None:
-        """Store the body. Raises ConnectionLost when it ends too early."""
+        """Store the body. Raises ConnectionLost when the body ends too early."""
         part = self._part
         assert part is not None
         whole = part.label.size
@@ -187,7 +188,7 @@ class _Download:
 
 
 def check_folder(text: str | None) -> Path:
-    """The folder that `--to` names, or the current one. Raises UsageProblem when it is none."""
+    """Return the folder that `--to` names, or the current one. Raises UsageProblem when it is not a folder."""
     folder = Path() if text is None else Path(text)
     if not folder.is_dir():
         trouble = "is not a folder" if folder.exists() else "does not exist; make it first"
@@ -200,7 +201,7 @@ def _not_stored(target: Path, problem: OSError) -> ResultError:
 
 
 def place(part: Path, target: Path, force: bool) -> None:
-    """Move `part` to `target`; without `force` only where nothing has appeared in the meantime.
+    """Move `part` to `target`; without `force`, only if no file has appeared there in the meantime.
 
     Raises ResultError, OSError.
     """
@@ -217,39 +218,39 @@ def place(part: Path, target: Path, force: bool) -> None:
 
 
 def file_name(header: str, exec_id: str) -> str:
-    """The name in a Content-Disposition header, made harmless; one of our own when there is none."""
+    """Return the name in a Content-Disposition header, made harmless; a name of our own when there is none."""
     name = ""
     found = re.search(r"(?i);\s*filename\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)", header)
     if found:
         text = found[1].strip()
         name = safe_name(re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') and len(text) > 1 else text)
     if name.lower().endswith((partial.PART, partial.NOTE)):
-        # It would be taken for an unfinished download.
+        # Such a name would be taken for an unfinished download.
         name += ".zip"
     return name or f"dlpd-model-{safe_name(exec_id) or 'exec'}-result.zip"
 
 
 def announced_size(answer: Answer) -> int | None:
-    """How many bytes the whole result has as the server says, or None."""
+    """Return the size of the whole result in bytes, as the server announces it, or None."""
     found = re.search(r"(?i);\s*size\s*=\s*\"?([0-9]{1,18})", answer.headers.get("content-disposition", ""))
     text = found[1] if found else answer.headers.get("content-length", "")
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def _label(answer: Answer, exec_id: str) -> Label:
-    """What the server says about a whole result that it sends."""
+    """Return the label of a whole result that the server sends."""
     etag = answer.headers.get("etag", "").strip()
     return Label(exec_id, etag if _ETAG.fullmatch(etag) else "", _checksum(answer), announced_size(answer))
 
 
 def _checksum(answer: Answer) -> str:
-    """The SHA-256 that the server announces, as base64; "" for none."""
+    """Return the SHA-256 that the server announces, as base64; "" for none."""
     found = re.search(r"sha-256=:([A-Za-z0-9+/=]{1,100}):", answer.headers.get(wire.DIGEST_HEADER.lower(), ""))
     return found[1] if found else ""
 
 
 def _is_whole(path: Path, answer: Answer) -> bool:
-    """Whether a file has the very bytes that the server announces."""
+    """Return whether a file has exactly the bytes that the server announces."""
     digest = _checksum(answer)
     if not digest or path.stat().st_size != announced_size(answer):
         return False
@@ -261,7 +262,7 @@ def _is_whole(path: Path, answer: Answer) -> bool:
 
 
 def _continues(answer: Answer, part: Partial) -> bool:
-    """Whether a 206 brings exactly what `part` lacks."""
+    """Return whether a 206 answer has exactly the bytes that `part` lacks."""
     whole = part.label.size or 0
     return (
         answer.headers.get("content-range", "").strip() == f"bytes {part.size}-{whole - 1}/{whole}"

@@ -1,4 +1,4 @@
-"""What every command gets: the parsed command line, the form of the output, and the client to ask."""
+"""The session of a command: the parsed command line, the output format, and the client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session(Closing):
         self, words: Sequence[str], line: CommandLine, output: Output, client: Client | None = None,
     ) -> None:
         self.words, self.line, self.output = words, line, output
-        #: The exec that was submitted or waited for, as it was seen last.
+        #: The exec that was submitted or waited for, in its last known state.
         self.watched: dict[str, Any] = {}
         self._client = client
 
@@ -43,22 +43,23 @@ class Session(Closing):
 
     @property
     def keyring(self) -> bool:
-        """Whether the token is kept in the system's keyring."""
+        """Whether the token is stored in the system's keyring."""
         return self._is_on("--keyring")
 
     def _is_on(self, flag: str) -> bool:
-        """Whether a flag was given, or its variable is set."""
+        """Return whether a flag is given, or its variable is set."""
         return self.line.flag(flag) or profiles.is_yes(os.environ.get(profiles.ENVIRONMENT[flag], ""))
 
     @property
     def client(self) -> Client:
-        """The client for the server that the command line names, with its token; for the local backend without one."""
+        """The client for the server that the command line names, with its token; without a token for the local
+        backend."""
         if self._client is None:
             self._client = self.connect(with_token=True)
         return self._client
 
     def connect(self, with_token: bool) -> Client:
-        """A new client; without a token for logging on."""
+        """Return a new client; for a logon, without a token."""
         line, host, timeout = self.line, self.line.text("--rest-host"), self.line.number("--call-timeout")
         if host is None:
             for option in ("--rest-port", "--ca-cert", "--insecure", "--http"):
@@ -83,20 +84,21 @@ class Session(Closing):
         return Client(token=token, transport=transport, timeout=timeout)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
 
 
 def _is_plain_on_loopback(host: str, port: int | None) -> bool:
-    """Whether this is a server on the loopback without TLS, where nothing leaves the machine."""
+    """Return whether this is a server on the loopback without TLS, where nothing leaves the machine."""
     return host in LOOPBACK and port is not None and port > 0 and lacks_tls(host, port)
 
 
 def _is_own_backend(host: str, port: int | None) -> bool:
-    """Whether this is the local backend of this user by its address, as scripts name servers.
+    """Return whether this address is that of this user's local backend, as scripts name servers.
 
-    That it speaks plain http on the loopback says its own file, which only this user can write: no guess, no downgrade.
+    The backend's own file says that it speaks plain http on the loopback. Only this user can write that file: so this
+    is no guess and no downgrade.
     """
     if host not in LOOPBACK:
         return False

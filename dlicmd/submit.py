@@ -1,4 +1,4 @@
-"""`--exec-start` and `--demo`: a command line and a model folder become one request."""
+"""`--exec-start` and `--demo`: turn a command line and a model folder into one request."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ DEMO_PROGRAM = ("--epochs", "10")
 
 
 class Upload(NamedTuple):
-    """What a submission brings: the words of `args`, the files, and what the `data` part says. `paths` are those of
-    data, where they may be of this machine."""
+    """The content of a submission: the words of `args`, the files, and the `data` part. `paths` are the paths of data,
+    if they may refer to this machine."""
 
     sent: list[str]
     parts: list[FilePart]
@@ -39,7 +39,7 @@ class Upload(NamedTuple):
     paths: list[str]
 
     def body(self, progress: Callable[[int], None] | None = None) -> Multipart | str | None:
-        """The body that `Client.start_exec` takes."""
+        """Return the body that `Client.start_exec` takes."""
         text = json.dumps(self.data) if self.data else None
         if not self.parts:
             return text
@@ -47,8 +47,8 @@ class Upload(NamedTuple):
 
 
 def submit(session: Session, say: Callable[[str], None] | None = None) -> dict[str, Any]:
-    """Submit what the command line says; the exec object of the answer. Says what is copied, by `say` if that is
-    given."""
+    """Submit the job that the command line describes, and return the exec in the answer. Report the upload with `say`,
+    if given."""
     say = say or (aside if session.output.is_data else emit)
     with prepared(session, _asked) as upload:
         say("Copying files and directories ...")
@@ -69,10 +69,10 @@ def _asked(session: Session) -> frozenset[str]:
 
 @contextmanager
 def prepared(session: Session, ask: Callable[[Session], frozenset[str]]) -> Iterator[Upload]:
-    """What is to be submitted, with open files; `ask` gives what the server takes beyond the contract.
+    """Yield the submission, with open files; `ask` returns the extensions of the server.
 
-    Everything that can be checked here is checked before the server is asked, and all files are packed before
-    anything is sent.
+    All checks that are possible here precede the first request to the server. All files are packed before anything is
+    sent.
     """
     line = session.line
     say_mistyped(line)
@@ -89,7 +89,7 @@ def prepared(session: Session, ask: Callable[[Session], frozenset[str]]) -> Iter
 
 
 def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extensions: frozenset[str]) -> Upload:
-    """The submission as a server with these extensions takes it."""
+    """Return the submission for a server with these extensions."""
     sent, paths = list(line.sent), named_in(line.text(META) or "", sources)
     if wire.EXT_LOCAL_PATHS in extensions:
         sent = replace_value(sent, META, lambda text: change_meta(text, local_path))
@@ -108,7 +108,8 @@ def _upload(line: CommandLine, parts: list[FilePart], sources: list[Any], extens
 
 
 def _mind_places(paths: list[str]) -> None:
-    """Tell which data paths look as if they were of this machine, where the server looks on its own."""
+    """Warn about data paths that seem to refer to this machine, when the server only looks in its own data
+    directory."""
     if places := [path for path in paths if names_place(path)]:
         warn(f"data path {', '.join(places)}: no place of this machine is meant, the server looks below its own data "
              "directory; name the data as it is called there")
@@ -143,7 +144,8 @@ def _pack(line: CommandLine, parts: list[FilePart]) -> None:
 
 
 def _mind_the_local_backend(line: CommandLine) -> None:
-    """Say once which options have no effect there. Raises when the submission asks for what it does not have."""
+    """Report once which options have no effect on the local backend. Raise DlicmdError when the submission requires a
+    prebuilt model."""
     if line.text("--pbmodel-name") is not None:
         raise DlicmdError("--pbmodel-name: the local backend has no prebuilt models; give your own with --model-main "
                           "or --model-dir")
@@ -171,16 +173,16 @@ def _in_doubt() -> str:
 
 
 def say_mistyped(line: CommandLine) -> None:
-    """Tell about the words of `mistyped`."""
+    """Report the words that `mistyped` returns."""
     for word, meant in mistyped(line):
         info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
 
 
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
-    """Words before any `--` that look like an option of ours which was not given otherwise, and that option.
+    """Return the words before any `--` that look like an option of ours which is not given otherwise, with that option.
 
-    They are compared without the dashes that they begin with, and strictly: `--output-dir` and `--num-workers` are
-    programs' own. Another way of writing it, and the same letters in another order, are near however short it is.
+    The comparison ignores leading dashes, and it is strict: `--output-dir` and `--num-workers` are options of
+    programs. Another spelling of an option, or its letters in another order, is similar however short the option is.
     """
 
     known = {option.name.lstrip("-"): option.name for option in OPTIONS
@@ -195,7 +197,7 @@ def mistyped(line: CommandLine) -> list[tuple[str, str]]:
 
 
 def _near(name: str, known: Collection[str]) -> str | None:
-    """The one of the names that is meant, perhaps."""
+    """Return the name that may be meant, or None."""
     import difflib
 
     plain = _plain(name)
@@ -208,12 +210,12 @@ def _near(name: str, known: Collection[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """A name without regard to how its words are told apart."""
+    """Return a name in lower case, without the characters that separate its words."""
     return name.replace("-", "").replace("_", "").lower()
 
 
 def demo_words(words: list[str], line: CommandLine) -> list[str]:
-    """The command line that `--demo` with the user's own words stands for."""
+    """Return the command line that `--demo` with the user's own words stands for."""
     if line.text("--rest-host") is not None:
         raise UsageProblem("--demo runs on the local backend; leave --rest-host out")
     sample = samples_dir() / "digits"
@@ -235,6 +237,6 @@ def demo_words(words: list[str], line: CommandLine) -> list[str]:
 
 
 def demo_session(session: Session) -> Session:
-    """The session of the `--exec-start` that `--demo` stands for."""
+    """Return the session of the `--exec-start` that `--demo` stands for."""
     words = demo_words(list(session.words), session.line)
     return Session(words, parse_argv(words), session.output)

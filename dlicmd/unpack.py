@@ -1,7 +1,7 @@
 """`--exec-trainresult --unpack`: the files of a result, without its zip.
 
-The zip is a stranger's. All of its names are looked at before anything is written, and all of its files are whole
-before the first of them is moved to its place: what is refused leaves nothing behind.
+The zip is not trusted. All its names are checked before anything is written. All its files are complete before the
+first one is moved to its place: a refused zip leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from dlicmd.paths import safe_name
 _CHUNK = 2**20
 _ENCRYPTED = 1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: How reading a damaged zip fails.
+#: Errors from reading a damaged zip.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
 
 
 def fetch_unpacked(client: Client, exec_id: str, folder: Path, force: bool) -> int:
-    """Fetch the result of an exec and unpack it into `folder`; how many files that are.
+    """Fetch the result of an exec, unpack it into `folder`, and return the number of files.
 
-    The zip comes into a hidden folder beside them, where an interrupted download stays and goes on. What is there
-    already with the same bytes is left. Raises DlicmdError.
+    The zip goes into a hidden folder beside the files. An interrupted download stays there and is resumed later. An
+    existing file with the same bytes is kept. Raises DlicmdError.
     """
     hidden = folder / f".{safe_name(exec_id) or 'exec'}.unpack"
     try:
@@ -53,7 +53,7 @@ def fetch_unpacked(client: Client, exec_id: str, folder: Path, force: bool) -> i
 
 @contextmanager
 def _hidden(path: Path) -> Iterator[None]:
-    """A folder of our own, removed in the end unless an unfinished download is in it."""
+    """Create a folder of our own, and remove it at the end unless it holds an unfinished download."""
     if path.is_symlink():
         raise ResultError(f"{path} is in the way: it is a link; remove it")
     path.mkdir(mode=0o700, exist_ok=True)
@@ -65,7 +65,7 @@ def _hidden(path: Path) -> Iterator[None]:
 
 
 def _unpack(packed: Path, hidden: Path, folder: Path, force: bool) -> int:
-    """Unpack a zip by way of `hidden`, which is on the same disk as `folder`; the number of its files."""
+    """Unpack a zip by way of `hidden`, which is on the same disk as `folder`. Return the number of its files."""
     staging = Path(tempfile.mkdtemp(dir=hidden))
     try:
         with zipfile.ZipFile(packed) as archive:
@@ -90,7 +90,7 @@ def _said(problem: Exception) -> str:
 
 
 def _checked_name(member: zipfile.ZipInfo) -> PurePosixPath:
-    """Where a member goes below the folder. Raises ResultError for what must not be unpacked."""
+    """Return where a member goes below the folder. Raises ResultError for a member that must not be unpacked."""
     name = member.orig_filename
     parts = name.rstrip("/").split("/")
     if "\\" in name or ":" in parts[0] or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
@@ -111,7 +111,7 @@ def _refused(name: str, why: str) -> ResultError:
 
 
 def _check_room(members: list[tuple[zipfile.ZipInfo, PurePosixPath]], folder: Path) -> None:
-    """Raise ResultError when two members are one, or when the files would fill the disk."""
+    """Raise ResultError when two members have the same name, or when the files would fill the disk."""
     names = [name for _, name in members]
     if len(set(names)) < len(names):
         raise ResultError("nothing was unpacked: the result holds a name twice; fetch it without --unpack")
@@ -122,7 +122,7 @@ def _check_room(members: list[tuple[zipfile.ZipInfo, PurePosixPath]], folder: Pa
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Write one member, which is not there yet. Raises OSError; zipfile's errors when it is damaged."""
+    """Write one member, which does not exist yet. Raises OSError; zipfile's errors when the member is damaged."""
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)
         return
@@ -132,7 +132,8 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) ->
 
 
 def _check_target(staged: Path | None, folder: Path, name: PurePosixPath, force: bool) -> None:
-    """Raise ResultError when a file, or for None a folder, has no place at its target; nothing is moved before."""
+    """Raise ResultError when a file, or for None a folder, cannot be stored at its target. Nothing is moved before
+    this check."""
     for above in list(name.parents)[:-1]:
         _check_folder(folder / above)
     target = folder / name
@@ -149,13 +150,14 @@ def _check_target(staged: Path | None, folder: Path, name: PurePosixPath, force:
 
 
 def _check_folder(path: Path) -> None:
-    """Raise ResultError when something is there and is no folder, or a link to one."""
+    """Raise ResultError when the path exists and is no folder, or is a link to one."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
         raise ResultError(f"nothing was unpacked: {path} is in the way; move it, or choose --to DIR")
 
 
 def _settle(staged: Path, target: Path, is_dir: bool, force: bool) -> None:
-    """Move one file to its place, or make a folder there. Raises ResultError when something came in between."""
+    """Move one file to its place, or create a folder there. Raises ResultError when another file appeared in
+    between."""
     if is_dir:
         target.mkdir(parents=True, exist_ok=True)
         return

@@ -1,1 +1,1 @@
-"""The commands, one function each, and what only they need."""
+"""The commands, one function each, and their helpers."""

@@ -1,4 +1,4 @@
-"""Waiting for an application: a line whenever it was asked for, until it has ended."""
+"""Waiting for an application: one line for each poll, until the application has ended."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from dlicmd.console import inert
 from dlicmd.follow import Clock, is_over, patiently
 from dlicmd.show.apps import cell
 
-#: Seconds between two questions: first, and at most.
+#: Seconds between two polls: at first, and at most.
 POLL_FIRST, POLL_LAST = 0.5, 10.0
 _COLUMNS, _GAP = ("state", "age"), "    "
 
 
 def wait(client: Client, app_id: str, clock: Clock, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Wait until an application has ended; returns it. Every time that it is asked for, a line is told.
+    """Wait until an application has ended, and return it. Each poll passes a line to `tell`.
 
-    Raises WaitTimeout, NoSuchApplication, Unreachable; a server that goes away later is waited for.
+    Raises WaitTimeout, NoSuchApplication, Unreachable. A server that becomes unreachable after the first answer is
+    tried again.
     """
     found = client.application(app_id)
     client = client.impatient()

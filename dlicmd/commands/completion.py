@@ -1,7 +1,7 @@
-"""Completion of command lines in bash, zsh and fish: click's scripts, and candidates from the option table.
+"""Completion of command lines in bash, zsh and fish: click's scripts, with candidates from the option table.
 
-The script of a shell calls dlicmd with a variable and the words so far. Whatever goes wrong then, there are
-just fewer candidates: nothing is said, nothing is started, and a server gets a moment to tell its ids.
+The script of a shell calls dlicmd with a variable and the words so far. An error only means fewer candidates: dlicmd
+prints no message and starts no backend. A server has a short time to return ids.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from dlicmd.contract.options import COMMAND_NAMES, EXEC_COMMANDS, LAST, Group, K
 from dlicmd.render import Output
 from dlicmd.session import Session
 
-#: Seconds that a server has to tell ids.
+#: Seconds that a server has to return ids.
 MOMENT = 2.0
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
-#: What may stand on a command line without quoting: a server must not put anything else there.
+#: Text that needs no quoting on a command line: a server must not put anything else there.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _FILES, _FOLDERS = [CompletionItem("", type="file")], [CompletionItem("", type="dir")]
 _FORMATS = ("table", "json", "jsonl", "yaml", "custom-columns=")
 
 
 def script(shell: str) -> str:
-    """What a shell reads to complete `dlicmd`."""
+    """Return the script that a shell reads to complete `dlicmd`."""
     return ShellComplete.source(_completer(shell)).strip()
 
 
@@ -54,7 +54,7 @@ def _completer(shell: str) -> ShellComplete:
 
 
 def candidates(words: list[str], begun: str) -> list[CompletionItem]:
-    """What may stand for `begun` after `words`."""
+    """Return the candidates for `begun` after `words`."""
     if "--" in words:
         return _FILES
     command = next((word for word in words if word in COMMAND_NAMES), None)
@@ -72,7 +72,7 @@ def candidates(words: list[str], begun: str) -> list[CompletionItem]:
 
 
 def _options(command: str | None) -> list[Option]:
-    """What may come next: a command where there is none, and the options that have to do with it."""
+    """Return the options that apply to `command`; without a command, the commands and the general options."""
     own = {Group.COMMAND: command is None, Group.DEPLOYMENT: command == "--exec-deploy",
            **dict.fromkeys((Group.SUBMIT, Group.RESOURCES, Group.SCHEDULING), command is None or command in SUBMITTING)}
     return [option for group, members in help_sections(hidden=command == "--exec-deploy").items()
@@ -95,17 +95,18 @@ def _takes_ids(command: str) -> bool:
 
 
 def _ids(words: list[str]) -> list[CompletionItem]:
-    """The execs of the user, the newest first."""
+    """Return the ids of the user's execs, the newest first. For a command about an exec, `last` comes before them."""
     last = [LAST] if words and any(word in EXEC_COMMANDS for word in words) else []
     return [CompletionItem(name) for name in (*last, *reversed(_asked(words, lambda client: client.execs(), wire.ID)))]
 
 
 def _asked(words: list[str], call: Callable[[Client], list[dict[str, object]]], key: str) -> list[str]:
-    """Names that the server tells in time, the one that the words are about; the local backend only if it runs."""
+    """Return the value of `key` in each object that `call` returns, if the server answers in time. The server is the
+    one that `words` name. The local backend is never started."""
     found: list[str] = []
 
     def ask() -> None:
-        # As for a dry run, so that no backend is started.
+        # `--dry-run` keeps the client from starting a backend.
         line = ["--exec-get-all", "--dry-run", *_connection(words)]
         with Session(line, profiles.applied(line, parse_argv(line)), Output.parse(None)) as session:
             found.extend(str(item.get(key)) for item in call(session.client.impatient()))
@@ -124,7 +125,7 @@ def _quietly(work: Callable[[], None]) -> None:
 
 
 def _connection(words: list[str]) -> list[str]:
-    """The words that say which server is meant."""
+    """Return the words that select the server."""
     found = []
     for at, word in enumerate(words):
         option = option_named(word.partition("=")[0], None)

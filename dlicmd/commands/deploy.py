@@ -1,4 +1,4 @@
-"""`--exec-deploy`: a trained model goes to the server's inference service."""
+"""`--exec-deploy`: deploy a trained model to the server's inference service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dlicmd.render import Output, emit_said, emit_value
 
 
 def deploy(client: Client, exec_id: str, asked: dict[str, Any], output: Output) -> None:
-    """Deploy the model of an exec, and print what the server says."""
+    """Deploy the model of an exec, and print the server's answer."""
     text = client.deploy_exec(exec_id, asked).text().strip()
     try:
         emit_value(json.loads(text), output)
@@ -22,7 +22,8 @@ def deploy(client: Client, exec_id: str, asked: dict[str, Any], output: Output) 
 
 
 def deployment(line: CommandLine) -> dict[str, Any]:
-    """What a command line asks for. Raises UsageProblem without a kernel, and for pairs that are none."""
+    """Return the deployment that a command line requests. Raises UsageProblem without a kernel, and for a pair that is
+    not KEY=VALUE."""
     if not line.text("--kernel"):
         raise UsageProblem("--exec-deploy: which kernel is to serve the model? give --kernel FILE")
     asked: dict[str, Any] = {name: line.text(f"--{name}") for name in wire.DEPLOYMENT_TEXTS}
@@ -31,7 +32,8 @@ def deployment(line: CommandLine) -> dict[str, Any]:
 
 
 def _pairs(line: CommandLine, option: str) -> dict[str, str] | None:
-    """`KEY=VALUE,...` as a mapping, None when it was not given; only the first `=` of a pair divides it."""
+    """Return `KEY=VALUE,...` as a mapping, or None when the option is not given. Only the first `=` of a pair divides
+    it."""
     text = line.text(option)
     if text is None:
         return None

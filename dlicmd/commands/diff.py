@@ -1,4 +1,4 @@
-"""What differs between two execs: what was asked for, how it ended, what came out, and what ran."""
+"""The differences between two execs: their options, their ends, their results and their code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from dlicmd.show.table import table
 from dlicmd.show.times import since
 
 DURATION = "duration"
-#: What the words of the program that are no options of it, are called; its options stand behind that name.
+#: Name of the row for words of the program that are not options. The row of an option appends the option to this name.
 PROGRAM = "program"
 _COLUMNS = ("name", "a", "b")
 _BEFORE = (wire.STATE, wire.FRAMEWORK, wire.NUM_WORKER)
 _AFTER = (wire.EXIT_CODE, wire.LOSS, wire.ACCURACY, wire.STEP, wire.EPOCH, wire.SAMPLES_PER_SECOND)
-#: How people call what the wire has another name for.
+#: Name on the wire → name for people.
 _CALLED = {wire.NUM_WORKER: "workers", wire.EXIT_CODE: "exit code", wire.SAMPLES_PER_SECOND: "samples/s"}
-#: Digits that people are shown of a number that is no whole one: the fewest, and the most short of all.
+#: Digits that people see of a fractional number: the fewest, and the most before all digits are shown.
 _FEWEST, _MOST = 4, 16
-#: An option of a program, with its value when that is in the same word.
+#: An option of a program, with its value if both are in one word.
 _OPTION = r"(--?[^\W\d][^=]*)(?:=(.*))?"
 
 
 def show_diff(client: Client, first: str, second: str, output: Output) -> None:
-    """Print what differs between two execs, in a table under their ids, and between their files below it."""
+    """Print the differences between two execs in a table under their ids, and those of their files below it."""
     found = [client.exec(first), client.exec(second)]
     offered = client.extensions()
     a, b = (facts(one) | _measured(client, name, offered) for one, name in zip(found, (first, second), strict=True))
@@ -44,14 +44,14 @@ def show_diff(client: Client, first: str, second: str, output: Output) -> None:
     elif not rows and not code:
         emit(f"{first} and {second} do not differ")
     else:
-        # The letters keep the names of the columns apart, whatever the ids are.
+        # The letters keep the column names distinct for any two ids.
         columns = ("name", f"A: {one_line(first)}", f"B: {one_line(second)}")
         cells = [dict(zip(columns, _cells(row), strict=True)) for row in rows]
         emit("\n\n".join([*([table(cells, columns)] if rows else []), *([drawn(code)] if code else [])]))
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    """A row as people read it: numbers rounded, as far as that leaves a difference."""
+    """Return a row for people. Numbers are rounded only as far as they still differ."""
     name, *values = (row[column] for column in _COLUMNS)
     rounded = ([_rounded(value, digits) for value in values] for digits in range(_FEWEST, _MOST + 1))
     a, b = next((shown for shown in rounded if shown[0] != shown[1]), map(scalar, values))
@@ -65,12 +65,12 @@ def _rounded(value: Any, digits: int) -> str:
 
 
 def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[str, Any]:
-    """What the program recorded last of each of its metrics, where the server gives them."""
+    """Return the last value of each metric that the program recorded, if the server offers metrics."""
     return last_values(client.metrics(exec_id)) if wire.EXT_METRICS in offered else {}
 
 
 def _code(client: Client, first: str, second: str, offered: Collection[str]) -> list[dict[str, Any]] | None:
-    """Which files of two execs differ, None where the server does not give them."""
+    """Return the files that differ between two execs, or None if the server does not offer the code of execs."""
     if wire.EXT_CODE not in offered:
         info("this server does not tell about the code of execs: it is not compared")
         return None
@@ -85,14 +85,14 @@ def _code(client: Client, first: str, second: str, offered: Collection[str]) -> 
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of `name`, `a` and `b` of what is not the same; None stands for what one of the two does not have."""
+    """Return rows of `name`, `a` and `b` for the values that differ. None stands for a value that one exec lacks."""
     names = dict.fromkeys((*first, *second))
     return [dict(zip(_COLUMNS, (name, first.get(name), second.get(name)), strict=True)) for name in names
             if first.get(name) != second.get(name)]
 
 
 def facts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What is compared of an exec, by name; what it lacks is left out."""
+    """Return the values of an exec to compare, by name. Values that the exec lacks are left out."""
     ran = since(found.get(wire.START_TIME), found.get(wire.END_TIME))
     shown = {name: found.get(name) for name in _BEFORE}
     shown |= _asked(words(found.get(wire.ARGS)))
@@ -101,12 +101,12 @@ def facts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked(args: str) -> dict[str, Any]:
-    """The options of a submission and the words of its program; the text as it is where it does not make sense."""
+    """Return the options of a submission and the words of its program; `args` unchanged if it cannot be parsed."""
     try:
         line = parse_argv(split_args(args), sent=True)
     except ArgvError:
         return {wire.ARGS: args}
-    # How many workers there are to be, says the exec itself.
+    # The number of workers comes from the exec itself.
     options = {name: _value(value) for name, value in line.values.items() if name != "--numWorker"}
     return options | _program(line)
 
@@ -116,7 +116,7 @@ def _value(value: object) -> object:
 
 
 def _program(line: CommandLine) -> dict[str, Any]:
-    """The words of the program: its options by name, each with the word that follows it, and the other words."""
+    """Return the words of the program: its options by name, each with the word after it, and the other words."""
     found: dict[str, list[str]] = {}
     name = ""
     for word in line.program:

@@ -1,4 +1,4 @@
-"""`--dry-run`: the request of a submission, shown and not sent."""
+"""`--dry-run`: show the request of a submission without sending it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN_HEADER = "Authorization"
 def show_request(session: Session) -> None:
     """Print the request that a submission would send, without its token and other secrets.
 
-    A server is asked what it takes, as a submission asks it; the local backend only if it runs.
+    The command asks the server for its extensions, as a submission does, but never starts the local backend.
     """
     with prepared(session, _extensions) as upload:
         found = _described(session, upload)
@@ -44,7 +44,7 @@ def _extensions(session: Session) -> frozenset[str]:
 
 
 def _described(session: Session, upload: Upload) -> dict[str, Any]:
-    """The request as JSON: what is secret in it is masked, the lengths are those of the real one."""
+    """Return the request as JSON. Its secrets are masked. The lengths are those of the real request."""
     real = session.client.submission(join_args(upload.sent), upload.body())
     masked = masked_words(upload.sent)
     data = masked_sources({key: masked if key == wire.ARGV else value for key, value in upload.data.items()})
@@ -63,7 +63,7 @@ def _headers(request: Request) -> dict[str, str]:
 
 
 def _part(part: FilePart) -> dict[str, Any]:
-    """A file of the upload; its SHA-256 in hexadecimal digits."""
+    """Return the description of a file of the upload, with its SHA-256 in hexadecimal digits."""
     digest = hashlib.sha256()
     while chunk := part.file.read(_CHUNK):
         digest.update(chunk)

@@ -1,4 +1,4 @@
-"""What was done to one thing or to several, one call for each or one for all of them, and how each of them went."""
+"""Calls about one object or several, one call for each or one for all, and the outcome for each object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BY_ITSELF = "has ended by itself"
 
 
 class Outcome(NamedTuple):
-    """What became of one thing. `said` is for people; `status` is 0 where nothing was left to do."""
+    """The outcome for one object. `said` is for people; `status` is 0 if there was nothing to do."""
 
     name: str
     ok: bool
@@ -26,13 +26,14 @@ class Outcome(NamedTuple):
     said: str = ""
 
     def sentence(self, what: str) -> str:
-        """In the words, and to the last blank, as scripts know them; `what` is `Stop application`."""
+        """Return the sentence that scripts know, exact to the last space; `what` is, for example,
+        `Stop application`."""
         went = "succeed" if self.ok else "failed"
         return f"{what} {inert(self.name)} {went}. HTTP:{self.status} {inert(self.said) if self.ok else ''}"
 
     @property
     def value(self) -> dict[str, Any]:
-        """For programs."""
+        """The outcome for programs."""
         found: dict[str, Any] = {wire.ID: self.name, wire.OK: self.ok}
         if self.status:
             found["status"] = self.status
@@ -40,7 +41,8 @@ class Outcome(NamedTuple):
 
 
 def do(what: str, name: str, call: Callable[[str], int], output: Output) -> int:
-    """Do `call` for one name, and say how it went. The exit code; raises what it raises, when that is said."""
+    """Run `call` for one name, print the outcome and return the exit code. An error of `call` is printed and raised
+    again."""
     try:
         outcome = Outcome(name, ok=True, status=call(name))
     except ServerError as problem:
@@ -54,8 +56,8 @@ def tell(
     what: str, names: Iterable[str], call: Callable[[str], Answer], output: Output,
     done: Callable[[str], bool] = lambda _: False,
 ) -> int:
-    """Do `call` for every name, also when it fails for one, and say how it went. The exit code. It has not failed where
-    after it `done` says that nothing was left to do."""
+    """Run `call` for every name, even after a failure, and print the outcomes. Return the exit code. A failure does
+    not count if `done` then says that there was nothing left to do."""
     code, found = Exit.DONE, []
     try:
         for name in names:
@@ -76,7 +78,8 @@ def tell(
 
 
 def tell_together(what: str, outcomes: Iterable[dict[str, Any]], output: Output, *, over_is_done: bool) -> int:
-    """Say the same of what `Client.stop_applications` answers. With `over_is_done` one that has ended is no failure."""
+    """Print the outcomes that `Client.stop_applications` returned, and return the exit code. With `over_is_done`, an
+    application that has ended is no failure."""
     code, found = Exit.DONE, []
     for one in outcomes:
         name, said = (str(one.get(key, "")) for key in (wire.ID, wire.MESSAGE))
@@ -94,7 +97,7 @@ def tell_together(what: str, outcomes: Iterable[dict[str, Any]], output: Output,
 
 
 def _say(what: str, outcome: Outcome, output: Output) -> None:
-    """One of several: to people at once."""
+    """Print one of several outcomes, for people as soon as it is known."""
     if not outcome.status:
         info(f"{inert(outcome.name)} {outcome.said}")
         return

@@ -1,4 +1,4 @@
-"""The commands. Each takes the session and returns the exit code; what goes wrong is raised."""
+"""The commands. Each takes the session and returns the exit code. Errors are raised."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _logon(session: Session) -> int:
     try:
         answer = client.logon(username, password)
     except Denied as problem:
-        # A script that goes on must not act as whoever was logged on before.
+        # A script that continues must not act as the user who was logged on before.
         auth.forget_token(session.keyring)
         said = str(problem).rstrip(".")
         raise Denied(f"{said}; no token is kept now, whoever was logged on before", problem.status) from None
@@ -49,7 +49,7 @@ def _logon(session: Session) -> int:
 def _logoff(session: Session) -> int:
     from dlicmd import auth
 
-    # What DLICMD_TOKEN names is in use before the one that is kept; afterwards neither opens anything.
+    # DLICMD_TOKEN takes precedence over the stored token. The logoff makes both invalid.
     tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
     auth.forget_token(session.keyring)
     if session.line.text("--jwt-token") is not None or not tokens:
@@ -65,7 +65,7 @@ def _logoff(session: Session) -> int:
                 client.use_token(token)
                 text = client.logoff().strip()
         except DlicmdError as problem:
-            if not isinstance(problem, Denied):  # that token opens nothing any more
+            if not isinstance(problem, Denied):  # a denied token is already invalid
                 warn("the token was removed here, but not revoked there: it opens the server until it ends by itself")
             raise
     emit_said(text, session.output)
@@ -230,7 +230,7 @@ def _watching(session: Session) -> bool:
 
 
 def _submitted(session: Session, found: dict[str, Any]) -> int:
-    """Say what was submitted, and follow it or wait for it when the command line says so."""
+    """Report the submitted exec; follow it or wait for it if the command line says so. Return the exit code."""
     session.watched.update(found)
     ids = {"execId": found[wire.ID], "appId": found[wire.APP_ID]}
     if not (_watching(session) and session.output.is_data):
@@ -266,7 +266,7 @@ def _watch_command(session: Session) -> int:
 
 
 def _watch(session: Session, exec_id: str) -> int:
-    """Follow or wait for an exec, as the command line says, and say how it ended."""
+    """Follow an exec or wait for it, as the command line says, and report how it ended. Return the exit code."""
     from dlicmd import follow
     from dlicmd.show.views import Silent, last_words
 
@@ -300,7 +300,7 @@ def _watch(session: Session, exec_id: str) -> int:
 
 
 def _tell_what_goes_on(session: Session) -> None:
-    """To a program, which is to know what it must come back for: the exec as it was when it was last heard of."""
+    """Print the last known state of the exec for a program, which needs to know the exec to come back to."""
     if session.output.is_data and session.watched:
         emit_value(session.watched, session.output)
 
@@ -353,7 +353,7 @@ COMMANDS: dict[str, Callable[[Session], int]] = {
 
 
 def run(session: Session) -> int:
-    """Run the command of a session; its exit code."""
+    """Run the command of a session, and return its exit code."""
     command = session.line.command
     if command is None:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)

@@ -1,4 +1,4 @@
-"""The help: the option table, by section. click lays it out."""
+"""The help: the option table by section, laid out by click."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlicmd.contract.exits import MEANING
 from dlicmd.contract.options import Local, Option, help_sections
 
 MOST_COLUMNS = 120
-#: Terms of a list that are wider have a line of their own.
+#: Wider terms of a list get a line of their own.
 _WIDEST_TERM = 36
 _USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")
 _PURPOSE = "Submit a model folder with one command and follow it to its result."
@@ -30,7 +30,7 @@ _NOTE = (
 
 
 def help_text() -> str:
-    """The whole help, as wide as the terminal."""
+    """Return the whole help, as wide as the terminal."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
     page.write_usage(*_USAGE)
     page.write_paragraph()
@@ -49,7 +49,7 @@ def help_text() -> str:
 
 
 def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
-    """Terms and what they mean beside them, as `page.write_dl` has it; but no word is broken that one would copy."""
+    """Write terms with their meanings beside them, as `page.write_dl` does. No word that a user may copy is broken."""
     first = min(_WIDEST_TERM, max(len(term) for term, _ in rows)) + 2
     margin = " " * page.current_indent
     for term, meaning in rows:
@@ -63,7 +63,7 @@ def _list(page: HelpFormatter, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def short_usage() -> str:
-    """What a call without words is told."""
+    """Return the text for a call without words."""
     page = HelpFormatter(max_width=MOST_COLUMNS)
     page.write_usage(*_USAGE)
     for example, meaning in _EXAMPLES[:3]:

@@ -27,7 +27,7 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
 
 
 def show_application_logs(client: Client, app_id: str, log: str) -> int:
-    """The same of an application. Raises NoSuchApplication."""
+    """Print such a log of every process of an application. Raises NoSuchApplication."""
     applications = client.applications(app_id)
     if not applications:
         return _show_logs_of_members(client, app_id, log)
@@ -48,7 +48,8 @@ def show_application_logs(client: Client, app_id: str, log: str) -> int:
 
 
 def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
-    """The same of every job of a pack, after its id. Raises NoSuchApplication."""
+    """Print such a log of every job of a pack, each after the job's id. Raises NoSuchApplication when `pack_id` is no
+    pack."""
     if not application.is_pack(client.application(pack_id)):
         raise NoSuchApplication(pack_id)
     code: int = Exit.DONE
@@ -60,7 +61,7 @@ def _show_logs_of_members(client: Client, pack_id: str, log: str) -> int:
 
 
 def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, str]]) -> bool:
-    """Print the launcher log once where it is the same for all processes; False, and nothing printed, where not."""
+    """Print the launcher log once if it is the same for all processes. Otherwise print nothing and return False."""
     try:
         texts = {client.task_log(app_id, task, LAUNCHER).body() for _, task in processes}
     except ServerError:
@@ -74,8 +75,8 @@ def _print_the_one_text(client: Client, app_id: str, processes: list[tuple[str, 
 
 
 def tasks(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Heading and path of every process: the driver, when there is one, and the executors, numbered by their names
-    (`task12n-7`) or else from 1."""
+    """Return heading and path of every process: the driver, if there is one, and the executors. Executor numbers come
+    from their names (`task12n-7`), or else count from 1."""
     listed = [("Driver", "driver")] if found.get("task0") else []
     workers = found.get("task12n")
     for place, worker in enumerate(workers if isinstance(workers, list) else [], 1):
@@ -87,5 +88,5 @@ def tasks(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _first_executor(processes: list[tuple[str, str]]) -> int:
-    """The lowest number of an executor; 0 when there is none."""
+    """Return the lowest number of an executor; 0 when there is none."""
     return min((int(task.partition("/")[2]) for _, task in processes if "/" in task), default=0)

@@ -1,4 +1,4 @@
-"""`last` in the place of an exec's id: the newest exec of the user who asks."""
+"""`last` in place of an exec's id: the newest exec of the calling user."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dlicmd.errors import NoExecYet
 from dlicmd.show.execs import application_id
 from dlicmd.show.times import epoch
 
-#: What our own server answers with the newest alone. Of others nobody knows how they sort: as text, wmla-9 would be
-#: newer than wmla-10, and the wrong exec might be stopped.
+#: The query for the newest exec alone, for our own server. Other servers may sort ids as text: wmla-9 would be newer
+#: than wmla-10, and the wrong exec might be stopped.
 _NEWEST_ALONE = "limit=1&sort_by=id:desc&mine=true"
 
 
 def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) -> list[str]:
-    """The ids with `last` replaced by the id of the newest exec, or of its application, which is told. Raises
-    NoExecYet."""
+    """Return the ids with `last` replaced by the id of the newest exec, or of its application, and report that id.
+    Raises NoExecYet."""
     if LAST not in ids:
         return list(ids)
     found = newest(client)
@@ -30,7 +30,7 @@ def resolved(client: Client, ids: Sequence[str], of_applications: bool = False) 
 
 
 def newest(client: Client) -> Mapping[str, Any]:
-    """The newest exec of the calling user. Raises NoExecYet."""
+    """Return the newest exec of the calling user. Raises NoExecYet when there is none."""
     found = client.execs(_NEWEST_ALONE if client.extensions() else None)
     named = [item for item in found if isinstance(item.get(wire.ID), str) and item[wire.ID]]
     if not named:
@@ -39,6 +39,7 @@ def newest(client: Client) -> Mapping[str, Any]:
 
 
 def _age(found: Mapping[str, Any]) -> tuple[float, int, str]:
-    """By what the newest comes last; within a second, as scripts submit, the number in the id tells."""
+    """Return the sort key for age, the newest last. Scripts submit several execs in a second: then the number in the
+    id decides."""
     name = str(found[wire.ID])
     return epoch(found.get(wire.CREATE_TIME)) or 0.0, len(name), name

@@ -1,4 +1,4 @@
-"""Resource plans: read from a YAML file, shown as a tree with the jobs that count for them."""
+"""Resource plans: read them from a YAML file, and show them as a tree with their jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dlicmd.show.plan_tree import drawn
 
 
 def read_plans(name: str) -> Any:
-    """The document in a YAML file. Raises UsageProblem when there is none."""
+    """Return the document in a YAML file. Raises UsageProblem when the file is empty."""
     from dlicmd.config.yaml_file import read
 
     found = read(Path(name))
@@ -29,7 +29,7 @@ def read_plans(name: str) -> Any:
 
 
 def apply_plans(client: Client, document: Any) -> dict[str, Any]:
-    """Replace all plans; the new tree. Tells which plans are gone that jobs count for, and whether more slots are
+    """Replace all plans, and return the new tree. Warn about removed plans that have jobs, and if more slots are
     reserved than there are."""
     before = {plan.tag for plan in nodes(client.plans())}
     jobs = _jobs(client)
@@ -45,7 +45,7 @@ def apply_plans(client: Client, document: Any) -> dict[str, Any]:
 
 
 def _mind_reservations(client: Client, tree: dict[str, Any]) -> None:
-    """Tell when more is reserved than the machine has, of whichever kind it has most."""
+    """Warn if more slots are reserved than the machine has of its most frequent kind."""
     if wire.EXT_SLOT_VIEW not in client.extensions():
         return
     kinds = Counter(words(slot.get(wire.KIND)) for slot in objects(client.slot_view().get(wire.SLOTS)))
@@ -63,7 +63,7 @@ def show_plans(tree: dict[str, Any], output: Output) -> None:
 
 
 def show_plans_with_jobs(client: Client, output: Output) -> None:
-    """Print the tree with the jobs that wait or run; as data, the tree as the server gives it."""
+    """Print the tree with the pending and running jobs; as data, print the tree as the server returns it."""
     tree = client.plans()
     if output.is_data:
         emit_value(tree, output)
@@ -74,7 +74,7 @@ def show_plans_with_jobs(client: Client, output: Output) -> None:
 
 
 def _jobs(client: Client) -> list[dict[str, Any]]:
-    """The jobs; without them, and with a word about it, where only they cannot be had."""
+    """Return the active jobs. If only these cannot be fetched, warn and return none. Raises Denied."""
     try:
         return active(client)
     except Denied:

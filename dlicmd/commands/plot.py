@@ -22,13 +22,13 @@ from dlicmd.show.execs import application_id
 
 SERIES = "series"
 _LINE = "⣿"
-#: Rows of a chart: from the first to the last number, as the terminal has room beside the axis, the legend, the prompt.
+#: Rows of a chart: the fewest, the most, and the rows of the terminal that axis, legend and prompt need.
 _LEAST_ROWS, _MOST_ROWS, _OTHER_ROWS = 4, 20, 4
 _COLOURS = {TRAIN: "cyan", TEST: "yellow"}
 
 
 def show_plot(client: Client, exec_id: str, output: Output) -> None:
-    """Draw the losses of an exec; as data, or in columns, the points. Raises DlicmdError when there are none."""
+    """Draw the losses of an exec; as data or in columns, print the points. Raises DlicmdError when there are none."""
     found = _losses(client, exec_id)
     if not (found.train or found.test):
         lost = (f"none of its {found.lost} losses is a finite number" if found.lost else
@@ -45,8 +45,8 @@ def show_plot(client: Client, exec_id: str, output: Output) -> None:
 
 
 def _losses(client: Client, exec_id: str) -> Losses:
-    """The losses that the program recorded as metrics, or those in its logs. Of an elastic exec the logs come first:
-    they tell about the whole job."""
+    """Return the losses that the program recorded as metrics, or else those in its logs. For an elastic exec, the logs
+    come first, because they cover the whole job."""
     found = client.exec(exec_id)
     looks = [lambda: _recorded(client, exec_id), lambda: _logged(client, exec_id, found)]
     lost = 0
@@ -59,7 +59,7 @@ def _losses(client: Client, exec_id: str) -> Losses:
 
 
 def _recorded(client: Client, exec_id: str) -> Losses:
-    """Of several processes the mean; none where the server does not give metrics."""
+    """Return the recorded losses, the mean of several processes; none if the server does not offer metrics."""
     if wire.EXT_METRICS not in client.extensions():
         return Losses({}, {})
     files = groupby(client.metrics(exec_id), key=lambda found: found[0])
@@ -67,10 +67,10 @@ def _recorded(client: Client, exec_id: str) -> Losses:
 
 
 def _logged(client: Client, exec_id: str, found: Mapping[str, Any]) -> Losses:
-    """The losses in the program's own log, or in what its processes printed.
+    """Return the losses in the program's own log, or in the output of its processes.
 
-    Of an elastic exec those of its workers come first: loggers of such programs get, as recorded, the sum of the
-    batches' losses divided by the number of samples, which is on another scale than the loss of a test.
+    For an elastic exec, the output of its workers comes first. Loggers of such programs record the sum of the batches'
+    losses divided by the number of samples. The loss of a test is on another scale.
     """
     app_id = application_id(found)
     own = losses(_text(lambda: client.train_log(exec_id)))
@@ -87,7 +87,7 @@ def _of_processes(client: Client, app_id: str) -> Losses:
 
 
 def _text(call: Callable[[], Answer]) -> str:
-    """A log; "" where a server has none."""
+    """Return the text of a log; "" if the server has none."""
     try:
         return call().text()
     except (Denied, NoSuchExec):
@@ -100,7 +100,7 @@ def _text(call: Callable[[], Answer]) -> str:
 
 
 def _drawn(found: Losses) -> str:
-    """The chart, as large as the terminal allows, and its legend."""
+    """Return the chart, as large as the terminal allows, and its legend."""
     size = shutil.get_terminal_size()
     height = min(_MOST_ROWS, max(_LEAST_ROWS, size.lines - _OTHER_ROWS))
     braille = _has_braille()
@@ -117,7 +117,7 @@ def _painted(row: str) -> str:
 
 
 def _has_braille() -> bool:
-    """Whether standard output takes the characters."""
+    """Return whether standard output can encode the characters."""
     try:
         _LINE.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

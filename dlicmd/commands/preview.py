@@ -1,4 +1,4 @@
-"""`--data-preview`: what a data source has, and whether a job could read it, before anything is submitted."""
+"""`--data-preview`: the contents of a data source, and whether a job could read them, before a submission."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTION = "--data-preview"
 
 
 def preview(session: Session) -> int:
-    """Print what the sources have. The exit code: failed, when one cannot be read."""
+    """Print the contents of the sources. Return the exit code: FAILED when a source cannot be read."""
     sources = _sources(session.operand)
     extensions = session.client.extensions()
     if wire.EXT_DATA_PREVIEW not in extensions:
@@ -40,8 +40,8 @@ def preview(session: Session) -> int:
 
 
 def _sources(text: str) -> list[Any]:
-    """The sources of a JSON text; for those who type `NAME:PATH`, or `NAME:`, of a connection, or a path. Raises
-    UsageProblem."""
+    """Return the sources in a JSON text, or the one source that a user typed. The user types `NAME:PATH` or `NAME:`
+    for a connection, or a path. Raises UsageProblem."""
     if text.lstrip()[:1] in ("[", "{"):
         return one_or_more(text, OPTION)
     name, colon, path = text.partition(":")
@@ -75,7 +75,7 @@ def _text(found: Mapping[str, Any]) -> str:
 
 
 def _unreadable(found: Mapping[str, Any]) -> str:
-    """What of a folder cannot be read, by count and name; empty when that is nothing."""
+    """Return a line with the number and names of the files that cannot be read; "" when there are none."""
     count, names = found.get("unreadable") or 0, found.get("unreadableNames") or ()
     if not count:
         return ""
@@ -85,7 +85,7 @@ def _unreadable(found: Mapping[str, Any]) -> str:
 
 
 def _size(found: Mapping[str, Any]) -> str:
-    """How many rows there are, and of a table what they take up at its server."""
+    """Return the number of rows and, for a table, its size at its server."""
     rows, size = found.get("rowCount"), None if "files" in found else found.get("bytes")
     if rows is None:
         text = "the number of rows is not known"
@@ -101,7 +101,7 @@ def _shape(array: Mapping[str, Any]) -> str:
 
 
 def _rows(found: Mapping[str, Any]) -> str:
-    """The first rows: in columns those of tables, the others one after the other."""
+    """Return the first rows: those of tables in columns, others one after the other."""
     rows, names = found.get("rows") or [], [str(column.get("name")) for column in found.get("schema") or ()]
     if not rows:
         return ""

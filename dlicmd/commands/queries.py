@@ -1,4 +1,4 @@
-"""`--query-args`: what goes to the server as it was typed, looked over before."""
+"""`--query-args`: checked here, and sent to the server as typed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dlicmd.errors import UsageProblem
 from dlicmd.session import Session
 
 OPTION = "--query-args"
-#: Keys that servers take, for a list of execs and for the sums of who had what.
+#: Keys that servers accept: for a list of execs, and for the sums of holdings.
 OF_EXECS = (wire.LIMIT, wire.STATE, wire.SORT_BY, wire.MINE)
 OF_HOLDINGS = (wire.FROM, wire.TO, wire.BY, wire.KIND)
 
 
 def query_of(session: Session, known: Sequence[str]) -> str | None:
-    """The query of the command line. A key that is none of `known` is told, for servers overlook such; a `limit` that
-    is no number raises UsageProblem."""
+    """Return the query of the command line. Warn about a key that is not in `known`, because servers may ignore it.
+    Raises UsageProblem when `limit` is not a number."""
     text = session.line.text(OPTION)
     for pair in (text or "").lstrip("?").split("&"):
         key, _, value = (unquote_plus(part) for part in pair.partition("="))

@@ -11,7 +11,7 @@ from dlicmd.errors import DlicmdError
 from dlicmd.render import emit, emit_said, emit_value
 from dlicmd.session import Session
 
-#: What `each.tell` calls it.
+#: The name of the call for `each.tell`.
 _STOP = "Stop application"
 
 
@@ -30,7 +30,7 @@ def _app_history_get_all(session: Session) -> int:
 
 
 def _part(session: Session) -> tuple[int, int]:
-    """Which part of a long list is asked for: from where on, and how many."""
+    """Return the part of a long list to request: its first position and its length."""
     from dlicmd.client import MOST_APPLICATIONS
 
     start, length = (session.line.number(name) for name in ("--app-search-start", "--app-search-length"))
@@ -84,7 +84,8 @@ def _app_stop_all(session: Session) -> int:
 
 
 def _stop(session: Session, names: Sequence[str], ended: Callable[[str], bool] | None = None) -> int:
-    """Stop these, several in one call where the server takes that. With `ended` one that is over is no failure."""
+    """Stop applications, several in one call if the server offers that. Return the exit code. With `ended`, an
+    application that has ended is no failure."""
     from dlicmd.commands.each import tell, tell_together
 
     client = session.client
@@ -117,7 +118,7 @@ def _top(session: Session) -> int:
 
 
 def _need(session: Session, extension: str, lack: str) -> None:
-    """Raises DlicmdError on a server without an extension."""
+    """Raise DlicmdError when the server lacks an extension."""
     if extension not in session.client.extensions():
         raise DlicmdError(f"this server {lack} (it lacks the extension '{extension}')")
 

@@ -1,4 +1,4 @@
-"""`--hpo-start`: the definition of a search and a model folder become one request."""
+"""`--hpo-start`: send the definition of a search and a model folder in one request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST = 16 << 20
 
 
 def start(session: Session) -> None:
-    """Submit the search that the command line names, and print what the server calls it."""
+    """Submit the search that the command line names, and print the id that the server gives it."""
     definition = read_definition(session.operand)
     named = session.line.text("--model-dir")
     if named is None:
@@ -43,7 +43,7 @@ def start(session: Session) -> None:
 
 
 def read_definition(name: str) -> dict[str, Any]:
-    """The definition in a JSON file. Raises UsageProblem when there is none."""
+    """Return the definition in a JSON file. Raises UsageProblem when the file holds none."""
     text = small_file.read("--hpo-start", name, _LARGEST)
     try:
         found = json.loads(text)
@@ -56,7 +56,7 @@ def read_definition(name: str) -> dict[str, Any]:
 
 
 def _send(session: Session, parts: list[FilePart], data: str) -> Answer:
-    """The answer, read to its end."""
+    """Send the search, and return the answer, read to its end."""
     try:
         with bar("uploading", parts[0].size) as shown:
             answer = session.client.start_search(Multipart(parts, [(wire.PART_DATA, data)], shown))

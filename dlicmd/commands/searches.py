@@ -75,7 +75,7 @@ def _algorithm_delete(session: Session) -> int:
 
 
 def _show(session: Session, text: str, otherwise: str) -> None:
-    """What the server says: JSON as such, any other text in its words, for an empty one `otherwise`."""
+    """Print the server's answer: JSON as JSON, any other text unchanged, and `otherwise` for an empty answer."""
     try:
         emit_value(json.loads(text), session.output)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""What a command line leaves open: profiles, files of options, and where each value comes from."""
+"""Values that a command line does not give: profiles, files of options, and the source of each value."""

@@ -1,4 +1,4 @@
-"""The token of a remote server in the keyring of the system, for who asks for it (`--keyring`, DLICMD_KEYRING)."""
+"""The token of a remote server in the system's keyring, for users who select it (`--keyring`, DLICMD_KEYRING)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SERVICE, ACCOUNT = "dlicmd", "token"
 
 
 def read() -> str | None:
-    """The kept token, or None. Raises TokenFileError when there is no keyring that can be used."""
+    """Return the stored token, or None. Raises TokenFileError when no keyring can be used."""
     found: str | None = _tried(lambda keyring: keyring.get_password(SERVICE, ACCOUNT))
     return found
 
 
 def write(token: str) -> None:
-    """Keep `token`. Raises TokenFileError."""
+    """Store `token`. Raises TokenFileError."""
     _tried(lambda keyring: keyring.set_password(SERVICE, ACCOUNT, token))
 
 
@@ -36,6 +36,6 @@ def _tried(work: Callable[[ModuleType], Any]) -> Any:
         raise TokenFileError(f"the keyring needs a library: pip install 'dlicmd[keyring]'; or {cure}") from None
     try:
         return work(keyring)
-    except Exception as problem:  # each of the keyrings of this world raises what it likes
+    except Exception as problem:  # each keyring library raises its own errors
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise TokenFileError(f"the keyring of this system cannot be used ({why}); {cure}") from None

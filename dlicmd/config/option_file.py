@@ -1,4 +1,4 @@
-"""Options in a YAML file: their names without dashes, and their values, each checked as on a command line."""
+"""Options in a YAML file: names without dashes, and values, each checked as on a command line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dlicmd.contract.argv import ArgvError, CommandLine, parse_argv
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Kind, Option
 
 START, SOURCE = "--exec-start", "--data-source"
-#: Options of the form NAME=VALUE, which a file may also give as a mapping.
+#: Options of the form NAME=VALUE. A file may also give them as a mapping.
 PAIRS = ("--msd-env", "--msd-attr")
 SECRETS = ("--password", "--jwt-token")
 KEYS: dict[str, Option] = {
     spelling[2:]: option for spelling, option in BY_NAME.items()
     if spelling.startswith("--") and spelling not in COMMAND_NAMES
 }
-#: Characters of what the grammar says about a value.
+#: The most characters shown of the grammar's message about a value.
 _SHOWN = 200
 
 
@@ -30,7 +30,7 @@ class Given(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The words of a command line for it."""
+        """This option and its value as words of a command line."""
         name = self.option.name
         if self.text is None:
             return [name]
@@ -38,7 +38,7 @@ class Given(NamedTuple):
 
 
 def overruled(given: Given, line: CommandLine) -> bool:
-    """Whether the command line says something else; of NAME=VALUE options, about this name."""
+    """Return whether the command line gives this option, too; for a NAME=VALUE option, the same name."""
     if given.option.name in PAIRS and given.text is not None:
         names = {text.partition("=")[0] for text in line.many(given.option.name)}
         return given.text.partition("=")[0] in names
@@ -46,9 +46,9 @@ def overruled(given: Given, line: CommandLine) -> bool:
 
 
 def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
-    """The option that a key names. Raises UsageProblem when there is none, or when it does not belong into a file.
+    """Return the option that a key names. Raises UsageProblem when there is none, or when it must not be in a file.
 
-    `more` are keys of that file that are no options.
+    `more` are keys of that file that are not options.
     """
     option = KEYS.get(key)
     if option is None:
@@ -59,7 +59,7 @@ def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
 
 
 def option_values(option: Option, key: str, value: Place) -> list[Given]:
-    """The values that a file gives an option, checked. Raises UsageProblem."""
+    """Return the checked values that a file gives an option. Raises UsageProblem."""
     if option.kind is Kind.FLAG:
         switch = value.switch()
         if switch is None:
@@ -75,7 +75,7 @@ def option_values(option: Option, key: str, value: Place) -> list[Given]:
 
 
 def _checked(option: Option, text: str, place: Place) -> Given:
-    """The value, if the command line would take it."""
+    """Return the value. Raises UsageProblem when a command line would not accept it."""
     given = Given(option, text)
     try:
         parse_argv([START, "PyTorch", *given.words])

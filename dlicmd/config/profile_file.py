@@ -1,4 +1,4 @@
-"""The configuration file of the client: profiles by name, and which of them is the default (docs/profiles.md)."""
+"""The configuration file of the client: profiles by name, and the name of the default one (docs/profiles.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dlicmd.errors import UsageProblem
 from dlicmd.render import Output
 
 DEFAULT, PROFILES = "default", "profiles"
-#: What a profile may say beside connection settings and options of a submission.
+#: Output options that a profile may hold, beside connection settings and options of a submission.
 _OUTPUT = ("--output", "--debug-level")
 
 
@@ -25,12 +25,13 @@ class Profile(NamedTuple):
     options: list[Given]
 
     def text(self, name: str) -> str | None:
-        """What it says about an option, or None."""
+        """Return the profile's value of an option, or None."""
         return next((given.text for given in self.options if given.option.name == name), None)
 
 
 def load(file: Path, named: str | None) -> Profile | None:
-    """The profile of that name, or the default one if there is one. Raises UsageProblem; the whole file is checked."""
+    """Return the profile with the name, or without a name the default profile, if there is one. The whole file is
+    checked. Raises UsageProblem."""
     if named is not None and not os.path.lexists(file):
         raise UsageProblem(f"there is no profile '{shown(named)}', for there is no file {file}; docs/profiles.md says "
                            "what stands in it")
@@ -78,7 +79,8 @@ def _settings(value: Place, folder: Path) -> list[Given]:
 
 
 def _usable(option: Option, given: Given, place: Place, folder: Path) -> Given:
-    """The setting; a certificate is looked for beside the file. Raises UsageProblem for an unknown form of output."""
+    """Return the setting. The path of a certificate is relative to the file. Raises UsageProblem for an unknown output
+    format."""
     if option.name == "--output":
         try:
             Output.parse(given.text)

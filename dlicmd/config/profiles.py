@@ -1,6 +1,7 @@
-"""Profiles: what a command line leaves open comes from the environment, then from a profile of the configuration file.
+"""Profiles: values that the command line does not give come from the environment, then from a profile of the
+configuration file.
 
-Read by every command, so that only who has such a file pays for YAML.
+Every command imports this module. Only users with such a file pay for the import of YAML.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ if TYPE_CHECKING:
     from dlicmd.config.option_file import Given
     from dlicmd.config.profile_file import Profile
 
-#: What `--profile` takes for no profile at all.
+#: The value of `--profile` for no profile.
 NONE = "none"
 HOST = "--rest-host"
-#: Options whose value may come from the environment → the variable.
+#: Option → the variable that may give its value.
 ENVIRONMENT = {
     "--username": "DLICMD_USERNAME", "--password": "DLICMD_PASSWORD", "--jwt-token": "DLICMD_TOKEN",
     "--ca-cert": "DLICMD_CA_CERT", "--insecure": "DLICMD_INSECURE",
     "--call-timeout": "DLICMD_TIMEOUT", "--keyring": "DLICMD_KEYRING", PROFILE.name: "DLICMD_PROFILE",
 }
-#: Commands that must do whatever stands in the file.
+#: Commands that must work with any content of the file.
 _WITHOUT = ("--help", "--version", "--completion")
 
 
 def is_yes(text: str) -> bool:
-    """Whether the value of a variable switches its flag on."""
+    """Return whether the value of a variable switches its flag on."""
     return text.lower() in ("1", "true", "yes")
 
 
 def applied(words: list[str], line: CommandLine) -> CommandLine:
-    """The command line with what it and the environment leave open taken from its profile.
+    """Return the command line, with the values that neither it nor the environment gives taken from its profile.
 
     `words` are those of `line`. Raises UsageProblem.
     """
@@ -48,7 +49,8 @@ def applied(words: list[str], line: CommandLine) -> CommandLine:
 
 
 def chosen(line: CommandLine) -> Profile | None:
-    """The profile that the command line names, or DLICMD_PROFILE, or the file as its default. Raises UsageProblem."""
+    """Return the profile that the command line, DLICMD_PROFILE or the file's default names, in this order; None for
+    none. Raises UsageProblem."""
     named = line.text(PROFILE.name)
     if named is None:
         named = os.environ.get(ENVIRONMENT[PROFILE.name]) or None
@@ -61,7 +63,7 @@ def chosen(line: CommandLine) -> Profile | None:
 
 
 def applies(given: Given, profile: Profile, line: CommandLine) -> bool:
-    """Whether a setting of a profile counts for a command line."""
+    """Return whether a setting of a profile counts for a command line."""
     from dlicmd.config.option_file import START, overruled
 
     name, group = given.option.name, given.option.group
@@ -73,9 +75,9 @@ def applies(given: Given, profile: Profile, line: CommandLine) -> bool:
 
 
 def _is_its_server(profile: Profile, line: CommandLine) -> bool:
-    """Whether the command goes to the server that the profile's connection settings are about.
+    """Return whether the command goes to the server of the profile's connection settings.
 
-    Another one named on the command line must not inherit `insecure` or `http` from it.
+    If the command line names another server, that server must not inherit `insecure` or `http` from the profile.
     """
     named, own = line.text(HOST), profile.text(HOST)
     return (named or own) is not None and (named is None or own is None or named == own)

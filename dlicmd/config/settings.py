@@ -1,4 +1,4 @@
-"""`--config-show`: every connection setting and default that counts, and where it comes from."""
+"""`--config-show`: every connection setting and default in effect, and its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULTS = {"--output": "table", "--debug-level": "info", "--http": False, "--i
 
 
 class Setting(NamedTuple):
-    """A value that counts, and what it comes from."""
+    """A value in effect, and its source."""
 
     setting: str
     value: Any
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
 
 
 def show_settings(line: CommandLine, output: Output) -> None:
-    """Print what counts for `line`, the command line as it was typed. Secrets are masked. Raises UsageProblem."""
+    """Print the settings in effect for `line`, the command line as typed. Secrets are masked. Raises UsageProblem."""
     profile = profiles.chosen(line)
     rows = [*_places(line, profile)]
     for option in OPTIONS:
@@ -38,7 +38,7 @@ def show_settings(line: CommandLine, output: Output) -> None:
 
 
 def _places(line: CommandLine, profile: Profile | None) -> list[Setting]:
-    """The configuration file, the profile, and where the local backend keeps its state."""
+    """Return the configuration file, the profile, and the folder of the local backend's state."""
     variable = profiles.ENVIRONMENT[PROFILE.name]
     named = PROFILE.name in line.values
     source = "flag" if named else _variable(variable) if os.environ.get(variable) else "default"
@@ -60,7 +60,7 @@ def _variable(name: str) -> str:
 
 
 def _settings(option: Option, line: CommandLine, profile: Profile | None) -> list[Setting]:
-    """What counts of one option: one setting, several of a repeatable option, none of what nobody has set."""
+    """Return the values in effect of one option: one or none, or several for a repeatable option."""
     name, variable = option.name, profiles.ENVIRONMENT.get(option.name, "")
     given = profile.options if profile else []
     theirs = [item for item in given if item.option is option and profile and profiles.applies(item, profile, line)]
@@ -83,7 +83,7 @@ def _default(option: Option) -> Setting:
 
 
 def _shown(option: Option, given: Given) -> Any:
-    """A value of a profile, a number as such."""
+    """Return a value of a profile, a number as a number."""
     value = parse_argv(["--config-show", *given.words]).values[option.name]
     return _masked(option, value[0] if isinstance(value, list) else value)
 
@@ -93,7 +93,7 @@ def _of_variable(option: Option, text: str) -> Any:
 
 
 def _masked(option: Option, value: Any) -> Any:
-    """A value fit for showing."""
+    """Return a value with its secrets masked."""
     if option.name in SECRETS or not isinstance(value, str):
         return MASK if option.name in SECRETS else value
     return masked_words([option.name, value])[1]

@@ -1,4 +1,4 @@
-"""Files that an option names and that are read or written as a whole."""
+"""Files that an option names, read or written as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dlicmd.errors import UsageProblem
 
 
 def read(option: str, name: str, largest: int) -> bytes:
-    """The content of a file of at most `largest` bytes (whole MiB). Raises UsageProblem, which names the option."""
+    """Return the content of a file of at most `largest` bytes (whole MiB). Raises UsageProblem, which names the
+    option."""
     try:
         with open(name, "rb") as file:
             content = file.read(largest + 1)
@@ -21,7 +22,7 @@ def read(option: str, name: str, largest: int) -> bytes:
 
 
 def check_writable(option: str, name: str) -> None:
-    """Raises UsageProblem, which names the option, when it shows already that `name` cannot be written."""
+    """Raise UsageProblem, which names the option, when `name` evidently cannot be written."""
     folder = os.path.dirname(name) or "."
     if not name or os.path.isdir(name):
         raise UsageProblem(f"{option}: '{name}' is not the name of a file")
@@ -30,7 +31,7 @@ def check_writable(option: str, name: str) -> None:
 
 
 def write(option: str, name: str, content: bytes) -> None:
-    """Put `content` into a file, whole or not at all. Raises UsageProblem, which names the option."""
+    """Write `content` to a file, all of it or nothing. Raises UsageProblem, which names the option."""
     temporary = f"{name}.{secrets.token_hex(4)}.tmp"
     try:
         try:

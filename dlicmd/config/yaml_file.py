@@ -1,7 +1,7 @@
-"""YAML that a user wrote: read with the lines that its errors name, and without what YAML could do to us.
+"""YAML that a user wrote: errors name lines, and features of YAML that could harm us are refused.
 
-Values stay as they are written (`0123` is that text), and aliases are refused: a few lines of them can stand for more
-than a machine's memory.
+Values stay as written (`0123` is that text). Aliases are refused, because a few lines of them can stand for more than
+a machine's memory.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import yaml
 
 from dlicmd.errors import UsageProblem
 
-#: Bytes of the largest file that is read.
+#: The most bytes of a file that is read.
 LARGEST = 256 * 2**10
 _TAG = "tag:yaml.org,2002:"
 _WRITTEN = frozenset(_TAG + kind for kind in ("str", "int", "float", "bool", "timestamp"))
 _SHOWN = 60
-#: Levels of lists and mappings; resource plans and data sources have a handful.
+#: The most levels of lists and mappings; resource plans and data sources have a handful.
 _DEEPEST = 100
 
 
 class Place:
-    """A value in a file: knows its file and line, and says what is wrong with it."""
+    """A value in a file. Its errors name the file and the line."""
 
     def __init__(self, file: Path, node: yaml.Node) -> None:
         self._file, self._node = file, node
@@ -38,22 +38,22 @@ class Place:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Whether the value is a list."""
         return isinstance(self._node, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it maps keys to values."""
+        """Whether the value is a mapping."""
         return isinstance(self._node, yaml.MappingNode)
 
     def switch(self) -> bool | None:
-        """True or false, None when it is something else."""
+        """Return True or False, or None when the value is neither."""
         if self._node.tag != _TAG + "bool":
             return None
         return str(self._node.value).lower() in ("true", "yes", "on")
 
     def text(self, what: str) -> str:
-        """A text, number or truth value as it is written. Raises UsageProblem, which says that `what` needs one."""
+        """Return a text, number or truth value as written. Raises UsageProblem, which says that `what` needs one."""
         if not isinstance(self._node, yaml.ScalarNode) or self._node.tag not in _WRITTEN:
             self.refuse(f"{what} needs one value, a text or a number")
         text = str(self._node.value)
@@ -62,11 +62,12 @@ class Place:
         return text
 
     def items(self) -> list[Place]:
-        """The values of a list; a single value as a list of one."""
+        """Return the values of a list, or a single value as a list of one."""
         return [Place(self._file, node) for node in self._node.value] if self.is_list else [self]
 
     def entries(self, what: str) -> list[tuple[str, Place, Place]]:
-        """Key, its place and the value's of a mapping, in order. Raises UsageProblem, also when a key stands twice."""
+        """Return key, place of the key and place of the value for each entry of a mapping, in order. Raises
+        UsageProblem when the value is no mapping, or when a key occurs twice."""
         if not self.is_mapping:
             self.refuse(f"{what} needs lines of 'name: value'")
         found: dict[str, tuple[str, Place, Place]] = {}
@@ -79,8 +80,8 @@ class Place:
         return list(found.values())
 
     def data(self) -> Any:
-        """The value as Python objects. Raises UsageProblem when it has a type that YAML alone does not know, and when a
-        key stands twice."""
+        """Return the value as Python objects. Raises UsageProblem when a type exists in YAML alone, or when a key
+        occurs twice."""
         self._check_keys()
         try:
             return yaml.constructor.SafeConstructor().construct_document(self._node)
@@ -96,7 +97,8 @@ class Place:
                 item._check_keys()
 
     def json(self, what: str) -> Any:
-        """The same, of a value that goes on as JSON. Raises UsageProblem when `what` holds what JSON has not."""
+        """Return the same for a value that becomes JSON. Raises UsageProblem when JSON cannot express a part of
+        `what`."""
         found = self.data()
         try:
             json.dumps(found, allow_nan=False)
@@ -105,7 +107,7 @@ class Place:
         return found
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
-        """Raise UsageProblem: `name` is no `what`, and perhaps one of `known` was meant."""
+        """Raise UsageProblem: `name` is no `what`. The message suggests a similar name of `known`."""
         near = difflib.get_close_matches(name[:_SHOWN], known, n=1, cutoff=0.6)
         self.refuse(f"there is no {what} '{shown(name)}'" + (f"; did you mean {near[0]}?" if near else ""))
 
@@ -125,7 +127,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read(file: Path) -> Place | None:
-    """What is in a YAML file, None for an empty one. Raises UsageProblem."""
+    """Return the content of a YAML file, or None for an empty file. Raises UsageProblem."""
     text = _content(file)
     try:
         node = yaml.compose(text, _Loader)
@@ -139,7 +141,7 @@ def read(file: Path) -> Place | None:
 
 def _content(file: Path) -> bytes:
     try:
-        # A pipe would be waited for.
+        # Without O_NONBLOCK, a pipe would block here.
         with open(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
             text = opened.read(LARGEST + 1) or b""
     except (OSError, ValueError) as problem:
@@ -150,5 +152,5 @@ def _content(file: Path) -> bytes:
 
 
 def shown(name: str) -> str:
-    """A name short enough for a message."""
+    """Return a name, shortened for a message."""
     return name if len(name) <= _SHOWN else name[:_SHOWN] + "..."

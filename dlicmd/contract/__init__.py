@@ -1,4 +1,5 @@
-"""What client and server must agree on: options, argument grammar, paths, field names, states, exit codes.
+"""The agreements of client and server: options, argument grammar, paths, field names, states, exit codes.
 
-Nothing here does input or output; both sides may import all of it, and it imports nothing but the standard library.
+No module here does input or output, so both sides may import all of them. The modules import the standard library
+alone; only `home` may import platformdirs.
 """

@@ -1,4 +1,4 @@
-"""An application, as the scheduler's engine describes it. What a server leaves out is None here, or "", or nothing."""
+"""An application, as the scheduler's engine describes it. A value that the server leaves out is None, "" or empty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDED_STATES = tuple(sorted(states.TERMINAL))
 #: Column of a table → field.
 FIELDS = {"consumer": "consumer", "submit_user": "submit_user", "name": "name", "pri": "priority", "type": "type",
           "tag": "tag"}
-#: What is counted of a job, as `task0_resreq` and `task12n_resreq` name it, and as the server says it is used.
+#: Resource of a job → its name in `task0_resreq` and `task12n_resreq`, and the field for the amount in use.
 _COUNTED = {"cpu": ("ncpus", "used_cpu"), "gpu": ("ngpus", "used_gpu"), "mem": ("mem", "used_mem")}
 _RUNNING = frozenset({states.LAUNCHING, states.RUNNING, states.RECOVERING})
 _PENDING = frozenset({states.NEW, states.SUBMITTED, states.PENDING_JOB, states.PENDING, states.RECOVERING, "PENDING"})
@@ -22,44 +22,44 @@ BUCKETS = ("PENDING", "RUNNING", "FINISHED", "KILLED", "ERROR", "UNKNOWN")
 
 
 class Resources(NamedTuple):
-    """An amount of each; `mem` in MB. None: the server does not say."""
+    """An amount of each resource; `mem` in MB. None: the server does not give the amount."""
 
     cpu: float | None = None
     gpu: float | None = None
     mem: float | None = None
 
     def __add__(self, other: object) -> Resources:
-        """Of both; what one of them does not say counts as none there."""
+        """Return the sum. An amount that one side does not give counts as 0; None if neither side gives it."""
         assert isinstance(other, Resources)
         return Resources(*(_sum(pair) for pair in zip(self, other, strict=True)))
 
     def times(self, count: float) -> Resources:
-        """So many of them."""
+        """Return `count` times these amounts."""
         return Resources(*(None if value is None else value * count for value in self))
 
 
 def identity(found: Mapping[str, Any]) -> str:
-    """The id, "" for none."""
+    """Return the id, "" for none."""
     return words(found.get(wire.ID))
 
 
 def state(found: Mapping[str, Any]) -> str:
-    """The state on the wire; SUBMITTED for the empty one right after submission."""
+    """Return the state on the wire; SUBMITTED for the empty state right after submission."""
     return words(found.get(wire.STATE)) or states.SUBMITTED
 
 
 def is_active(found: Mapping[str, Any]) -> bool:
-    """Whether it waits or runs. A state that nobody knows is no such one."""
+    """Return whether the application is pending or running. A state outside the contract is neither."""
     return state(found) in states.ACTIVE
 
 
 def is_running(found: Mapping[str, Any]) -> bool:
-    """Whether it holds what it asked for."""
+    """Return whether the application holds the resources that it requested."""
     return state(found) in _RUNNING
 
 
 def bucket(found: Mapping[str, Any]) -> str:
-    """The column of --app-analyze that it counts in."""
+    """Return the column of --app-analyze that counts the application."""
     known = state(found)
     if known in _PENDING:
         return "PENDING"
@@ -69,47 +69,47 @@ def bucket(found: Mapping[str, Any]) -> str:
 
 
 def submitted(found: Mapping[str, Any]) -> Any:
-    """Epoch seconds of its submission, or None."""
+    """Return the time of submission in epoch seconds (or as the server's text, see `_time`), or None."""
     return _time(found, "submit_time")
 
 
 def started(found: Mapping[str, Any]) -> Any:
-    """Epoch seconds of its start, or None."""
+    """Return the start time in epoch seconds (or as the server's text, see `_time`), or None."""
     return _time(found, "start_time")
 
 
 def ended(found: Mapping[str, Any]) -> Any:
-    """Epoch seconds of its end, or None."""
+    """Return the end time in epoch seconds (or as the server's text, see `_time`), or None."""
     return _time(found, "end_time")
 
 
 def kind(found: Mapping[str, Any]) -> str:
-    """Training, Notebook, Inference, or what else the server calls it."""
+    """Return the type: Training, Notebook, Inference, or the server's own word."""
     return words(found.get("type"))
 
 
 def consumer(found: Mapping[str, Any]) -> str:
-    """The resource plan that it counts for, as an absolute path."""
+    """Return the resource plan that the application counts for, as an absolute path."""
     return words(found.get("consumer"))
 
 
 def user(found: Mapping[str, Any]) -> str:
-    """Who submitted it."""
+    """Return the user who submitted the application."""
     return words(found.get("submit_user"))
 
 
 def tag(found: Mapping[str, Any]) -> str:
-    """Where it stands in the tree of resource plans: its own word for that, or its plan and user."""
+    """Return the application's position in the tree of resource plans: its tag, or else its plan and user."""
     return words(found.get("tag")) or "/".join(filter(None, (consumer(found).rstrip("/"), user(found))))
 
 
 def workers(found: Mapping[str, Any]) -> int:
-    """Workers that it asked for, at least 1."""
+    """Return the number of requested workers, at least 1."""
     return int(number(found.get("task12n_num")) or 1)
 
 
 def executors(found: Mapping[str, Any]) -> int | None:
-    """Executors that it has now, or None."""
+    """Return the number of current executors, or None if the server does not list them."""
     listed = found.get("task12n")
     if not isinstance(listed, list):
         return None
@@ -117,46 +117,48 @@ def executors(found: Mapping[str, Any]) -> int | None:
 
 
 def is_pack(found: Mapping[str, Any]) -> bool:
-    """Whether it is the parent of a pack of jobs that share a device."""
+    """Return whether the application is the parent of a pack of jobs that share a device."""
     return found.get("is_packing") in (True, "true", "True")
 
 
 def pack(found: Mapping[str, Any]) -> str:
-    """Id of the pack that it belongs to, "" for none."""
+    """Return the id of the application's pack, "" for none."""
     return words(found.get("pack_id"))
 
 
 def addresses(found: Mapping[str, Any]) -> list[str]:
-    """IP addresses of its pods."""
+    """Return the IP addresses of the application's pods."""
     return [words(kernel.get("ip")) for kernel in objects(found.get("kernels"))]
 
 
 def requested(found: Mapping[str, Any]) -> Resources:
-    """What it asked for as a whole: its driver, if it has one, and all its workers."""
+    """Return the whole request: that of the driver, if there is one, and of all workers."""
     suffix = "_limit" if is_pack(found) else ""
     return _request(found.get("task0_resreq"), suffix) + _request(found.get("task12n_resreq"), suffix).times(
         workers(found))
 
 
 def used(found: Mapping[str, Any]) -> Resources:
-    """What the server says that it uses now."""
+    """Return the amounts that the application uses now, as the server reports them."""
     return Resources(*(number(found.get(name)) for _, name in _COUNTED.values()))
 
 
 def held(found: Mapping[str, Any]) -> Resources:
-    """What it has while it runs: what it uses, where the server tells that, else what it asked for."""
+    """Return the amounts that a running application holds: those in use if the server reports them, else the
+    request."""
     return Resources(*(asked if now is None else now for now, asked in zip(used(found), requested(found), strict=True)))
 
 
 def _request(text: Any, suffix: str) -> Resources:
-    """The amounts in `ncpus=1,ngpus=0,mem=4096`. Parts that are none are passed over."""
+    """Return the amounts in `ncpus=1,ngpus=0,mem=4096`. Parts that are no amounts are skipped."""
     pairs = (part.partition("=") for part in words(text).split(","))
     amounts = {name.strip(): number(value) for name, _, value in pairs}
     return Resources(*(amounts.get(name + suffix, amounts.get(name)) for name, _ in _COUNTED.values()))
 
 
 def _time(found: Mapping[str, Any], name: str) -> Any:
-    """Seconds; as it stands where it is no number, for it may be an ISO time; None for 0."""
+    """Return a time in seconds; None for 0. Text that is no number is returned unchanged, because it may be an ISO
+    time."""
     value = found.get(name)
     seconds = number(value)
     return (value or None) if seconds is None else (seconds or None)

@@ -1,7 +1,7 @@
 """The grammar of a command line, shared by the client (its argv) and the server (the `args` of a submission).
 
-Options are matched exactly, never by abbreviation, so that a program's own `--num` or `--out` stays the program's.
-Whatever the table does not know belongs to the program, in order; after a lone `--` everything does.
+Options match exactly, never by abbreviation, so that a program's own `--num` or `--out` goes to the program. Words
+that the option table does not know belong to the program, in order. After a lone `--`, all words do.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dlicmd.contract.options import BY_NAME, COMMAND_NAMES, Arity, Kind, Option, Travel, option_named
 from dlicmd.contract.sizes import parse_size
 
-#: Commands whose unknown words are the program's; for the others an unknown word is a mistake.
+#: Commands that pass unknown words to the program; for other commands, an unknown word is an error.
 SUBMITTING = frozenset({"--exec-start", "--demo"})
-#: Flags that are a command with an operand when no command stands before them.
+#: Flags that are a command with an operand when no command precedes them.
 _FLAG_COMMANDS = frozenset({"--follow", "--wait"})
-#: Options of the client that others let slip into `args`, as `--password=S`: the server drops them, for they are no
-#: business of the program. What else the client keeps to itself no server knows: there such words are the program's.
+#: Client options that other clients let slip into `args`, as `--password=S`. The server drops them, because they do
+#: not concern the program. Servers know no other client options: such words go to the program.
 _SLIPPED = frozenset({"--rest-host", "--rest-port", "--username", "--password", "--jwt-token", "--query-args"})
 MAX_NUMBER = 10**9
 _BOUNDS = {
     Kind.POSITIVE: (1, MAX_NUMBER), Kind.COUNT: (0, MAX_NUMBER), Kind.DEVICES: (0, MAX_NUMBER),
     Kind.SECONDS: (1, MAX_NUMBER), Kind.PORT: (-1, 65535),
 }
-#: Fewest and most operands.
+#: Fewest and most operands of a command.
 _OPERANDS = {Arity.ONE: (1, 1), Arity.MANY: (1, MAX_NUMBER), Arity.TWO: (2, 2), Arity.OPTIONAL: (0, 1)}
 
 
@@ -37,11 +37,11 @@ class ArgvError(ValueError):
 class CommandLine:
     """A parsed command line.
 
-    `values` maps canonical option names to their value: True for a flag, a list for a repeatable option, int or float
-    for numbers, the text otherwise. `program` are the words for the user's program: those before `--` that are not
-    ours, then those after it; `after_dashes` are the latter alone, None when there was no `--`.
-    `operands` are the words that the command takes, `operand` is the first of them. `own` are the words that are ours,
-    `sent` those that travel to the server in `args`.
+    `values` maps canonical option names to values. A value is True for a flag, a list for a repeatable option, int or
+    float for a number, else the text. `program` has the words for the user's program: first the words before `--` that
+    are not ours, then the words after it. `after_dashes` has only the latter, or is None when there is no `--`.
+    `operands` are the operands of the command, and `operand` is the first of them. `own` are the words that are ours.
+    `sent` are the words that go to the server in `args`.
     """
 
     def __init__(self, command: str | None = None, operand: str | None = None) -> None:
@@ -62,35 +62,34 @@ class CommandLine:
         return self.operands[0] if self.operands else None
 
     def text(self, name: str) -> str | None:
-        """Value of a text option, or None."""
+        """Return the value of a text option, or None."""
         value = self.values.get(name)
         return value if isinstance(value, str) else None
 
     def number(self, name: str) -> int | None:
-        """Value of a numeric option, or None."""
+        """Return the value of a numeric option, or None."""
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def amount(self, name: str) -> float | None:
-        """Value of an option that may have a fraction, or None."""
+        """Return the value of an option that may have a fraction, or None."""
         value = self.values.get(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def flag(self, name: str) -> bool:
-        """Whether a flag was given."""
+        """Return whether a flag is given."""
         return self.values.get(name) is True
 
     def many(self, name: str) -> list[str]:
-        """Values of a repeatable option, in order."""
+        """Return the values of a repeatable option, in order."""
         value = self.values.get(name)
         return list(value) if isinstance(value, list) else []
 
 
 def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
-    """Parse the words of a command line; with `sent`, those of the `args` that a client sent.
+    """Parse the words of a command line; with `sent`, the words of the `args` that a client sent.
 
-    Raises:
-        ArgvError: a value is missing or of the wrong kind, or a word does not belong to the command.
+    Raises ArgvError when a value is missing or of the wrong kind, or when a word does not belong to the command.
     """
     line = CommandLine()
     own = list(words)
@@ -110,7 +109,7 @@ def parse_argv(words: Sequence[str], sent: bool = False) -> CommandLine:
 
 
 def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
-    """Consume the word at `at`, with its value if it has one; return how many words that were."""
+    """Consume the word at `at`, with its value if it has one, and return the number of consumed words."""
     word = words[at]
     short = None if sent else re.fullmatch(r"-o(jsonl?|yaml|custom-columns=.+)", word)
     name, equals, glued = word.partition("=") if short is None else ("-o", "=", short[1])
@@ -139,7 +138,8 @@ def _take(line: CommandLine, words: list[str], at: int, sent: bool) -> int:
 def _values(
     line: CommandLine, option: Option, name: str, given: list[str], words: list[str], *, at: int,
 ) -> list[str]:
-    """What an option or command takes: `given` by its own word, and what it may have of the words from `at` on."""
+    """Return the values of an option or command: `given` in its own word, and the words from `at` on that it takes.
+    Raises ArgvError."""
     if option.kind is Kind.FLAG:
         if given:
             raise ArgvError(f"{name} takes no value")
@@ -157,7 +157,7 @@ def _values(
 
 
 def _is_the_programs(option: Option, line: CommandLine, sent: bool) -> bool:
-    """Whether a word that spells an option of ours belongs to the program all the same."""
+    """Return whether a word that spells one of our options belongs to the program nevertheless."""
     if option.name in COMMAND_NAMES:
         return line.command in SUBMITTING and (sent or option.name != "--help")
     return sent and option.travel is Travel.CLIENT and option.name not in _SLIPPED
@@ -194,7 +194,7 @@ def _set_value(line: CommandLine, option: Option, text: str | None) -> None:
 
 
 def _convert(option: Option, text: str) -> object:
-    """Check and convert one value; the text itself for text and sizes."""
+    """Check one value, and return it converted; texts and sizes are returned unchanged."""
     if option.choices and text not in option.choices:
         raise ArgvError(f"{option.name}: '{text}' is not one of {', '.join(option.choices)}")
     if option.kind is Kind.SIZE:
@@ -220,7 +220,7 @@ def _convert(option: Option, text: str) -> object:
 
 
 def _amount(option: Option, text: str) -> float:
-    """A number that may have a fraction; CPUs also in thousandths, as in `250m`."""
+    """Return a number that may have a fraction; thousandths of a CPU may be given as `250m`."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{0,6})?|\.[0-9]{1,6})(m?)", text)
     number = float(match[1]) / (1000 if match[2] else 1) if match else 0.0
     if not 0.001 <= number <= MAX_NUMBER:
@@ -235,7 +235,7 @@ def _unknown(word: str) -> str:
 
     is_option = word.startswith("-")
     name = word.partition("=")[0]
-    # The dashes that a word lacks say nothing about how near it is.
+    # Missing dashes must not make a word less similar.
     known = {option if is_option else option.lstrip("-"): option for option in BY_NAME}
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     what = "unknown option" if is_option else "unexpected word"
@@ -243,7 +243,7 @@ def _unknown(word: str) -> str:
 
 
 def replace_value(sent: Sequence[str], name: str, change: Callable[[str], str]) -> list[str]:
-    """`sent` with the values of the option `name` changed; words after `--` stay."""
+    """Return `sent` with the values of the option `name` changed; words after `--` stay."""
     end = sent.index("--") if "--" in sent else len(sent)
     result = list(sent)
     for at, word in enumerate(sent[:end]):
@@ -255,9 +255,9 @@ def replace_value(sent: Sequence[str], name: str, change: Callable[[str], str]) 
 
 
 def join_args(words: Iterable[str]) -> str:
-    """Words as one line that `shlex.split`, and `split_args`, would split again.
+    """Join words into one line that `shlex.split` and `split_args` split into the same words.
 
-    Only words that would not survive otherwise are quoted, for not every server takes quotes away.
+    Only words that would be split otherwise are quoted, because some servers do not remove quotes.
     """
     return " ".join(shlex.quote(word) if not word or re.search(r"""[\s'"\\]""", word) else word for word in words)
 
@@ -265,9 +265,9 @@ def join_args(words: Iterable[str]) -> str:
 def split_args(text: str) -> list[str]:
     """Split an `args` string into words.
 
-    Clients differ: the original one lost all quoting, notebooks wrote backslash-newline continuations, ours quotes.
-    So a quote groups only where a shell user would put one, around a whole word or right after `=`; a quote inside a
-    word, as in raw JSON, is an ordinary character. The JSON of --data-source is one word, whatever blanks are in it.
+    Clients differ: the original client lost all quotes, notebooks wrote backslash-newline continuations, ours quotes.
+    So a quote groups only where a shell user would put one: around a whole word, or right after `=`. A quote inside a
+    word, as in raw JSON, is an ordinary character. The JSON of --data-source is one word, even with blanks in it.
     """
     if _quoted_like_a_shell(text):
         return shlex.split(text)
@@ -286,7 +286,8 @@ def split_args(text: str) -> list[str]:
 
 
 def _end_of_json(text: str, start: int) -> int | None:
-    """Where the JSON list or object ends that begins at `start`; None when there is none, or it goes on as a word."""
+    """Return the end of the JSON list or object that begins at `start`. Return None when there is none, or when other
+    text follows without a blank."""
     if text[start:start + 1] not in ("[", "{"):
         return None
     try:
@@ -303,7 +304,7 @@ _JSON = "--data-source"
 
 
 def _quoted_like_a_shell(text: str) -> bool:
-    """True when the text is what `join_args` writes, so that splitting it as a shell is exact."""
+    """Return whether `join_args` could have written the text, so that a shell's way to split it is exact."""
     try:
         words = shlex.split(text)
     except ValueError:

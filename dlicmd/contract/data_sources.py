@@ -1,7 +1,7 @@
-"""Data sources of a submission: their names on the wire, their JSON Schema, and what is wrong with one in a sentence.
+"""Data sources of a submission: their names on the wire, their JSON Schema, and errors about them in one sentence.
 
-Client and server check the same schema. A `description` in it says what a value must be; `$comment` is a whole sentence
-about what is missing.
+Client and server check the same schema. A `description` in it says what a value must be. A `$comment` is a whole
+sentence about what is missing.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ LOCAL = "local"
 SHARED = "shared"
 VOLUME = "volume"
 
-# Keys of `connection` that say which one is meant; beside them stand the values of one that is written out
+# Keys of `connection` that select a connection. A connection that is written out has its values beside them.
 ID = "id"
 HREF = "href"
 ASSET_ID = "asset_id"
-#: Of those the ones that stand for a connection which the server knows, in the order in which they count.
+#: The keys that select a connection which the server knows, in order of precedence.
 REFERENCES = (ID, HREF, NAME)
 
 # Keys of `location`
 PATHS = "paths"
 PATH = "path"
 FILE_NAME = "file_name"
-#: Those that name paths: the first that names any counts.
+#: Keys that name paths: the first key that names any counts.
 PATH_KEYS = (PATHS, PATH, FILE_NAME)
 BUCKET = "bucket"
 CONTAINER_NAME = "container"
 FILE_SYSTEM = "file_system"
 SHARE = "share"
-#: What a server of files has its paths below; also values of connections, with what is meant when a location says none.
+#: Keys for the top level of a file server's paths. A connection may have them, too, as default for a location without
+#: one.
 TOPS = (BUCKET, CONTAINER_NAME, FILE_SYSTEM, SHARE)
 URL = "url"
 TABLE_NAME = "table_name"
@@ -70,13 +71,13 @@ KEYSPACE = "keyspace"
 COLLECTION = "collection"
 QUERY = "query"
 
-#: What other products have beside our keys, in a source and in its location; it is taken and not looked at.
+#: Keys that other products put beside ours, in a source and in its location. The schema accepts and ignores them.
 FOREIGN = (ID, "schema", HREF, "description", "format", "metadata")
 
-#: Most data sources of a submission, as they are written, and most paths in all of them.
+#: The most data sources of a submission, as written, and the most paths in all of them.
 MOST = 100
 MOST_PATHS = 10_000
-#: Longest text in one, in characters: a query may be long.
+#: The most characters of a text in a data source: a query may be long.
 LONGEST = 20_000
 
 
@@ -91,13 +92,13 @@ def _paths(description: str) -> dict[str, Any]:
 
 
 def _for(types: Sequence[str], then: dict[str, Any]) -> dict[str, Any]:
-    """A rule for sources of these types alone."""
+    """Return a rule for sources of these types alone."""
     return {"if": {"properties": {TYPE: {"enum": list(types)}}, "required": [TYPE]}, "then": then}
 
 
 def _keys(known: Iterable[str]) -> dict[str, Any]:
-    """What keys may be called beside these: nothing that looks like a secret, or is one of them written otherwise. Of
-    further slips, `_mistyped` knows more than a pattern can say."""
+    """Return a schema for keys. The schema accepts `known` keys, and other keys that look neither like a secret nor
+    like a known key in another spelling. `_mistyped` finds mistakes that a pattern cannot express."""
     slips = "|".join(
         "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else "[_-]?" for letter in key[:-1])
         + f"([{key[-1].upper()}{key[-1]}][Ss]?)?"
@@ -139,7 +140,7 @@ _LOCATION: dict[str, Any] = {
 }
 _LOCATION["propertyNames"] = _keys([*_LOCATION["properties"]])
 
-#: Of data that lies on the server: what of a location means something, and nothing else does.
+#: Schema of a location for data on the server: only these keys have a meaning, and no other key is accepted.
 _HERE: dict[str, Any] = {
     "properties": {key: {} for key in (*PATH_KEYS, VOLUME, *FOREIGN)},
     "additionalProperties": {"not": {}, "description": f"left out: data of this type has {', '.join(PATH_KEYS)} and "
@@ -210,7 +211,7 @@ SCHEMA: dict[str, Any] = {
 
 
 class Fault(Protocol):
-    """An error of a JSON Schema validator, as far as it is looked at here."""
+    """An error of a JSON Schema validator, with the attributes that this module uses."""
 
     validator: Any
     validator_value: Any
@@ -223,19 +224,19 @@ class Fault(Protocol):
 
 
 def beyond_schema(sources: Any) -> str | None:
-    """What is wrong that the schema cannot say, or not in such words; None for nothing."""
+    """Return the error that the schema cannot express, or not in such words; None for none."""
     return _mistyped(sources) or _crowded(sources)
 
 
 def paths_in(value: Any) -> list[str]:
-    """The paths that one of PATH_KEYS names: of a text with commas between them, or of a list. What is no text is left
-    out."""
+    """Return the paths in a value of one of PATH_KEYS: a text with commas between them, or a list. Values that are no
+    text are left out."""
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
     return [word.strip() for word in words if isinstance(word, str) and word.strip()]
 
 
 def _crowded(sources: Any) -> str | None:
-    """What is wrong with so many paths."""
+    """Return the error about too many paths, or None."""
     count = 0
     for source in sources if isinstance(sources, list) else ():
         location = source.get(LOCATION) if isinstance(source, dict) else None
@@ -246,7 +247,8 @@ def _crowded(sources: Any) -> str | None:
 
 
 def _mistyped(sources: Any) -> str | None:
-    """Keys that look like another one, or like a secret where none may stand."""
+    """Return the error about a key that looks like another key, or like a secret where none is allowed; None for
+    none."""
     for number, source in enumerate(sources if isinstance(sources, list) else (), 1):
         if not isinstance(source, dict):
             continue
@@ -264,7 +266,8 @@ def _mistyped(sources: Any) -> str | None:
 
 
 def explained(fault: Fault) -> str:
-    """A sentence about one error: which source, which key, what is expected. Values of connections are not shown."""
+    """Return a sentence about one error: which source, which key, what is expected. Values of connections are not
+    shown."""
     path = list(fault.absolute_path)
     where = f"data source {int(path[0]) + 1}" if path else "the data sources"
     key = ".".join(_short(str(step)) for step in path[1:])
@@ -286,14 +289,14 @@ def explained(fault: Fault) -> str:
 
 
 def _description(schema: Mapping[str, Any], name: str, path: Sequence[str | int]) -> str:
-    """What a key that is missing would be, by the schema of the place where it is missed."""
+    """Return the description of a missing key, from the schema of the object that lacks it."""
     whole = _LOCATION if path[-1:] == [LOCATION] else _SOURCE if len(path) == 1 else schema
     found = whole.get("properties", {}).get(name, {})
     return str(found.get("description", ""))
 
 
 def _shown(value: Any) -> str:
-    """A wrong value, in a few characters."""
+    """Return a wrong value in a few characters."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
     return _short(json.dumps(value))

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Exit code of `dlicmd`; the text in `MEANING` is what the README prints."""
+    """Exit code of `dlicmd`. The README prints the texts in `MEANING`."""
 
     DONE = 0
     FAILED = 1

@@ -1,29 +1,30 @@
-"""Where the state of a user lives, and the file by which a client finds the embedded backend."""
+"""The folder of a user's state, and the file by which a client finds the embedded backend."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: In DLICMD_HOME, mode 0600: a JSON object with the keys below. Present only while the backend serves.
+#: In DLICMD_HOME, mode 0600: a JSON object with the keys below. The file exists only while the backend serves.
 BACKEND_FILE = "backend.json"
 URL = "url"
 PID = "pid"
 TOKEN = "token"
-#: How many slots it was started with by DLI_SLOTS; null when it has counted its devices.
+#: The number of slots from DLI_SLOTS at the server's start; null if the server counted its devices.
 SLOTS = "slots"
-#: Of a server that speaks TLS: the file of its certificate, by which its own user's clients know it.
+#: The file of the certificate of a server that speaks TLS. The clients of the server's own user trust it.
 CERTIFICATE = "certificate"
 
-#: In DLICMD_HOME, mode 0600: a JSON object about the server that serves or was the last to; stays when that ends.
+#: In DLICMD_HOME, mode 0600: a JSON object about the current or last server. The file stays when that server ends.
 SERVED_FILE = "served.json"
-#: Whether it served its own user alone, and the command line by which it is started again.
+#: Whether the server served its own user alone, and the command line that starts it again.
 EMBEDDED = "embedded"
 COMMAND = "command"
 
 
 def home() -> Path:
-    """`DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist yet."""
+    """Return `DLICMD_HOME`, or `dlicmd` below the platform's per-user state directory. The directory may not exist
+    yet."""
     named = os.environ.get("DLICMD_HOME")
     if named:
         return Path(named).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""The one option table: the client's parsing and help, the server's parsing of `args`, and the docs come from it."""
+"""The one option table. The client's parsing and help, the server's parsing of `args`, and the docs come from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """How many words an option takes and what they are."""
+    """The kind of an option's value; a flag has no value."""
 
     FLAG = "flag"
     TEXT = "text"
@@ -22,7 +22,7 @@ class Kind(Enum):
 
 
 class Travel(Enum):
-    """Where the option goes when an exec is submitted."""
+    """The part of a submission that carries the option."""
 
     ARGS = "in args"
     CLIENT = "stays with the client"
@@ -30,7 +30,7 @@ class Travel(Enum):
 
 
 class Arity(Enum):
-    """How many operands a command with a metavar takes."""
+    """The number of operands of a command with a metavar."""
 
     ONE = "one"
     MANY = "one or more"
@@ -39,7 +39,7 @@ class Arity(Enum):
 
 
 class Local(Enum):
-    """What the local backend does with a submission option."""
+    """The effect of a submission option on the local backend."""
 
     ACTS = "acts"
     IGNORED = "is accepted and ignored"
@@ -160,18 +160,18 @@ COMMANDS: tuple[Option, ...] = (
     _command("--demo", "train the sample model on the local backend and follow it"),
 )
 
-#: `--follow ID` and `--wait ID` as the first option are commands; beside another command they are flags.
+#: `--follow ID` and `--wait ID` are commands as the first option, and flags beside another command.
 FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the exec live until it ends; as a command: --follow ID")
 WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a command: --wait ID")
 
-#: Beside --exec-start alone, and not part of the grammar: the words of the file take its place before they are parsed,
-#: and where it names no such file it is the program's.
+#: For --exec-start alone, and not part of the grammar. The words of the file replace the option before the parsing. If
+#: the value names no such file, the option goes to the program.
 FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
                aliases=("-f",))
 
 PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file to take what is not given from; "
                   "none for no profile", "NAME")
-#: Beside a submission alone: with another command it could be taken for harmless.
+#: For a submission alone: with another command, a user could take that command for harmless.
 DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission, and send nothing")
 
 OPTIONS: tuple[Option, ...] = (
@@ -251,7 +251,7 @@ OPTIONS: tuple[Option, ...] = (
            "?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
     Option("--cs-url-meta", Kind.TEXT, _E, "forward metrics to a URL, by POST", "URL"),
     Option("--cs-url-bearer", Kind.TEXT, _E, "bearer token for that URL", "TOKEN"),
-    # Spellings of the first product generation; seen in scripts, consumed so that they do not reach the program.
+    # Spellings of the first product generation, from scripts. Consumed here, so that they do not reach the program.
     Option("--edt-options", Kind.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
            hidden=True),
     _ignored("--python-version", "Python of the job", _S, "VERSION", hidden=True),
@@ -287,7 +287,7 @@ def _deployment(name: str, text: str, metavar: str) -> Option:
     return _client(name, Kind.TEXT, Group.DEPLOYMENT, text, metavar, hidden=True)
 
 
-#: Options of one command alone. Everywhere else such words are the program's: many have a --name of their own.
+#: Options of one command alone. With other commands such words go to the program: many programs have their own --name.
 OWN_OPTIONS: dict[str, tuple[Option, ...]] = {
     "--exec-verify": (_client("--steps", Kind.POSITIVE, _O, "with --exec-verify: steps to compare", "N", hidden=True),),
     "--exec-deploy": (
@@ -305,19 +305,19 @@ BY_NAME: dict[str, Option] = {
     spelling: option for option in (*COMMANDS, *OPTIONS) for spelling in (option.name, *option.aliases)
 }
 COMMAND_NAMES: frozenset[str] = frozenset(option.name for option in COMMANDS)
-#: In the place of an exec's id: the newest exec of the user.
+#: In place of an exec's id: the newest exec of the user.
 LAST = "last"
 #: Commands whose operands are ids of execs.
 EXEC_COMMANDS: frozenset[str] = frozenset({FOLLOW.name, WAIT.name}) | frozenset(
     option.name for option in COMMANDS if option.name.startswith("--exec-") and option.metavar.startswith("ID"))
 
-#: Those whose operands are ids of applications, as the scheduler calls execs.
+#: Commands whose operands are ids of applications, as the scheduler calls execs.
 APP_COMMANDS: frozenset[str] = frozenset(
     option.name for option in COMMANDS if option.name.startswith("--app-") and option.metavar.startswith("ID"))
 
 
 def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
-    """Commands and options by section of the help, in the order of the table."""
+    """Return commands and options by section of the help, in the order of the table."""
     sections: dict[Group, list[Option]] = {group: [] for group in Group}
     for option in (*COMMANDS, FILE, *OPTIONS, *(own for options in OWN_OPTIONS.values() for own in options)):
         if hidden or not option.hidden:
@@ -326,6 +326,7 @@ def help_sections(hidden: bool = False) -> dict[Group, list[Option]]:
 
 
 def option_named(name: str, command: str | None) -> Option | None:
-    """The option or command of this exact spelling, as a command line knows it whose command is `command` so far."""
+    """Return the option or command with this exact spelling, in a command line whose command is `command` so far; else
+    None."""
     own = OWN_OPTIONS.get(command or "", ())
     return BY_NAME.get(name) or next((option for option in own if option.name == name), None)

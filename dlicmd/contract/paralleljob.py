@@ -1,4 +1,4 @@
-"""The ParallelJob of an application, as the cluster's scheduler describes it, and the part of it that is shown."""
+"""The ParallelJob of an application, as the cluster's scheduler describes it, and the fields of it that are shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ITEMS = "items"
 
 
 def summary(job: Any) -> dict[str, Any]:
-    """What `--exec-get` shows of a job: its status, and name, GPU request, replica and memory of each task group."""
+    """Return the fields of a job that `--exec-get` shows: its status, and name, GPU request, replica and memory of
+    each task group."""
     status = {"jobStatus": at(job, "status", "jobStatus")}
     if is_pending(job) and at(job, "status", "jobPendingReason"):
         status["jobPendingReason"] = at(job, "status", "jobPendingReason")
@@ -26,17 +27,17 @@ def summary(job: Any) -> dict[str, Any]:
 
 
 def is_pending(job: Any) -> bool:
-    """Whether the job waits."""
+    """Return whether the job is pending."""
     return at(job, "status", "jobStatus") == "Pending"
 
 
 def created(job: Any) -> Any:
-    """ISO time since which the job waits, or None."""
+    """Return the ISO time since which the job is pending, or None."""
     return at(job, "status", "creationTimestamp")
 
 
 def started(job: Any) -> Any:
-    """ISO time since which the job runs, or None."""
+    """Return the ISO time since which the job is running, or None."""
     return at(job, "status", "jobStartTime")
 
 
@@ -57,12 +58,13 @@ def _group(group: Any) -> dict[str, Any]:
 
 
 def listed(answer: Any) -> list[dict[str, Any]]:
-    """The objects of a list of the cluster."""
+    """Return the objects of a list of the cluster."""
     return objects(at(answer, _ITEMS))
 
 
 def row(job: Any) -> dict[str, Any]:
-    """A job by the columns of its table; None for what the server does not say. `created` is an ISO time."""
+    """Return a job by the columns of its table; None for a value that the server does not give. `created` is an ISO
+    time."""
     labels, notes = at(job, "metadata", "labels"), at(job, "metadata", "annotations")
     return {
         "id": at(labels, "msd/job") or at(job, "metadata", "name"),
@@ -77,30 +79,31 @@ def row(job: Any) -> dict[str, Any]:
 
 
 def owner(job: Any) -> str:
-    """By which pods know their job; "" for one that has none, whose pods cannot be told from those of others."""
+    """Return the uid by which pods name their job. The uid may be "": then the pods of the job cannot be distinguished
+    from other pods."""
     return words(at(job, "metadata", "uid"))
 
 
 def pod_owners(pod: Any) -> set[str]:
-    """The `owner` of every job that a pod belongs to."""
+    """Return the `owner` of every job that a pod belongs to."""
     references = objects(at(pod, "metadata", "ownerReferences"))
     named = [at(pod, "metadata", "labels", "controller-uid"), *(reference.get("uid") for reference in references)]
     return {words(uid) for uid in named} - {""}
 
 
 def pod_node(pod: Any) -> str:
-    """The node that a pod runs on, "" while it has none."""
+    """Return the node that a pod runs on, "" while it has none."""
     return words(at(pod, "spec", "nodeName"))
 
 
 def pod_addresses(pod: Any) -> set[str]:
-    """IP addresses of a pod."""
+    """Return the IP addresses of a pod."""
     several = objects(at(pod, "status", "podIPs"))
     return {words(ip) for ip in [at(pod, "status", "podIP"), *(each.get("ip") for each in several)]} - {""}
 
 
 def _wanted(group: Any) -> str:
-    """What a task group asks for: `6*task12n(mem=8192Mi,cpu=1,gpu=num=1)`."""
+    """Return the request of a task group: `6*task12n(mem=8192Mi,cpu=1,gpu=num=1)`."""
     containers = items(at(group, "spec", "template", "spec", "containers"))
     asked = at(containers[0] if containers else None, "resources", "requests")
     memory = words(at(asked, "memory"))

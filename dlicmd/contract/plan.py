@@ -1,4 +1,4 @@
-"""The tree of resource plans, as servers describe it: nodes with an id, and others below them."""
+"""The tree of resource plans, as servers describe it: nodes with an id and with child nodes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from dlicmd.contract.reading import number, objects, words
 
 _ID, _PARENT, _CHILDREN = "id", "pid", "childTreeDto"
-#: Of our own servers: the slots that a plan gets before others get more than theirs.
+#: Key of our own servers: the slots that a plan gets before other plans get more than their own.
 _RESERVED = "reserved"
 
 
 class Node(NamedTuple):
-    """A plan: how deep it stands, its name, its tag (`/` and the names from the outermost plan down), its limits."""
+    """A plan: its depth, its name, its tag (`/` and the names from the outermost plan down), its limits."""
 
     depth: int
     name: str
@@ -22,7 +22,8 @@ class Node(NamedTuple):
 
 
 def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
-    """All plans, each before those below it. However deep the tree is, nothing here calls itself."""
+    """Yield all plans, each before the plans below it. The tree may have any depth, because this function is not
+    recursive."""
     waiting: list[tuple[int, str, Mapping[str, Any]]] = [(0, "", tree)]
     while waiting:
         depth, above, found = waiting.pop()
@@ -34,8 +35,8 @@ def nodes(tree: Mapping[str, Any]) -> Iterator[Node]:
 
 
 def reserved(tree: Mapping[str, Any]) -> int:
-    """Slots that the plans of a tree can claim at once: of a plan its own or, where they are more, those of the plans
-    below it together."""
+    """Return the slots that the plans of a tree can claim at once. A plan claims its own slots, or the sum of the
+    claims below it if that is more."""
     claims: dict[int, int] = {}
     for node in reversed(list(nodes(tree))):
         own = int(number(node.limits.get(_RESERVED)) or 0)

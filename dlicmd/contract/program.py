@@ -1,12 +1,13 @@
-"""Where the program of a model folder is looked for."""
+"""The paths where the program of a model folder may be."""
 
 from __future__ import annotations
 
 
 def program_places(main: str, folder_name: str | None) -> list[str]:
-    """Paths relative to the model folder where `--model-main main` may be, in order.
+    """Return paths relative to the model folder where `--model-main main` may be, in order.
 
-    As typed, below the folder's own name when the path goes through it, and by its base name; never outside.
+    The paths are: as typed, below the folder's own name if the path goes through it, and the base name. No path leads
+    outside the folder.
     """
     parts = [part for part in main.split("/") if part not in {"", "."}]
     places = [parts]

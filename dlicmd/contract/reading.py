@@ -1,4 +1,4 @@
-"""Reading JSON of servers that differ: fields may be missing, null, or numbers as text. Nothing here raises."""
+"""Readers for JSON of servers that differ: fields may be missing, null, or numbers as text. No function here raises."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ _NUMBER = r"[+-]?[0-9]{0,40}\.?[0-9]{1,40}([eE][+-]?[0-9]{1,3})?"
 
 
 def at(value: Any, *path: str) -> Any:
-    """What is at a path of keys, or None where there is no such path."""
+    """Return the value at a path of keys, or None if there is no such path."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def items(value: Any) -> list[Any]:
-    """A list as it is, anything else as an empty one."""
+    """Return a list unchanged, any other value as an empty list."""
     return value if isinstance(value, list) else []
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list; what else is in it is left out."""
+    """Return the objects in a list. Other items are left out."""
     return [item for item in items(value) if isinstance(item, dict)]
 
 
 def words(value: Any) -> str:
-    """A text as it is, a number as text, anything else as ""."""
+    """Return a text unchanged, a number as text, any other value as ""."""
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
 def number(value: Any) -> float | None:
-    """A finite number, also one written as text, or None."""
+    """Return a finite number, also one written as text, or None."""
     if isinstance(value, str) and not re.fullmatch(_NUMBER, value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -1,4 +1,4 @@
-"""What of a command line is a secret, and is shown as `***` wherever a submission is shown."""
+"""The secrets in a command line: each is shown as `***` wherever a submission is shown."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 from dlicmd.contract.argv import join_args, split_args
 
 MASK = "***"
-#: Better too much is masked than too little: MYSQL_PWD, PGPASSFILE, Authorization; not AUTHOR.
+#: Names that look secret. Mask too much rather than too little: MYSQL_PWD, PGPASSFILE, Authorization; not AUTHOR.
 _NAME = re.compile(
     r"TOKEN|SECRET|PASS|PWD|KEY(?!SPACE)|CREDENTIAL|JWT|BEARER|AUTH(?!OR(?!I))|COOKIE|DSN|SIGNATURE", re.IGNORECASE
 )
-#: Other names that values of connections have which are secrets.
+#: Other names of connection values that are secrets.
 _NAMES = frozenset({"sas", "connection_string", "service_account"})
 _OPTIONS = ("--cs-url-bearer", "--jwt-token", "--password")
 _VARIABLE = "--msd-env"
-#: Options whose value says where metrics go, a URL or `name=value,name=value`: a password may be part of it.
+#: Options whose value is the target of metrics, a URL or `name=value,name=value`. The value may contain a password.
 _PLACES = ("--cs-url-meta", "--cs-rmq-meta")
 _SOURCES = "--data-source"
-#: Values of a connection that is written into a data source which are no secrets; all others may be.
+#: Values of a connection in a data source that are no secrets. All other values may be secrets.
 _PUBLIC = frozenset({
     "id", "name", "href", "type", "host", "hostname", "server", "port", "database", "dbname", "database_name", "schema",
     "user", "username", "user_name", "bucket", "region", "region_name", "url", "endpoint", "endpoint_url", "account",
     "account_name", "container", "share", "project", "warehouse", "folder",
 })
-#: A password in a URL goes up to the last @, whatever is in it: better too much is masked than too little.
+#: A password in a URL extends to the last @ and may contain any character. Mask too much rather than too little.
 _USER = re.compile(r"(://[^/?#@:]*):.*@", re.DOTALL)
 #: `password=...`, up to the next `,name=` or, in a URL, the next `&`.
 _SECRET_PAIR = re.compile(
@@ -38,21 +38,22 @@ _SECRET_PAIR = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a value of that name is likely one that nobody may see."""
+    """Return whether a value of that name is probably a secret."""
     return _NAME.search(name) is not None or name.lower() in _NAMES
 
 
 def secret_names() -> str:
-    """The names that look secret, as a regular expression that any JSON Schema validator knows."""
+    """Return the names that look secret, as a regular expression that every JSON Schema validator knows."""
     exact = "|".join(sorted(_NAMES)).upper()
     return re.sub("[A-Z]", lambda letter: f"[{letter[0]}{letter[0].lower()}]", f"{_NAME.pattern}|^({exact})$")
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """The words with the values of secret-looking variables and options masked. After `--` all is the program's."""
+    """Return the words with the values of secret-looking variables and options masked. Words after `--` are the
+    program's and stay."""
     own = words.index("--") if "--" in words else len(words)
     masked = [_masked(words[at - 1] if at else "", word) for at, word in enumerate(words[:own])]
-    # A data source that has lost its quotes on the way has become many words.
+    # A data source that lost its quotes on the way has become many words.
     torn = False
     for at in range(1, own):
         torn = (torn or (words[at - 1] == _SOURCES and masked[at] == MASK)) and not words[at].startswith("--")
@@ -62,10 +63,10 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 
 def masked_text(text: str, words: Sequence[str]) -> str:
-    """`text`, the line that `words` were read from, with the same masked.
+    """Return `text`, the line that `words` were read from, with the same values masked.
 
-    They are masked where they stand, so that the rest stays as it was given; where quoting is in the way, the whole
-    line is written anew from its words.
+    Secrets are masked in place, so that the rest stays as given. If quotes prevent that, the whole line is written
+    anew from its words.
     """
     masked = masked_words(words)
     changed = {(words[at - 1] if at else "", word, masked[at]) for at, word in enumerate(words) if word != masked[at]}
@@ -78,7 +79,7 @@ def masked_text(text: str, words: Sequence[str]) -> str:
 
 
 def masked_sources(sources: Any) -> Any:
-    """Data sources, as JSON, with the credentials in them masked."""
+    """Return data sources, as JSON, with their credentials masked."""
     if isinstance(sources, list):
         return [masked_sources(source) for source in sources]
     if not isinstance(sources, dict):
@@ -92,18 +93,18 @@ def masked_sources(sources: Any) -> Any:
 
 
 def masked_place(text: str) -> str:
-    """A URL, or `name=value,name=value`, with the passwords in it masked."""
+    """Return a URL, or `name=value,name=value`, with its passwords masked."""
     return _SECRET_PAIR.sub(rf"\1{MASK}", _USER.sub(rf"\1:{MASK}@", text))
 
 
 def without_secrets(url: str) -> str:
-    """A URL as a log may show it: scheme, host, port and path alone."""
+    """Return a URL for a log: scheme, host, port and path alone."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _masked(before: str, word: str) -> str:
-    """A word, given the one before it; an empty secret stays empty."""
+    """Return a word, masked if it or the word before it requires that. An empty secret stays empty."""
     name, equals, value = word.partition("=")
     if equals and name in _MASKERS and before not in _OPTIONS:
         return f"{name}={_MASKERS[name](value)}"
@@ -122,7 +123,8 @@ def _masked_variable(pair: str) -> str:
 
 
 def _masked_source_text(text: str) -> str:
-    """The value of --data-source as it was given, if there are no credentials in it; what is no JSON may hold some."""
+    """Return the value of --data-source, unchanged if it has no credentials. A value that is not JSON may have some
+    and is masked."""
     try:
         found = json.loads(text)
         masked = masked_sources(found)

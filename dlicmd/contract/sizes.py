@@ -10,7 +10,8 @@ MAX_BYTES = 2**50
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a memory size. Raises ValueError with a sentence for the user when `text` is not one."""
+    """Return the bytes of a memory size. Raises ValueError, with a sentence for the user, when `text` is not a memory
+    size."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"'{text}' is not a memory size of at most 1024t; write it like 8g, 512m or 4Gi")
@@ -22,7 +23,7 @@ def parse_size(text: str) -> int:
 
 
 def show_size(size: float) -> str:
-    """A size in bytes as people read it: `1.9K`, `12.0M`; below one kilobyte plain bytes, `812B`."""
+    """Return a size in bytes as people read it: `1.9K`, `12.0M`; below one kilobyte plain bytes, `812B`."""
     if size < 1024:
         return f"{int(size)}B"
     for unit in "KMGT":

@@ -1,4 +1,4 @@
-"""Keys that look like a slip of one that means something."""
+"""Keys that look like a misspelling of a known key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _NEAR, _LONGEST = 0.8, 80
 
 
 def meant(key: str, known: Collection[str]) -> str | None:
-    """Which of the known keys is meant by one that is none of them: written in other letters, or a letter wrong. One
-    that has another word beside a known one, or lacks one, is a name of its own."""
+    """Return the known key that an unknown key means, else None. The two differ in case, in separators or in a letter.
+    A key that has one word more or less than a known key is a key of its own."""
     if key in known:
         return None
     short = _plain(key[:_LONGEST])

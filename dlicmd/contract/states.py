@@ -17,10 +17,11 @@ ERROR = "ERROR"
 ACTIVE = frozenset({NEW, SUBMITTED, PENDING_JOB, PENDING, LAUNCHING, RUNNING, RECOVERING, UNKNOWN})
 TERMINAL = frozenset({FINISHED, KILLED, ERROR})
 
-#: How long states are shortened in tables.
+#: State → its short form in tables.
 SHORT = {PENDING_JOB: "PENDING_JOB", PENDING: "PENDING_PJ"}
 
 
 def is_terminal(state: str) -> bool:
-    """True when an exec in this state will not change any more; the empty state right after submission is not."""
+    """Return True when an exec in this state will not change any more. The empty state right after submission can
+    change."""
     return state in TERMINAL

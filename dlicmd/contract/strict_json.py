@@ -1,5 +1,5 @@
-"""Reads JSON that was written for us, in the client and in the server: everything in it is said once, can be passed on
-in UTF-8, and is no deeper than functions that call themselves can follow."""
+"""A strict reader of JSON for client and server. The reader refuses a key that occurs twice in an object, and values
+that UTF-8 or JSON cannot pass on. Nesting must not be too deep for recursive functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-#: Lists and objects within each other.
+#: The most levels of nested lists and objects.
 DEEPEST = 100
 _LONGEST = 80
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -20,8 +20,8 @@ _NOT_UNICODE = "has half of a surrogate pair (such as \\ud800) in it, which is n
 
 
 def read(text: str | bytes) -> Any:
-    """The value. Raises ValueError with what is wrong, to be said of what it was read from: `is not JSON: ...`. Values
-    are not quoted in it: they may be secrets."""
+    """Return the value. Raises ValueError; the caller puts the name of the source before the message, such as
+    `is not JSON: ...`. The message quotes no values, because they may be secrets."""
     try:
         found = json.loads(text, parse_constant=_constant, object_pairs_hook=_object)
     except RecursionError:
@@ -41,16 +41,16 @@ def read(text: str | bytes) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written down in UTF-8."""
+    """Return whether UTF-8 can encode a text."""
     return text.isascii() or _SURROGATE.search(text) is None
 
 
 class _Refused(ValueError):
-    """What JSON can say, and we do not take."""
+    """A value that JSON allows and this reader refuses."""
 
 
 def _faults(value: Any) -> Iterator[str]:
-    """What is wrong with what JSON can say and we cannot pass on."""
+    """Yield the errors about values that JSON allows and that cannot be passed on."""
     waiting: list[tuple[str, int, Any]] = [("", 1, value)]
     while waiting:
         key, depth, item = waiting.pop()

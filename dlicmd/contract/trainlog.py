@@ -1,4 +1,4 @@
-"""The losses that trainings write into their logs, in the forms that programs and platforms are known to use."""
+"""The losses in the logs of trainings, in the known formats of programs and platforms."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from dlicmd.contract.reading import at, number, words
 
 TRAIN, TEST = "train", "test"
 _BATCHES = "batches"
-#: Far beyond all losses, and far enough from where floating point ends for a chart to reckon with them.
+#: The largest loss that is accepted: far above real losses. A chart can compute with it, because the limit of floating
+#: point is far away.
 _LARGEST = 1e100
-#: A line of ELog for a training step, and for a test; the three of the elastic engine; one of evaluation-metrics.txt.
+#: Lines of ELog for a training step and for a test, the three lines of the elastic engine, and one of
+#: evaluation-metrics.txt.
 _LINES = re.compile(
     r"Train,\s*Timestamp: [0-9]+,\s*Global steps: (?P<step>[0-9]{1,15}),\s*Iteration: [0-9]+,"
     r"\s*Loss: (?P<train>[^,\s]+)"
@@ -26,7 +28,7 @@ _LINES = re.compile(
 
 
 class Losses(NamedTuple):
-    """Step → loss, in the order of the steps; `lost` counts the losses that are no finite numbers."""
+    """Step → loss, in the order of the steps; `lost` counts the losses that are not finite numbers."""
 
     train: dict[int, float]
     test: dict[int, float]
@@ -34,16 +36,16 @@ class Losses(NamedTuple):
 
 
 def losses(text: str) -> Losses:
-    """The losses in one log. What is logged twice for a step counts as it was logged last.
+    """Return the losses in one log. If a step is logged twice, the last value counts.
 
-    A test belongs to the training step before it, unless its record names one: the numbers on lines about tests begin
-    anew with every epoch.
+    A test belongs to the training step before it, unless its record names a step. The numbers on lines about tests are
+    not used: they restart with every epoch.
     """
     return _gathered(map(_point, _LINES.finditer(text)))
 
 
 def recorded(records: Iterable[Any]) -> Losses:
-    """The same of records of evaluation-metrics.txt."""
+    """Return the losses in records of evaluation-metrics.txt."""
     return _gathered(map(_recorded, records))
 
 
@@ -60,19 +62,19 @@ def _gathered(points: Iterable[tuple[str, int | None, str]]) -> Losses:
             lost += 1
         else:
             found[series][step] = value
-    # The engine writes both; its batches are those of one worker.
+    # The engine logs both series; its batch losses are those of one worker.
     return Losses(_in_order(found[TRAIN] or found[_BATCHES]), _in_order(found[TEST]), lost)
 
 
 def merged(logs: Iterable[Losses]) -> Losses:
-    """The losses of several workers: the mean where they tell about the same step."""
+    """Return the losses of several workers together. For a step that several have, return the mean."""
     known = list(logs)
     train, test = _mean([log.train for log in known]), _mean([log.test for log in known])
     return Losses(train, test, sum(log.lost for log in known))
 
 
 def _point(match: re.Match[str]) -> tuple[str, int | None, str]:
-    """Series, step if named, and loss, as text."""
+    """Return the series, the step if the line names one, and the loss as text."""
     if match["record"] is not None:
         return _recorded(_value(match["record"]))
     for series, step, loss in ((TRAIN, "step", "train"), (TRAIN, "iteration", "train_tag"),
@@ -90,7 +92,7 @@ def _value(text: str) -> Any:
 
 
 def _recorded(record: Any) -> tuple[str, int | None, str]:
-    """The same of a record of metrics; without a series where it has no loss or is none."""
+    """Return the same for a record of metrics. The series is "" if the record has no loss, or is no record."""
     loss = words(at(record, "values", "loss", "value"))
     step = number(at(record, "etimes", "iteration", "value"))
     known = step is not None and 0 <= step < 10**15

@@ -92,7 +92,7 @@ EXT_ARGV = "argv"
 EXT_FOLLOW = "follow"
 #: PUT /execs/{id}/slots changes the number of slots of a running elastic exec.
 EXT_SLOTS = "slots"
-#: GET /execs/{id}/why returns what a pending exec lacks, which execs hold it, and what can be done.
+#: GET /execs/{id}/why returns the resources that a pending exec lacks, the execs that hold them, and advice.
 EXT_WHY = "why"
 #: GET /scheduler/slots returns the slots, their holders, and the running and pending execs in one call.
 EXT_SLOT_VIEW = "slot-view"
@@ -230,7 +230,7 @@ MOST_IDS = 10_000  # the most in one call
 
 # Keys of GET /execs/{id}/why, beside those of an exec
 ADVICE = "advice"  # "wait", "change" the submission, or "ask" an administrator
-STARTS = "starts"  # what would make it start, in words
+STARTS = "starts"  # in words: the event that would start the exec
 HOLDERS = "holders"  # the execs that hold slots, each with `id`, `slots`, `elastic`, `priority`
 PRIORITY = "priority"
 GIVES = "gives"  # of a holder: slots that it can give to others while it runs

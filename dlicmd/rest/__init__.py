@@ -1,1 +1,1 @@
-"""The way of a request: from the address of a server to its answer."""
+"""The REST transport: from a request to a server's answer."""

@@ -1,4 +1,4 @@
-"""What a server answered: a success, or why not; and whether it is what it should be."""
+"""Checks of a server's answer: whether it is a success, why not, and whether it has the expected form."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dlicmd import hints
 from dlicmd.errors import Denied, DlicmdError, ServerError
 from dlicmd.rest.transport import Answer
 
-#: How servers answer about an exec that they do not know, among other things.
+#: HTTP code of answers about an unknown exec, among other errors.
 BAD_REQUEST = 400
 
 
 def checked(answer: Answer, what: str) -> Answer:
-    """The answer if it is a success. Raises ServerError with the server's own words about `what` was asked."""
+    """Return the answer if it is a success. Raises ServerError with the server's own words about `what` was
+    requested."""
     if 200 <= answer.status < 300:
         return answer
     if answer.status == 401:
@@ -33,7 +34,7 @@ def checked(answer: Answer, what: str) -> Answer:
 
 
 def explanation(answer: Answer) -> str:
-    """What an error's body says, in one line; JSON bodies are looked into."""
+    """Return the text of an error's body in one line. From a JSON body, the message is taken."""
     try:
         text = answer.text().strip()
     except DlicmdError as problem:
@@ -52,7 +53,7 @@ def explanation(answer: Answer) -> str:
 
 
 def an_object(answer: Answer) -> dict[str, Any]:
-    """The JSON object of an answer. Raises ServerError when it is none."""
+    """Return the JSON object of an answer. Raises ServerError when the answer is not an object."""
     found = answer.json()
     if not isinstance(found, dict):
         raise ServerError("the server's answer is not a JSON object: is this a WMLA server?", answer.status)
@@ -60,7 +61,7 @@ def an_object(answer: Answer) -> dict[str, Any]:
 
 
 def a_list(answer: Answer) -> list[dict[str, Any]]:
-    """The JSON objects of an answer. Raises ServerError when it is no list of them."""
+    """Return the JSON objects of an answer. Raises ServerError when the answer is not a list of objects."""
     found = answer.json()
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise ServerError("the server's answer is not a list of JSON objects: is this a WMLA server?", answer.status)

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 
 class FilePart(NamedTuple):
-    """One file of a multipart body: its bytes are `size` bytes of `file` from its current position."""
+    """One file of a multipart body: `size` bytes of `file` from its current position."""
 
     name: str
     filename: str
@@ -20,8 +20,8 @@ class FilePart(NamedTuple):
 class Multipart:
     """A multipart/form-data body of known length that is never in memory as a whole.
 
-    `len()`, `read(size)` and `content_type` are all that an HTTP library needs. `progress` is called with the number
-    of bytes handed out so far.
+    An HTTP library needs only `len()`, `read(size)` and `content_type`. `progress` is called with the number of bytes
+    returned so far.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Multipart:
         boundary = secrets.token_hex(16)
         self.content_type = f"multipart/form-data; boundary={boundary}"
         self._progress = progress
-        #: Each with the position of its first byte, and how many there are.
+        #: Each source with the position of its first byte, and its number of bytes.
         self._sources: list[tuple[BinaryIO, int, int]] = []
         for name, value in fields:
             self._text(f'--{boundary}\r\nContent-Disposition: form-data; name="{_quoted(name)}"\r\n\r\n{value}\r\n')
@@ -48,7 +48,7 @@ class Multipart:
         self._left = self._sources[0][2]
 
     def rewind(self) -> None:
-        """Begin anew: what is read next are the same bytes again."""
+        """Start again: the next reads return the same bytes again."""
         for source, start, _ in self._sources:
             source.seek(start)
         self._at = self._sent = 0
@@ -58,7 +58,7 @@ class Multipart:
         return self._length
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`; empty at the end. Raises OSError when a file has become shorter."""
+        """Return the next bytes, at most `size`; empty at the end. Raises OSError when a file has become shorter."""
         if size < 0:
             size = self._length
         pieces = []
@@ -73,7 +73,7 @@ class Multipart:
         return data
 
     def _piece(self, size: int) -> bytes:
-        """At most `size` bytes of the current source, moving on when it is used up."""
+        """Return at most `size` bytes of the current source. At its end, go on to the next source."""
         source = self._sources[self._at][0]
         piece = source.read(min(size, self._left))
         if not piece and self._left:
@@ -90,5 +90,5 @@ class Multipart:
 
 
 def _quoted(name: str) -> str:
-    """A name as browsers write it into a Content-Disposition header."""
+    """Return a name as browsers write it into a Content-Disposition header."""
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,4 +1,4 @@
-"""Sending a request again when it failed in a way that passes, so that the server does nothing twice by that."""
+"""Repetition of a request after an error that may pass, without making the server do anything twice."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ if TYPE_CHECKING:
     from dlicmd.rest.transport import Answer, Request, Transport
 
 VARIABLE, TIMEOUT_VARIABLE = "DLICMD_RETRIES", "DLICMD_TIMEOUT"
-#: How often a call is repeated when the environment does not say, and at most.
+#: How often a call is repeated: by default, and at most.
 RETRIES, MOST_RETRIES = 3, 20
-#: The longest that a server may be told to take: a day.
+#: The longest timeout in seconds: a day.
 MOST_SECONDS = 86_400
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-#: Answers of a server, or of a gateway in front of it, that another attempt may not get.
+#: HTTP codes of a server, or of a gateway in front of it, that another attempt may not get.
 PASSING = frozenset({429, 502, 503, 504})
 OK, FAILED, IN_FLIGHT = 200, 500, 409
-#: Seconds before the second attempt, how many times longer each next pause is, and the longest.
+#: Seconds before the second attempt, the factor for each next pause, and the longest pause.
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.2, 4.0, 15.0
-#: Seconds after which a pause looks whether it was interrupted.
+#: Seconds after which a pause checks for an interrupt.
 SLICE = 0.5
-#: The most seconds that a server's Retry-After is obeyed; one that wants more is not waited for.
+#: The longest Retry-After of a server that is obeyed, in seconds. After a longer one, the call is not repeated.
 MOST_RETRY_AFTER = 60.0
 
 
 def retries_wanted() -> int:
-    """How often a call is repeated, as DLICMD_RETRIES has it. Raises UsageProblem."""
+    """Return how often a call is repeated, from DLICMD_RETRIES or by default. Raises UsageProblem."""
     found = _wanted(VARIABLE, 0, MOST_RETRIES)
     return RETRIES if found is None else found
 
 
 def timeout_wanted() -> int | None:
-    """Seconds that a server may be silent, as DLICMD_TIMEOUT has it, None when it does not say. Raises UsageProblem."""
+    """Return the seconds that a server may stay silent, from DLICMD_TIMEOUT; None when it is not set. Raises
+    UsageProblem."""
     return _wanted(TIMEOUT_VARIABLE, 1, MOST_SECONDS)
 
 
@@ -51,18 +52,18 @@ def _wanted(variable: str, least: int, most: int) -> int | None:
 
 
 class Repeating:
-    """A transport that sends what may be repeated up to `retries` times more, with growing pauses.
+    """A transport that repeats a request up to `retries` times, with growing pauses.
 
-    Whatever the request, it is sent again when it never left. When it may have arrived, or the server was overloaded,
-    only requests are that are idempotent by their method, by a key (`Request.keyed`), or by what they ask for
-    (`Request.harmless`). Each repetition is told.
+    A request that was never sent is always repeated. If the request may have arrived, or the server was overloaded,
+    only an idempotent request is repeated. A request is idempotent by its method, by a key (`Request.keyed`), or by
+    its effect (`Request.harmless`). Each repetition is reported.
     """
 
     def __init__(self, transport: Transport, retries: int) -> None:
         self._transport, self._retries = transport, retries
 
     def send(self, request: Request) -> Answer:
-        """The answer, whatever its status; `Answer.repeated` says whether an earlier attempt may have arrived.
+        """Return the answer, whatever its status. `Answer.repeated` says whether an earlier attempt may have arrived.
 
         Raises Unreachable.
         """
@@ -73,7 +74,8 @@ class Repeating:
                 answer = self._once(request)
                 why, asked = _trouble(request, answer)
                 answer.repeated = lost
-                # Ours, sent earlier, is still being worked on: no failure, so that it is no matter of how many times.
+                # The server still works on our earlier attempt. This wait is no failure and does not count as a
+                # repetition.
                 waiting = answer.status == IN_FLIGHT and time.monotonic() < patience
                 if not why or not (left or waiting) or (asked or 0.0) > MOST_RETRY_AFTER:
                     return answer
@@ -95,7 +97,7 @@ class Repeating:
             request.body.rewind()
         answer = self._transport.send(request)
         if not request.streamed:
-            # Read here, so that an answer that is cut is asked for again.
+            # Read the body here, so that an answer that is cut is requested again.
             answer.hold()
             if (request.method == "GET" or request.keyed) and _is_headless(answer):
                 raise ConnectionLost("the connection broke: the answer was cut")
@@ -103,7 +105,7 @@ class Repeating:
 
 
 def _is_headless(answer: Answer) -> bool:
-    """Whether this is what an answer looks like that was cut within its headers: a success that says nothing.
+    """Return whether an answer seems to be cut within its headers: a success without content.
 
     HTTP libraries take the end of the connection for the end of the headers.
     """
@@ -116,7 +118,7 @@ def _may_repeat(request: Request) -> bool:
 
 
 def _trouble(request: Request, answer: Answer) -> tuple[str, float | None]:
-    """Why an answer is not the last word ("" when it is), and the seconds that the server wants to be left alone."""
+    """Return why an answer is not final ("" if it is), and the seconds of its Retry-After, or None."""
     passing = PASSING | {FAILED, IN_FLIGHT} if request.keyed else PASSING
     if answer.status not in passing or request.final or not _may_repeat(request):
         return "", None
@@ -125,7 +127,7 @@ def _trouble(request: Request, answer: Answer) -> tuple[str, float | None]:
 
 
 def _retry_after(text: str) -> float | None:
-    """The seconds that a Retry-After header asks for, as a number or as a date; None when it says nothing usable."""
+    """Return the seconds of a Retry-After header, given as a number or a date; None when the header is unusable."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
@@ -140,15 +142,15 @@ def _retry_after(text: str) -> float | None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep, in slices: a Ctrl-C that comes in the moment before a sleep begins is only noticed when that one ends."""
+    """Sleep in slices: a Ctrl-C in the moment before a sleep begins is only noticed when that sleep ends."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, SLICE))
 
 
 def _pause(count: int) -> float:
-    """Seconds before the next attempt, `count` repetitions having been made; spread, so that clients do not return
-    in step."""
+    """Return the seconds before the next attempt, after `count` repetitions. The random spread keeps clients from
+    returning at the same time."""
     import random
 
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * GROWTH**count)) * random.uniform(0.75, 1.25)

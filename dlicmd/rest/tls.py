@@ -18,21 +18,22 @@ from dlicmd.errors import ConnectFailed, ConnectionLost, Unreachable, UsageProbl
 from dlicmd.rest.transport import CHUNK, CONNECT_TIMEOUT, Answer, Request, noted, speaks_tls
 
 _PLAIN_HTTP = re.compile(r"wrong.version.number|record.layer.failure|http.request|packet length too long", re.I)
-#: They speak no version or cipher in common.
+#: Client and server have no version or cipher in common.
 _NO_COMMON = re.compile(r"protocol.version|unsupported.protocol|no.protocols|handshake.failure|no.shared.cipher", re.I)
-#: Other errors of TLS come from a connection that breaks.
+#: Errors about trust. Other errors of TLS come from a broken connection.
 _UNTRUSTED = re.compile(r"certificate|hostname|verify", re.I)
 
 
 class _Untouched(AuthBase):
-    """Keeps requests from replacing our Authorization header by what a ~/.netrc says."""
+    """Keeps `requests` from replacing our Authorization header with data from ~/.netrc."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request
 
 
 class RequestsTransport:
-    """Requests over `url` (https or http). `ca_cert` is a file to verify with; `insecure` verifies nothing."""
+    """A transport to `url` (https or http). `ca_cert` is a file to verify the server with; `insecure` verifies
+    nothing."""
 
     def __init__(self, url: str, ca_cert: str | None = None, insecure: bool = False) -> None:
         if ca_cert and not os.access(ca_cert, os.R_OK):
@@ -46,7 +47,7 @@ class RequestsTransport:
         self.is_private = url.startswith("https:")
         self._where = url.partition("://")[2]
         self._session = requests.Session()
-        # verify is given with every call: only there it outranks REQUESTS_CA_BUNDLE.
+        # `verify` is passed with every call: only there it takes precedence over REQUESTS_CA_BUNDLE.
         self._verify: bool | str = False if insecure else ca_cert or True
         if insecure:
             warnings.filterwarnings("ignore", message="Unverified HTTPS request")
@@ -78,7 +79,7 @@ class RequestsTransport:
             response.close()
 
     def _explained(self, problem: OSError) -> Unreachable:
-        """The error for the user; says what to do about TLS. (All errors of requests are OSErrors.)"""
+        """Return the error for the user, with the remedy for TLS errors. (All errors of `requests` are OSErrors.)"""
         text = _reason(problem)
         is_tls = isinstance(problem, requests.exceptions.SSLError)
         fault = _mistake(problem, self._where) or (self._distrust(_first_line(problem)) if is_tls else None)
@@ -98,7 +99,7 @@ class RequestsTransport:
         return ConnectionLost(f"the connection to {self._where} broke: {text}")
 
     def _distrust(self, text: str) -> str | None:
-        """Why TLS cannot be spoken with this server at all; None for a connection that broke while it was."""
+        """Return why TLS is impossible with this server; None for a TLS connection that broke."""
         if _PLAIN_HTTP.search(text):
             return f"{self._where} answers plain http, not https; if that is meant, add --http"
         if _NO_COMMON.search(text):
@@ -111,14 +112,14 @@ class RequestsTransport:
 
 
 def _first_line(problem: OSError) -> str:
-    """The innermost reason that the stack of libraries gives, in one line."""
+    """Return the innermost reason from the stack of libraries, in one line."""
     text = " ".join(str(problem).split())
     found = re.search(r"\[Errno -?[0-9]+\] ([^'\")\\]+)", text)
     return found[1] if found else text[:300]
 
 
 def _reason(problem: OSError) -> str:
-    """The same in words, where what the libraries say are names of their classes."""
+    """Return the same in words if the libraries give only the names of their classes."""
     text = _first_line(problem)
     if cut := re.search(r"IncompleteRead\(([0-9]+) bytes read(?:, ([0-9]+) more expected)?", text):
         return f"the answer was cut after {cut[1]} bytes" + (f", {cut[2]} more were to come" if cut[2] else "")
@@ -130,7 +131,7 @@ def _reason(problem: OSError) -> str:
 
 
 def _mistake(problem: OSError, where: str) -> str:
-    """What the user has to mend, and no other attempt will; "" for what is none of his."""
+    """Return an error that the user must correct, because no other attempt can succeed; "" for other errors."""
     cannot = f"cannot reach {where}: "
     if isinstance(problem, requests.exceptions.InvalidSchema) and "SOCKS" in str(problem):
         return (f"{cannot}a proxy of the SOCKS kind, as HTTPS_PROXY, HTTP_PROXY or ALL_PROXY has it, needs PySocks: "

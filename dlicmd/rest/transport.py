@@ -1,7 +1,7 @@
-"""How a request travels: one interface, and two implementations that are imported when they are needed.
+"""The transport of a request: one interface, and two implementations that are imported when needed.
 
-`PlainTransport` uses one persistent standard-library connection: for the loopback, where a command must start in no
-time. `dlicmd.rest.tls.RequestsTransport` carries everything else: TLS, proxies, plain http to other machines.
+`PlainTransport` uses one persistent standard-library connection: for the loopback, where a command must start fast.
+`dlicmd.rest.tls.RequestsTransport` does everything else: TLS, proxies, plain http to other machines.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CONNECT_TIMEOUT = 10.0
 READ_TIMEOUT = 60.0
 CHUNK = 2**16
 _PROBE_TIMEOUT = 2.0
-#: Most bytes of an answer that is read as a whole.
+#: The most bytes of an answer that is read as a whole.
 MAX_ANSWER = 2**28
 
 
 class Request(NamedTuple):
-    """One call. `target` is path and query, already percent-encoded; `timeout` is in seconds, between two reads.
+    """One call. `target` is path and query, already percent-encoded. `timeout` is in seconds, between two reads.
 
-    `streamed`: the caller reads the answer in chunks as they come. `keyed`: a header of it makes the server do it once,
-    however often it comes. `harmless`: doing twice what it asks for is as doing it once, whatever its method. `final`:
-    a busy server's answer is for the caller, not a reason to ask again.
+    `streamed`: the caller reads the answer in chunks as they arrive. `keyed`: a header of the request makes the server
+    execute it once, however often it arrives. `harmless`: a second execution changes nothing, whatever the method.
+    `final`: the caller gets a busy server's answer, and the request is not repeated.
     """
 
     method: str
@@ -51,28 +51,30 @@ class Request(NamedTuple):
 
 
 class Answer:
-    """What came back: `status`, `headers` with lower-case names, and the body, read as a whole or in chunks."""
+    """The answer to a request: `status`, `headers` with lower-case names, and the body, read as a whole or in
+    chunks."""
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], chunks: Iterator[bytes]) -> None:
         self.status = status
         self.headers = {name.lower(): value for name, value in headers}
-        #: An earlier attempt of the same request may have arrived, and its answer was lost.
+        #: Whether an earlier attempt of the same request may have arrived, and its answer was lost.
         self.repeated = False
         self._chunks = chunks
         self._held: bytes | None = None
 
     @property
     def request_id(self) -> str:
-        """The name of the request in the server's log; empty when it tells none, or one that is not to be shown."""
+        """The name of the request in the server's log; empty unless the server gives printable ASCII of at most 200
+        characters."""
         named = self.headers.get(wire.REQUEST_ID.lower(), "")
         return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
 
     def chunks(self) -> Iterator[bytes]:
-        """The body piece by piece. Raises ConnectionLost when it is cut."""
+        """Return the body in chunks. Raises ConnectionLost when the body is cut."""
         return self._chunks if self._held is None else iter([self._held])
 
     def body(self) -> bytes:
-        """The whole body."""
+        """Return the whole body. Raises ServerError when it is longer than MAX_ANSWER."""
         if self._held is not None:
             return self._held
         data = bytearray()
@@ -83,15 +85,15 @@ class Answer:
         return bytes(data)
 
     def hold(self) -> None:
-        """Read the body now, so that another request can be sent before it is looked at."""
+        """Read the body now, so that another request can be sent before the body is used."""
         self._held = self.body()
 
     def text(self) -> str:
-        """The whole body as text; what is not UTF-8 is replaced."""
+        """Return the whole body as text; bytes that are not UTF-8 are replaced."""
         return self.body().decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The body as a JSON value. Raises ServerError when it is not JSON."""
+        """Return the body as a JSON value. Raises ServerError when the body is not JSON."""
         import json
 
         try:
@@ -101,23 +103,23 @@ class Answer:
 
 
 class Transport(Protocol):
-    """Sends requests to one server. `is_private` says that nobody between can read along."""
+    """Sends requests to one server. `is_private` is True if no machine in between can read the traffic."""
 
     @property
     def is_private(self) -> bool:
-        """Whether what travels is encrypted or stays on this machine."""
+        """Whether the traffic is encrypted or stays on this machine."""
 
     def send(self, request: Request) -> Answer:
-        """The answer, whatever its status, to one attempt. Raises Unreachable."""
+        """Return the answer to one attempt, whatever its status. Raises Unreachable."""
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Close all connections."""
 
 
 class PlainTransport:
-    """http to the loopback over one kept connection.
+    """A transport of http to the loopback over one persistent connection.
 
-    With `tls` the connection is encrypted, and the server is who that context says.
+    With `tls` the connection is encrypted, and that context decides which server is accepted.
     """
 
     is_private = True
@@ -127,7 +129,7 @@ class PlainTransport:
         self._where = parts.netloc
         self._host, self._port = parts.hostname or "", parts.port
         self._tls = tls
-        #: That there is a web server has shown.
+        #: Whether the other side has shown that it is a web server.
         self._is_known = False
         self._connection: http.client.HTTPConnection | None = None
         self._answer: http.client.HTTPResponse | None = None
@@ -158,7 +160,7 @@ class PlainTransport:
         return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
 
     def _connected(self, request: Request) -> http.client.HTTPConnection:
-        """The kept connection when it is idle and the request may be repeated, else a new one."""
+        """Return the persistent connection if it is idle and the request may be repeated, else a new connection."""
         idle = self._answer is None or self._answer.isclosed()
         if self._connection is None or not idle or request.method != "GET" or _is_dropped(self._connection.sock):
             self.close()
@@ -168,7 +170,8 @@ class PlainTransport:
             except OSError as problem:
                 self.close()
                 if getattr(problem, "library", None) == "SSL":
-                    # Somebody is there, but not who is meant: asking again, or starting a backend, would not help.
+                    # A server answers, but not the expected one: a repetition, or a start of the backend, would not
+                    # help.
                     cure = "name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
                     raise Unreachable(f"no TLS connection to {self._where}: {problem}; {cure}") from problem
                 raise ConnectFailed(f"cannot reach {self._where}: {reason(problem)}", hints.ADDRESS) from problem
@@ -202,20 +205,22 @@ class PlainTransport:
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         finally:
             if self._answer is response and (response.length or not response.isclosed()):
-                # What is left of this answer must not be taken for the next one.
+                # The rest of this answer must not be taken for the next answer.
                 self.close()
             response.close()
 
 
 def noted(request: Request, answer: Answer) -> Answer:
-    """The answer, told to whoever debugs, without the query: that of a submission holds its command line."""
+    """Log the answer for debugging, and return it. The query is left out: that of a submission holds its command
+    line."""
     named = f" (request {answer.request_id})" if answer.request_id else ""
     debug(f"{request.method} {request.target.partition('?')[0]} -> {answer.status}{named}")
     return answer
 
 
 def _is_foreign(problem: BaseException) -> bool:
-    """Whether something that is no web server has answered. The beginning of a status line is one that was cut."""
+    """Return whether the answer comes from something other than a web server. The beginning of a status line counts as
+    a cut answer of a web server."""
     if isinstance(problem, http.client.RemoteDisconnected) or not isinstance(problem, http.client.BadStatusLine):
         return False
     line = str(problem.args[0])
@@ -223,7 +228,7 @@ def _is_foreign(problem: BaseException) -> bool:
 
 
 def _is_dropped(idle: socket.socket | None) -> bool:
-    """Whether the server has closed an idle connection: there is something to read, where nothing was asked for."""
+    """Return whether the server has closed an idle connection: there is something to read, but no request is open."""
     try:
         return idle is None or bool(select.select([idle], [], [], 0)[0])
     except (OSError, ValueError):
@@ -231,7 +236,7 @@ def _is_dropped(idle: socket.socket | None) -> bool:
 
 
 def speaks_tls(host: str, port: int) -> bool:
-    """Whether a server that gave no answer to plain http would have to be spoken to by TLS. Sends it nothing else."""
+    """Return whether a server that gave no answer to plain http speaks TLS. Only a TLS handshake is sent."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -244,7 +249,7 @@ def speaks_tls(host: str, port: int) -> bool:
 
 
 def lacks_tls(host: str, port: int) -> bool:
-    """Whether something listens there that does not speak TLS. Sends it a TLS greeting and nothing else."""
+    """Return whether a server listens there that does not speak TLS. Only a TLS greeting is sent."""
     try:
         socket.create_connection((host, port), _PROBE_TIMEOUT).close()
     except OSError:
@@ -253,7 +258,7 @@ def lacks_tls(host: str, port: int) -> bool:
 
 
 def reason(problem: BaseException) -> str:
-    """One short line about an error of the network."""
+    """Return one short line about a network error."""
     if isinstance(problem, TimeoutError):
         return "no answer in time"
     if isinstance(problem, http.client.RemoteDisconnected):

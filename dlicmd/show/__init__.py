@@ -1,1 +1,1 @@
-"""What people see: tables, trees, charts, and the live view."""
+"""Output for people: tables, trees, charts, and the live view."""

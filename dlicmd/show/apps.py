@@ -1,4 +1,4 @@
-"""What is shown of applications, as the scheduler calls jobs: tables, and the last hours."""
+"""Output about applications, as the scheduler calls jobs: tables, and a summary of the last hours."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _AMOUNTS = ("cpu", "gpu", "mem")
 
 
 def active(client: Client, start: int = 0, length: int = MOST_APPLICATIONS) -> list[dict[str, Any]]:
-    """The applications that wait or run, oldest first; `start` and `length` count from the newest."""
+    """Return the pending and running applications, oldest first; `start` and `length` count from the newest."""
     found = client.engine_applications(application.ACTIVE_STATES, start, length)
     return sorted(filter(application.is_active, found), key=_age)
 
 
 def ended(client: Client, start: int = 0, length: int = MOST_APPLICATIONS) -> list[dict[str, Any]]:
-    """The applications that have ended, oldest first; `start` and `length` count from the newest."""
+    """Return the applications that have ended, oldest first; `start` and `length` count from the newest."""
     found = client.engine_applications(application.ENDED_STATES, start, length)
     return sorted((app for app in found if not application.is_active(app)), key=_age)
 
@@ -37,7 +37,8 @@ def ended(client: Client, start: int = 0, length: int = MOST_APPLICATIONS) -> li
 def show_applications(
     client: Client, found: list[dict[str, Any]], output: Output, columns: Sequence[str] = COLUMNS,
 ) -> None:
-    """Print applications, members of a pack below the pack; with why they wait when the server says that of one."""
+    """Print applications, members of a pack below the pack. If the server says why one of them is pending, add that
+    column."""
     told = (wire.MESSAGE,) if any(app.get(wire.MESSAGE) for app in found) and columns == COLUMNS else ()
     nodes = node_finder(pods(client) if NODES in output.columns else ())
     rows = found if output.is_data else [app | _indented(app, depth) for depth, app in packed(found)]
@@ -45,7 +46,8 @@ def show_applications(
 
 
 def packed(found: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
-    """Every application once, with its depth: those of a pack after the pack's own, one deeper; else in their order."""
+    """Return every application once, with its depth. Members of a pack follow the pack, one level deeper; the rest
+    keeps its order."""
     packs = {application.identity(app) for app in found if application.is_pack(app)} - {""}
     members: dict[str, list[dict[str, Any]]] = {}
     tops = []
@@ -63,7 +65,7 @@ def packed(found: Sequence[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def cell(app: Mapping[str, Any], column: str, nodes: Callable[[Mapping[str, Any]], str] = lambda _: "") -> str:
-    """A column of the table, by its name or by the name of a field; `n/a` for neither."""
+    """Return a column of the table, by its name or by the name of a field; `n/a` for neither."""
     if column in _AMOUNTS:
         return amount(column, amounts(app))
     begin, end = application.started(app), application.ended(app)
@@ -82,12 +84,12 @@ def cell(app: Mapping[str, Any], column: str, nodes: Callable[[Mapping[str, Any]
 
 
 def amounts(app: Mapping[str, Any]) -> Resources:
-    """What it holds while it runs, else what it asks, or asked, for."""
+    """Return the amounts that a running application holds; for any other application, its request."""
     return application.held(app) if application.is_running(app) else application.requested(app)
 
 
 def amount(name: str, found: Resources) -> str:
-    """`cpu`, `gpu` or `mem` as text: a count, or `512M`, `8G`."""
+    """Return `cpu`, `gpu` or `mem` as text: a count, or `512M`, `8G`."""
     value = getattr(found, name)
     if value is None:
         return MISSING
@@ -97,8 +99,9 @@ def amount(name: str, found: Resources) -> str:
 
 
 def show_summary(client: Client, output: Output, hours: int | None) -> None:
-    """Print what was in hand during the last `hours` (2 when None), by tag and type: what those that run hold now
-    (`curr_`), what those that have ended had asked for (`hist_`), and how many there are of every state."""
+    """Print a summary of the last `hours` (2 when None) by tag and type. `curr_` columns have the amounts that running
+    applications hold now. `hist_` columns have the requests of applications that have ended. Other columns count the
+    applications in every state."""
     last = int(time.time())
     first = max(0, last - 3600 * (_HOURS if hours is None else hours))
     found = [app for app in _jobs(client.engine_applications()) if _in_hand(app, first)]
@@ -115,7 +118,7 @@ def show_summary(client: Client, output: Output, hours: int | None) -> None:
 
 
 def _jobs(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the packs whose jobs are listed, too: what these have would count twice."""
+    """Return the applications without the packs whose jobs are listed, too: their amounts would count twice."""
     named = {application.pack(app) for app in found if not application.is_pack(app)}
     return [app for app in found if not (application.is_pack(app) and application.identity(app) in named)]
 
@@ -134,7 +137,8 @@ def _summary(tag: str, kind: str, found: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def _age(app: Mapping[str, Any]) -> tuple[float, int, str]:
-    """By what the oldest comes first; within a second, as scripts submit, the number in the id tells."""
+    """Return the sort key for age, the oldest first. Scripts submit several jobs in a second: then the number in the
+    id decides."""
     name = application.identity(app)
     return epoch(application.submitted(app)) or 0.0, len(name), name
 
@@ -145,7 +149,7 @@ def _summary_cell(row: Mapping[str, Any], column: str) -> str:
 
 
 def _in_hand(app: Mapping[str, Any], first: float) -> bool:
-    """Whether it is active, or was submitted or ended since `first`."""
+    """Return whether an application is active, or was submitted or ended since `first`."""
     times = (epoch(application.submitted(app)), epoch(application.ended(app)))
     return application.is_active(app) or any(moment is not None and moment >= first for moment in times)
 

@@ -1,4 +1,4 @@
-"""A chart in characters: a line of braille dots, or of stars where there is no braille, and marks on it."""
+"""A chart in characters: a line of braille dots, or of stars without braille, and marks on the line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MARK, STAR = "o", "*"
-#: First character of braille, and what each dot of a character adds to it: by row, then column.
+#: The first character of braille, and what each dot of a character adds to it: by row, then column.
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 #: The axes, with and without braille: to the left, to the left beside a label, the corner, below.
@@ -16,7 +16,7 @@ _LABEL = "{:.4g}"
 
 
 class Canvas(NamedTuple):
-    """What is shown, and on how many dots. `x` and `y` are the least and the largest value."""
+    """The area of a chart: the numbers of dots, and the least and the largest value of `x` and `y`."""
 
     columns: int
     rows: int
@@ -24,17 +24,17 @@ class Canvas(NamedTuple):
     y: tuple[float, float]
 
     def dot(self, x: float, y: float) -> tuple[int, int]:
-        """Column and row, from the upper left, of a point."""
+        """Return column and row of a point, counted from the upper left."""
         return _place(x, self.x, self.columns), self.rows - 1 - _place(y, self.y, self.rows)
 
 
 def chart(
     line: Mapping[int, float], marks: Mapping[int, float], width: int, height: int, braille: bool = True
 ) -> list[str]:
-    """Lines of text of at most `width` columns (or as few as axes and labels need): `height` of the chart, the axis
-    below it and its labels.
+    """Return `height` lines of the chart, the axis below it and its labels. A line has at most `width` columns, but
+    never fewer than axes and labels need.
 
-    `line` and `marks` map x to y, all finite, and one of them has a point.
+    `line` and `marks` map x to y. All values are finite, and at least one of the two has a point.
     """
     xs, ys = [*line, *marks], [*line.values(), *marks.values()]
     low, high = min(ys), max(ys)
@@ -58,14 +58,14 @@ def chart(
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    """Which of `count` places a value has between two ends; the middle where they are the same."""
+    """Return which of `count` positions a value has between two ends; the middle if the ends are the same."""
     least, largest = ends
     share = (value - least) / (largest - least) if largest > least else 0.5
     return round(share * (count - 1))
 
 
 def _stroke(line: Mapping[int, float], canvas: Canvas) -> set[tuple[int, int]]:
-    """The dots of a line: through the mean of what falls on each column."""
+    """Return the dots of a line, drawn through the mean of the values in each column."""
     columns: dict[int, list[float]] = {}
     for x, y in line.items():
         columns.setdefault(canvas.dot(x, y)[0], []).append(y)

@@ -1,4 +1,4 @@
-"""What the cluster knows beside the scheduler: its parallel jobs, and the nodes that pods run on."""
+"""Output about the cluster beside the scheduler: its parallel jobs, and the nodes that pods run on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def show_jobs(client: Client, output: Output) -> None:
 
 
 def pods(client: Client) -> list[dict[str, Any]]:
-    """All pods; none where the server does not tell them, for nothing depends on them but the names of nodes."""
+    """Return all pods; none if the server does not give them, because only the names of nodes depend on them."""
     try:
         return paralleljob.listed(client.kubernetes_objects(paralleljob.POD))
     except Denied:
@@ -34,7 +34,7 @@ def pods(client: Client) -> list[dict[str, Any]]:
 
 
 def node_finder(found: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
-    """A function that names the nodes of an application, by the addresses of these pods; "" for none."""
+    """Return a function that names the nodes of an application, by the addresses of these pods; "" for none."""
     by_address = {ip: paralleljob.pod_node(pod) for pod in found for ip in paralleljob.pod_addresses(pod)}
     return lambda app: _joined(by_address.get(ip, "") for ip in application.addresses(app))
 

@@ -1,4 +1,4 @@
-"""What differs between the code of two execs."""
+"""The differences between the code of two execs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dlicmd.contract.reading import objects, words
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 CHANGE, DIFF = "change", "diff"
-#: Lines of a file beyond which it is not compared line by line: that takes as long as the square of them.
+#: The most lines of a file that is compared line by line: the time grows with the square of the lines.
 _LONGEST = 5000
-#: Lines that are printed of all files together.
+#: The most lines that are printed of all files together.
 _MOST_SHOWN = 400
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _NO_END = "\n\\ No newline at end of file"
@@ -22,13 +22,13 @@ Files = Mapping[str, dict[str, Any]]
 
 
 def files(code: Mapping[str, Any]) -> Files:
-    """The files that a server tells about, by path."""
+    """Return the files in a server's answer, by path."""
     return {words(file.get(wire.PATH)): file for file in objects(code.get(wire.FILES))}
 
 
 def changes(first: Files, second: Files) -> list[dict[str, Any]]:
-    """The files that are not the same, in the order of their paths, each with `path`, `change`, and where their texts
-    are known a unified `diff`."""
+    """Return the files that differ, in the order of their paths. Each has `path`, `change`, and a unified `diff` if
+    both texts are known."""
     found = []
     for path in sorted({*first, *second}):
         before, after = first.get(path), second.get(path)
@@ -40,14 +40,14 @@ def changes(first: Files, second: Files) -> list[dict[str, Any]]:
 
 
 def uncertain(first: Files, second: Files) -> list[str]:
-    """Paths of files of which nobody knows whether they are the same: too large for a server to have read them."""
+    """Return the paths of files that may or may not differ: they were too large for a server to read them."""
     return [path for path in sorted({*first} & {*second})
             if not _differ(first[path], second[path])
             and None in (first[path].get(wire.SHA256), second[path].get(wire.SHA256))]
 
 
 def drawn(found: list[dict[str, Any]]) -> str:
-    """Changes as people read them: the files, and below the lines, as many as there is room for."""
+    """Return changes as people read them: the files, and below them the changed lines, as many as are printed."""
     said = [f"{change[CHANGE]:<7} {one_line(change[wire.PATH])}" for change in found]
     lines = [line for change in found for line in _shown(change)]
     left = len(lines) - _MOST_SHOWN
@@ -61,13 +61,13 @@ def _differ(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 def _text(file: dict[str, Any] | None) -> str | None:
-    """The text of a file, empty for one that is not there; None where it is not known."""
+    """Return the text of a file, empty for a missing file; None if the text is not known."""
     text = "" if file is None else file.get(wire.TEXT)
     return text if isinstance(text, str) else None
 
 
 def _diff(path: str, before: str | None, after: str | None) -> str | None:
-    """A unified diff, None where there cannot be one."""
+    """Return a unified diff, or None if there cannot be one."""
     import difflib
 
     if before is None or after is None:
@@ -80,13 +80,13 @@ def _diff(path: str, before: str | None, after: str | None) -> str | None:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text; the last one says so where nothing ends it."""
+    """Return the lines of a text. A last line without a newline says so."""
     *lines, rest = text.split("\n")
     return [*lines, rest + _NO_END] if rest else lines
 
 
 def _shown(change: dict[str, Any]) -> Iterator[str]:
-    """The lines of a diff, harmless to a terminal, in its colours."""
+    """Yield the lines of a diff, harmless to a terminal, in the colors of a diff."""
     for number, line in enumerate(change.get(DIFF, "").removesuffix("\n").split("\n") if change.get(DIFF) else ()):
         shown = inert(line.replace("\r", ""))
         yield paint(shown, "bold") if number < 2 else paint(shown, _STYLES[line[0]]) if line[:1] in _STYLES else shown

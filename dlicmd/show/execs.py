@@ -1,4 +1,4 @@
-"""What is shown of execs: the table, and one exec in detail."""
+"""Output about execs: the table, and one exec in detail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
         emit_value(found, output)
 
 
-#: What a server says can be done → in words.
+#: Advice of the server → its text for people.
 _ADVICE = {
     "wait": "it {} by itself",
     "change": "submit it again, asking for less",
@@ -39,7 +39,7 @@ _ADVICE = {
 
 
 def show_why(found: dict[str, Any], output: Output) -> None:
-    """Print why an exec waits."""
+    """Print why an exec is pending."""
     if output.is_data:
         emit_value(found, output)
         return
@@ -64,7 +64,7 @@ def show_why(found: dict[str, Any], output: Output) -> None:
 
 
 def cell(item: Mapping[str, Any], column: str) -> str:
-    """A column of the table, by its name or by the name of a field; `n/a` for neither."""
+    """Return a column of the table, by its name or by the name of a field; `n/a` for neither."""
     state = item.get(wire.STATE)
     special: dict[str, Any] = {
         "submit_user": item.get(wire.CREATOR, item.get("userName")),
@@ -80,13 +80,14 @@ def cell(item: Mapping[str, Any], column: str) -> str:
 
 
 def application_id(found: Mapping[str, Any]) -> str | None:
-    """By which the scheduler knows an exec; None while it has none."""
+    """Return the id by which the scheduler knows an exec; None while it has none."""
     named = found.get(wire.APP_ID) or found.get(wire.SUBMISSION_ID)
     return named if isinstance(named, str) and named else None
 
 
 def detail(client: Client, found: dict[str, Any]) -> dict[str, Any]:
-    """An exec with how long it waited and ran, and, while it has not ended, with the scheduler's view of its job."""
+    """Return an exec with the times that it was pending and running. If it has not ended, add the scheduler's view of
+    its job."""
     job = None
     app_id = application_id(found)
     if app_id is not None and not states.is_terminal(str(found.get(wire.STATE, ""))):

@@ -1,4 +1,4 @@
-"""`--junit FILE`: how a job that was waited for ended, as the XML that CI systems show beside the results of tests."""
+"""`--junit FILE`: the end of a job that dlicmd waited for, as the XML that CI systems show beside test results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from dlicmd.show.times import epoch
 OPTION = "--junit"
 #: Commands that wait for a job of an earlier submission.
 _LATER = ("--wait", "--follow")
-#: Lines and characters of the output of a job that failed.
+#: The most lines and characters of the output of a failed job.
 _LINES, _CHARACTERS = 200, 2**16
-#: Characters that XML cannot hold, however written.
+#: Characters that XML cannot hold in any notation.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def reported(session: Session, command: Callable[[Session], int]) -> int:
-    """Run a command that waits for a job, and write the file however it ends. Raises what it raises; UsageProblem."""
+    """Run a command that waits for a job, and write the file, however the command ends. Raises UsageProblem, and the
+    errors of the command."""
     name = session.line.text(OPTION) or ""
     if not (session.line.command in (*_LATER, "--demo") or session.line.flag("--wait")
             or session.line.flag("--follow")):
@@ -36,7 +37,7 @@ def reported(session: Session, command: Callable[[Session], int]) -> int:
     begin = time.time()
     try:
         if session.line.command in _LATER:
-            # Asked now, so that the test has the name that its submission gave it, whatever keeps us from the end.
+            # Fetch the exec now, so that the test case has the exec's name even if the wait fails.
             session.watched.update(session.client.exec(session.operand))
         code = command(session)
     except BaseException as problem:
@@ -48,7 +49,7 @@ def reported(session: Session, command: Callable[[Session], int]) -> int:
 
 
 def _verdict(session: Session, code: int) -> tuple[str, str]:
-    """Kind and reason of what went wrong; empty for a job that FINISHED."""
+    """Return kind and reason of a failure; both empty for a job that FINISHED."""
     if code == Exit.DONE:
         return "", ""
     found = session.watched
@@ -84,7 +85,7 @@ def _write(name: str, session: Session, begin: float, kind: str, why: str) -> No
 
 
 def _output(session: Session) -> str:
-    """The end of what the program wrote, as far as the server tells."""
+    """Return the end of the program's output, or the error that prevents this."""
     try:
         text = session.client.train_log(str(session.watched[wire.ID])).text()
     except DlicmdError as problem:

@@ -1,4 +1,4 @@
-"""The live view on a terminal: the program's output scrolls by above two lines that tell the progress."""
+"""The live view on a terminal: the program's output scrolls above two lines about the progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LiveView:
         self._live.start()
 
     def line(self, text: str, task: str, stream: str) -> None:
-        """See View. Nothing that the program prints reaches the terminal as a command."""
+        """See View. The terminal obeys no control sequence in the program's output."""
         self._console.print(
             Text(inert(text), style="red" if stream == "stderr" else ""), soft_wrap=True, markup=False,
         )
@@ -57,7 +57,7 @@ class LiveView:
         room = width - len(self._exec_id) - 1
         passed = elapsed(self._found) or duration(time.monotonic() - self._began)
         told = what_it_says(self._found)
-        # What has no room behind the state gets lines of its own: what it waits for is never cut.
+        # A message that does not fit behind the state gets lines of its own: the reason of a wait is never cut.
         apart = told and len(fitted(where_it_is(self._found), room)) > room
         shown = {**self._found, wire.MESSAGE: ""} if apart else self._found
         parts = [*where_it_is(shown), Part(f"{passed} elapsed", 3)]

@@ -1,4 +1,4 @@
-"""The tree of resource plans, drawn: every plan with its limits, below it its users, below them their jobs."""
+"""The tree of resource plans as text: every plan with its limits, below it its users, below them their jobs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def drawn(
     tree: Mapping[str, Any], jobs: Sequence[dict[str, Any]] = (),
     where: Callable[[Mapping[str, Any]], str] = lambda _: "",
 ) -> Iterator[str]:
-    """The lines of the tree. A job stands below the plan, or the user of a plan, that its tag names; what names neither
-    stands below `Unknown`. `where` names the nodes that a job runs on."""
+    """Yield the lines of the tree. A job is below the plan, or the user of a plan, that its tag names. A job whose tag
+    names neither is below `Unknown`. `where` names the nodes that a job runs on."""
     plans = list(nodes(tree))
     users = _users(plans, jobs)
     by_tag: Jobs = {}
@@ -41,7 +41,7 @@ def drawn(
 
 
 def _users(plans: Sequence[Node], jobs: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Tag of a plan → users with jobs there who have no plan of their own below it."""
+    """Return, by tag of a plan, the users with jobs there and without a plan of their own below it."""
     tags = {plan.tag for plan in plans}
     found: dict[str, list[str]] = {}
     for job in jobs:
@@ -63,7 +63,8 @@ def _lines(jobs: list[dict[str, Any]], depth: int, where: Callable[[Mapping[str,
 
 
 def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
-    """`local-1  ElasticPyTorchTrain  RUNNING  2/4 workers  gpu=2  on node-1`, and why it waits, or is parked."""
+    """Return `local-1  ElasticPyTorchTrain  RUNNING  2/4 workers  gpu=2  on node-1`, and why the job is pending or
+    parked."""
     state = application.state(job)
     shown = paint(one_line(states.SHORT.get(state, state)), _COLOURS.get(application.bucket(job), "dim"))
     name = one_line(str(job.get(application.FIELDS["name"]) or MISSING))
@@ -77,10 +78,10 @@ def _job(job: Mapping[str, Any], nodes_of_it: str) -> str:
 
 
 def _workers(job: Mapping[str, Any]) -> str:
-    """`2/4 workers`: those that it has of those that it asked for, where the server tells both."""
+    """Return `2/4 workers`: the current and the requested workers, if the server gives both."""
     asked, now = application.workers(job), application.executors(job)
     if now is not None and not application.is_running(job):
-        now = 0  # what is listed was, or will be
+        now = 0  # the listed ones are past or future workers
     if application.is_pack(job):
         now = None
     return ("" if now is None else f"{now}/") + f"{asked} worker" + ("s" if asked != 1 or now is not None else "")

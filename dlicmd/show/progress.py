@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for what takes longer than a moment."""
+"""A progress bar on standard error for long operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ PATIENCE = 1.0
 
 
 class Bar:
-    """Called with the number of bytes done; draws nothing unless it takes long and standard error is a terminal."""
+    """A progress bar that is called with the number of bytes done. The bar appears only on a terminal, and only if the
+    operation takes long."""
 
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total = title, total
@@ -25,14 +26,14 @@ class Bar:
         self._task: TaskID | None = None
 
     def __call__(self, done: int) -> None:
-        """`done` bytes are done."""
+        """Show that `done` bytes are done."""
         if self._progress is None and time.monotonic() - self._begin > PATIENCE:
             self._appear()
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._progress is not None:
             self._progress.stop()
 
@@ -50,7 +51,7 @@ class Bar:
 
 @contextmanager
 def bar(title: str, total: int | None = None) -> Iterator[Callable[[int], None] | None]:
-    """A bar for a `with` block, or None where nobody would see it."""
+    """Yield a bar for a `with` block, or None if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

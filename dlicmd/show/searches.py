@@ -1,4 +1,4 @@
-"""What is shown of searches for hyper-parameters."""
+"""Output about searches for hyper-parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INDENT = " " * 8
 
 
 def show_searches(found: list[dict[str, Any]], output: Output) -> None:
-    """Print searches, in the table each with its experiments below it."""
+    """Print searches; in the table, each search has its experiments below it."""
     if output.is_data or output.columns or not found:
         show_rows(found, output, COLUMNS, _cell)
         return
@@ -27,7 +27,7 @@ def show_searches(found: list[dict[str, Any]], output: Output) -> None:
 
 
 def show_algorithms(found: list[dict[str, Any]], output: Output) -> None:
-    """Print algorithms that can search."""
+    """Print search algorithms."""
     show_rows(found, output, wire.ALGORITHM_KEYS, lambda item, name: scalar(item.get(name)))
 
 

@@ -1,4 +1,4 @@
-"""Rows in aligned columns, on a terminal as wide as that is."""
+"""Rows in aligned columns that fit the width of the terminal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dlicmd.console import one_line
 
 MISSING = "n/a"
 _GAP, _MORE = "  ", "…"
-#: What is no wider is never cut: states, times, numbers. Other cells are, down to the second number.
+#: Cells up to the first width are never cut: states, times, numbers. Other cells are cut down to the second width.
 _WHOLE, _NARROWEST = 11, 5
 
 
 def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """Rows in columns under their names; every cell is one line and harmless to a terminal.
+    """Return rows in columns under their names. Every cell is one line and harmless to a terminal.
 
-    On a terminal that is too narrow headings and the widest cells are cut, but not the first column: people copy ids
-    and names.
+    On a terminal that is too narrow, headings and the widest cells are cut. The first column is not, because people
+    copy ids and names.
     """
     lines = [list(columns), *([one_line(row.get(name, MISSING)) for name in columns] for row in rows)]
     widths = _widths(lines)
@@ -30,9 +30,9 @@ def table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> str:
 
 
 def grid(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of somebody else's, of any length, in columns; every cell is one line and harmless to a terminal.
+    """Return foreign rows, of any length, in columns. Every cell is one line and harmless to a terminal.
 
-    On a terminal that is too narrow the widest cells are cut, and the last columns left out if that is not enough.
+    On a terminal that is too narrow, the widest cells are cut. If that is not enough, the last columns are left out.
     """
     lines = [list(line) for line in zip(*zip_longest(*(map(one_line, row) for row in rows), fillvalue=""), strict=True)]
     widths = _widths(lines)
@@ -47,7 +47,7 @@ def grid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _that_fit(widths: Sequence[int], room: int) -> int:
-    """How many columns there is room for, from the first on, beside the sign that there are more."""
+    """Return how many columns fit, from the first on, beside the sign for more columns."""
     ends = list(accumulate(min(width, _NARROWEST) + len(_GAP) for width in widths))
     if not ends or ends[-1] - len(_GAP) <= room:
         return len(ends)
@@ -70,7 +70,7 @@ def _terminal() -> int:
 
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """The same widths, or smaller ones: the widest gives first, until it is no wider than the next."""
+    """Return the same widths, or smaller ones: the widest column shrinks first, until it is no wider than the next."""
     found = list(widths)
     excess = sum(found) + len(_GAP) * (len(found) - 1) - room
     while excess > 0 and (giving := [at for at, width in enumerate(found) if width > least[at]]):
@@ -80,7 +80,7 @@ def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[in
 
 
 def _cut(text: str, width: int) -> str:
-    """As much of a text as there is room for."""
+    """Return as much of a text as fits."""
     if _width(text) <= width:
         return text
     text = text[: 4 * width]
@@ -90,7 +90,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that `text` takes: Chinese characters two each, accents of their own none."""
+    """Return the columns of a terminal that `text` takes: two for a Chinese character, none for a combining accent."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

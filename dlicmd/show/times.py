@@ -1,16 +1,16 @@
-"""Times of the contract, and how long something took, for people."""
+"""Times of the contract, and durations, for people."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-#: Epoch seconds from which on a time cannot be written.
+#: Epoch seconds from which on a time cannot be formatted.
 _YEAR_10000 = 253_402_300_800
 
 
 def epoch(text: Any) -> float | None:
-    """Seconds since 1970 of an ISO time (UTC when it names no offset) or of a number; None for anything else."""
+    """Return the seconds since 1970 of an ISO time (UTC without an offset) or of a number; None for any other value."""
     from datetime import datetime, timezone
 
     if isinstance(text, int | float) and not isinstance(text, bool):
@@ -20,7 +20,7 @@ def epoch(text: Any) -> float | None:
     head, dot, fraction = text.strip().replace("Z", "+00:00").partition(".")
     digits = len(fraction) - len(fraction.lstrip("0123456789"))
     try:
-        # Python 3.10 reads three or six decimals, servers write anything.
+        # Python 3.10 reads 3 or 6 decimals only. Servers write any number of them.
         found = datetime.fromisoformat(head + fraction[digits:])
         found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
         return found.timestamp() + (float(f"0.{fraction[:digits]}") if dot and digits else 0.0)
@@ -29,13 +29,13 @@ def epoch(text: Any) -> float | None:
 
 
 def since(begin: Any, end: Any = None) -> str | None:
-    """How long from one time to another, or to now: `10s`, `2m5s`, `3h20m`, `2d4h`; None when they are not known."""
+    """Return the time from `begin` to `end`, or to now: `10s`, `2m5s`, `3h20m`, `2d4h`; None when one is not known."""
     first, last = epoch(begin), time.time() if end is None else epoch(end)
     return None if first is None or last is None else duration(last - first)
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its two largest units."""
+    """Return a length of time in its two largest units."""
     whole = max(0, int(seconds))
     for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:
@@ -45,11 +45,11 @@ def duration(seconds: float) -> str:
 
 
 def full(seconds: float) -> str:
-    """A moment of epoch seconds, in UTC: `2023-10-27 16:27:29`."""
+    """Return a moment of epoch seconds, in UTC: `2023-10-27 16:27:29`."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
 
 
 def short(text: Any) -> str:
-    """A time as tables show it, in UTC: `10-27 16:27`; "" when it is not known."""
+    """Return a time as tables show it, in UTC: `10-27 16:27`; "" when it is not known."""
     seconds = epoch(text)
     return "" if seconds is None else time.strftime("%m-%d %H:%M", time.gmtime(seconds))

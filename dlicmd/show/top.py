@@ -1,4 +1,4 @@
-"""The slots at a glance: who holds them, how busy they are, who trains, who waits."""
+"""The slots at a glance: their holders, their utilization, the running and the pending jobs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Row = dict[str, str]
 
 
 class Section(NamedTuple):
-    """A table of the picture."""
+    """One table of the view."""
 
     columns: tuple[str, ...]
     rows: list[Row]
 
 
 def show(client: Client, output: Output) -> int:
-    """Print the slots once; on a terminal again and again, in place, until Ctrl-C. The exit code."""
+    """Print the slots once; on a terminal, refresh them in place until Ctrl-C. Return the exit code."""
     view = client.slot_view()
     if output.is_data:
         emit_value(view, output)
@@ -50,7 +50,7 @@ def show(client: Client, output: Output) -> int:
 
 
 def headline(view: Mapping[str, Any]) -> str:
-    """`4 slots: 3 used, 1 free; 71% busy; 2 jobs run, 1 waits`."""
+    """Return `4 slots: 3 used, 1 free; 71% busy; 2 jobs run, 1 waits`."""
     slots = _slots(view)
     counts = Counter(words(slot.get(wire.STATE)) or "unknown" for slot in slots)
     told = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -67,7 +67,7 @@ def headline(view: Mapping[str, Any]) -> str:
 
 
 def sections(view: Mapping[str, Any]) -> list[Section]:
-    """The slots, the jobs that run, and those that wait, as rows of text. Nothing in them is made inert yet."""
+    """Return the slots, the running jobs and the pending jobs, as rows of text. The text is not made inert yet."""
     return [
         Section(_SLOTS, _folded([_slot(slot) for slot in _slots(view)])),
         Section(_RUNNING, [_running(job) for job in objects(view.get(wire.RUNNING))]),
@@ -76,7 +76,7 @@ def sections(view: Mapping[str, Any]) -> list[Section]:
 
 
 def utilisation(slot: Mapping[str, Any]) -> float | None:
-    """How busy a slot is, from 0 to 1, or None when that is not known."""
+    """Return the utilization of a slot, from 0 to 1, or None when it is not known."""
     found = number(slot.get(wire.UTILISATION))
     return None if found is None else min(1.0, max(0.0, found))
 
@@ -100,7 +100,7 @@ def _slot(slot: Mapping[str, Any]) -> Row:
 
 
 def _holder(holder: Mapping[str, Any]) -> str:
-    """The job that holds a slot, with its share when that is not the whole slot."""
+    """Return the job that holds a slot, with its share if that is not the whole slot."""
     share = number(holder.get(wire.SHARE))
     return words(holder.get(wire.ID)) + (f" ({share:.0%})" if share is not None and share < 1 else "")
 
@@ -110,7 +110,7 @@ def _each(holders: list[dict[str, Any]], name: str) -> str:
 
 
 def _folded(rows: list[Row]) -> list[Row]:
-    """Neighbours that differ in their name alone as one row, `cpu-0 .. cpu-3`."""
+    """Return the rows, with neighbors that differ in their name alone as one row, `cpu-0 .. cpu-3`."""
     found = []
     for _, group in groupby(rows, lambda row: [row[name] for name in _SLOTS[1:]]):
         same = list(group)

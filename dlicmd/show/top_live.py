@@ -1,4 +1,4 @@
-"""The slots on a terminal, drawn again in place every other second."""
+"""The slots on a terminal, drawn again in place every 2 seconds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dlicmd.show.top import BUSY, STATE, Section, headline, sections
 EVERY = 2.0
 _STYLES = {"free": "dim", "used": "green", "leaving": "yellow", "drained": "red"}
 _FIRST_COLUMN = "bold"
-#: Columns that get several lines where the terminal is narrow.
+#: Columns that get several lines on a narrow terminal.
 _LONG = frozenset({STATE, "user", "job", "consumer", "name", "progress", "why"})
 
 
 def watch(client: Client, view: dict[str, Any]) -> None:
-    """Show the slots, at first as in `view`, until Ctrl-C; then the terminal is as it was.
+    """Show the slots, at first as in `view`, until Ctrl-C. Then restore the terminal.
 
-    A server that does not answer is waited for. Raises Denied.
+    A server that does not answer is tried again. Raises Denied.
     """
     client, trouble = client.impatient(), ""
     try:
@@ -46,7 +46,7 @@ def watch(client: Client, view: dict[str, Any]) -> None:
 
 
 class _Cut:
-    """As much of a picture as the terminal has lines for, with a last one that tells how much is left out."""
+    """As much of a picture as the terminal has lines for. A last line says how much is left out."""
 
     def __init__(self, whole: Group) -> None:
         self._whole = whole
@@ -62,7 +62,7 @@ class _Cut:
 
 
 def picture(view: dict[str, Any], trouble: str) -> _Cut:
-    """What is on the screen."""
+    """Return the content of the screen."""
     parts: list[Any] = [Text(headline(view), style="bold")]
     if trouble:
         parts.append(Text(one_line(trouble), style="red"))
@@ -90,7 +90,7 @@ def _cell(name: str, text: str, first: bool) -> Text:
 
 
 def _bar(share: float, width: int = 10) -> str:
-    """`██████▌   `: a share of so many columns, to an eighth of one."""
+    """Return `██████▌   `: a share of so many columns, exact to an eighth of a column."""
     eighths = round(share * width * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)

@@ -1,4 +1,4 @@
-"""Who had how many slot-hours."""
+"""Slot-hours of users, consumers, execs or slots."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HOLDINGS = (wire.EXEC_ID, wire.USER, wire.CONSUMER, wire.SLOT, wire.KIND, wire.S
 
 
 def show_usage(found: dict[str, Any], output: Output) -> None:
-    """Print an answer of `Client.holdings`: sums by what was asked for, or single holdings."""
+    """Print an answer of `Client.holdings`: sums by the requested key, or single holdings."""
     if output.is_data:
         emit_value(found, output)
         return
     begin, end = (words(found.get(name)) or "?" for name in (wire.FROM, wire.TO))
-    if not output.columns:  # else a program reads them
+    if not output.columns:  # otherwise a program reads the rows
         emit(one_line(f"From {begin} To {end}: {_hours(found)} {HOURS}"))
     by = words(found.get(wire.BY))
     columns = HOLDINGS if by == wire.HOLDING else (by or wire.KEY, HOURS, wire.SHARE)

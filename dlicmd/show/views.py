@@ -1,4 +1,4 @@
-"""What one sees of an exec that is followed: nothing, plain lines, or (in `dlicmd.show.live`) a live line of it."""
+"""Views of an exec that is followed: nothing, plain lines, or (in `dlicmd.show.live`) a live line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class View(Protocol):
     """Shows an exec while it runs."""
 
     def line(self, text: str, task: str, stream: str) -> None:
-        """A line of the program's output."""
+        """Show a line of the program's output."""
 
     def state(self, found: dict[str, Any]) -> None:
-        """The exec, as it is now."""
+        """Show the exec as it is now."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End the view."""
 
 
 class Silent:
@@ -45,9 +45,9 @@ class Silent:
 
 
 class Plain:
-    """The program's output as it is, each stream on ours; progress on standard error, now and then.
+    """Shows the program's output unchanged, each stream on ours. Progress goes to standard error at intervals.
 
-    With `data_on_stdout` standard output is kept for data, and everything goes to standard error.
+    With `data_on_stdout`, standard output is kept for data, and everything goes to standard error.
     """
 
     def __init__(self, data_on_stdout: bool = False) -> None:
@@ -57,7 +57,7 @@ class Plain:
         self._next = 0.0
 
     def line(self, text: str, task: str, stream: str) -> None:
-        """See View. Made inert on a terminal only."""
+        """See View. The text is made inert on a terminal only."""
         target = sys.stderr if stream == "stderr" else self._out
         target.write((inert(text) if target.isatty() else text) + "\n")
         target.flush()
@@ -76,14 +76,15 @@ class Plain:
 
 
 class Part(NamedTuple):
-    """A piece of a status line. The higher its `rank`, the sooner it is left out where there is no room; 0 stays."""
+    """A piece of a status line. If the line is too long, pieces of the highest `rank` are left out first; rank 0
+    stays."""
 
     text: str
     rank: int = 0
 
 
 def fitted(parts: Sequence[Part], width: int | None = None) -> str:
-    """The parts in one line of at most `width` columns, as far as leaving parts out can make it so."""
+    """Return the parts in one line of at most `width` columns, as far as leaving parts out can achieve that."""
     kept = list(parts)
     while width is not None and len(_joined(kept)) > width and (most := max(part.rank for part in kept)):
         kept = [part for part in kept if part.rank != most]
@@ -95,12 +96,12 @@ def _joined(parts: Sequence[Part]) -> str:
 
 
 def progress_text(found: dict[str, Any]) -> str:
-    """State and progress: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  train loss 0.1234`."""
+    """Return state and progress: `RUNNING  2 workers  epoch 3/10  step 40/120  812 samples/s  train loss 0.1234`."""
     return fitted([*where_it_is(found), *how_it_goes(found)])
 
 
 def where_it_is(found: dict[str, Any]) -> list[Part]:
-    """`RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as it is known, or what it waits for."""
+    """Return `RUNNING  2 workers  epoch 3/10  step 40/120  12s left`, as far as known, or what the exec waits for."""
     state = str(found.get(wire.STATE) or states.SUBMITTED)
     parts = [Part(states.SHORT.get(state, state))]
     if state == states.RUNNING:
@@ -118,13 +119,14 @@ def where_it_is(found: dict[str, Any]) -> list[Part]:
 
 
 def what_it_says(found: Mapping[str, Any]) -> str:
-    """What an exec that is not over waits for, or does, in one line; empty when nothing is said of it."""
+    """Return the server's message about an exec that has not ended, in one line: what it waits for or does; "" for
+    none."""
     over = states.is_terminal(str(found.get(wire.STATE) or states.SUBMITTED))
     return "" if over else one_line(str(found.get(wire.MESSAGE) or ""))
 
 
 def _activity(found: dict[str, Any]) -> list[Part]:
-    """The workers, or what goes on without them."""
+    """Return the number of workers, or the activity without workers."""
     workers = _number(found, wire.WORKERS)
     if _is_trained(found):
         return [Part("finishing")]
@@ -136,18 +138,19 @@ def _activity(found: dict[str, Any]) -> list[Part]:
 
 
 def is_parked(found: Mapping[str, Any]) -> bool:
-    """Whether it runs and has no slot, so that it does not train."""
+    """Return whether the exec is running without a slot, so that it does not train."""
     return found.get(wire.STATE) == states.RUNNING and number(found.get(wire.SLOTS)) == 0
 
 
 def _is_trained(found: dict[str, Any]) -> bool:
-    """Whether all steps of the training are done."""
+    """Return whether all steps of the training are done."""
     step, steps = _number(found, wire.STEP), _number(found, wire.STEPS)
     return step is not None and bool(steps) and step >= (steps or 0)
 
 
 def how_it_goes(found: dict[str, Any]) -> list[Part]:
-    """`812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as it is known."""
+    """Return `812 samples/s  train loss 0.1234  train accuracy 0.9567  3 resizes  1 death survived`, as far as
+    known."""
     forms = ((wire.SAMPLES_PER_SECOND, "{:,.0f} samples/s", 2), (wire.LOSS, "train loss {:.4f}", 1),
              (wire.ACCURACY, "train accuracy {:.4f}", 3))
     numbers = ((_number(found, key), form, rank) for key, form, rank in forms)
@@ -159,7 +162,7 @@ def how_it_goes(found: dict[str, Any]) -> list[Part]:
 
 
 def share_done(found: dict[str, Any]) -> float | None:
-    """How much of the training is done, from 0 to 1, or None when that is not known."""
+    """Return how much of the training is done, from 0 to 1, or None when that is not known."""
     for done, total in ((wire.STEP, wire.STEPS), (wire.EPOCH, wire.EPOCHS)):
         first, last = _number(found, done), _number(found, total)
         if first is not None and last:
@@ -168,12 +171,12 @@ def share_done(found: dict[str, Any]) -> float | None:
 
 
 def elapsed(found: dict[str, Any]) -> str | None:
-    """How long an exec has run, or None before it does."""
+    """Return how long an exec has run, or None before it runs."""
     return since(found.get(wire.START_TIME), found.get(wire.END_TIME))
 
 
 def last_words(found: dict[str, Any], exec_id: str) -> str:
-    """One line about an exec that has ended: how, after how long, and what to do next."""
+    """Return one line about an exec that has ended: its state, its duration, and the next command."""
     state = str(found.get(wire.STATE))
     took = elapsed(found) or since(found.get(wire.CREATE_TIME), found.get(wire.END_TIME))
     text = f"{exec_id} {state}" + (f" after {took}" if took else "")
@@ -187,7 +190,7 @@ def last_words(found: dict[str, Any], exec_id: str) -> str:
 
 
 def _reasons(found: dict[str, Any]) -> list[str]:
-    """Why an exec has not ended well: its exit code when that tells something, and the server's words."""
+    """Return why an exec has not ended well: its exit code if that is informative, and the server's message."""
     message, code = str(found.get(wire.MESSAGE) or ""), _number(found, wire.EXIT_CODE)
     told = code in (None, 0, 1) or re.search(rf"\b{code:.0f}\b", message)
     return [text for text in ("" if told else f"exit code {code:.0f}", message) if text]

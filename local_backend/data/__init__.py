@@ -1,1 +1,1 @@
-"""Data sources: what a submission says about its data becomes a directory on this machine."""
+"""Data sources: resolves the sources of a submission and fetches them into directories on this machine."""

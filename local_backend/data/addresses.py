@@ -1,5 +1,5 @@
-"""Where a connection leads to, looked at before it is kept: addresses are shown to people, and handed to libraries that
-read more from some of them than the name of a host. No refusal quotes one: there may be a password in it."""
+"""Checks the addresses of connections before they are stored. Users see these addresses, and some libraries read more
+than a host name from them. No error message quotes an address, because it may contain a password."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from local_backend.data.kinds.base import Field
 
 _LONGEST, _LONGEST_LABEL = 253, 63
-#: What is no letter, digit, sign of a script's vowels, hyphen or underscore.
+#: A character other than letters, digits, hyphen and underscore. `_is_label` removes combining marks (vowel signs)
+#: first.
 _OTHER = re.compile(r"[^\w-]")
 
 
 def check(item: Field, address: str, names: Collection[str]) -> None:
-    """Raises DataError for an address that leads nowhere, or has something in it that is secret. `names` are the fields
+    """Raise DataError for an address that leads nowhere, or that contains a secret. `names` are the names of the fields
     of its kind."""
     if item.host:
         _check_host(item, address, "port" in names)
@@ -30,7 +31,7 @@ def check(item: Field, address: str, names: Collection[str]) -> None:
 
 
 def _is_host(text: str) -> bool:
-    """Whether a text is the name of a host, or an address of one."""
+    """Return whether a text is a host name or an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -40,7 +41,7 @@ def _is_host(text: str) -> bool:
 
 
 def _is_label(text: str) -> bool:
-    """Whether it is a part of a name of a host, in whatever script."""
+    """Return whether a text is one part of a host name, in any script."""
     plain = "".join(character for character in text if not unicodedata.category(character).startswith("M"))
     return 0 < len(text) <= _LONGEST_LABEL and plain == plain.strip("-") != "" and _OTHER.search(plain) is None
 
@@ -59,7 +60,7 @@ def _check_url(item: Field, address: str, names: Collection[str]) -> None:
     try:
         parts = urlsplit(f"https://{address}" if bare else address)
         _ = parts.port
-        if any(ord(character) < 32 for character in address):  # which the library drops
+        if any(ord(character) < 32 for character in address):  # urlsplit drops these
             raise ValueError
     except ValueError:
         raise DataError(f"'{name}' of the connection is no address: what it has for a host or a port is none") from None

@@ -1,5 +1,5 @@
-"""The first rows of NumPy's files, read as they are written (NumPy enhancement proposal 1): NumPy is the program's
-library, not the server's. `.npy` is an array, `.npz` an archive of such."""
+"""The first rows of NumPy files, parsed by the format's definition (NumPy enhancement proposal 1): NumPy is a library
+of the program, not of the server. `.npy` is an array, `.npz` is an archive of arrays."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from itertools import islice
 from math import prod
 from typing import Any, BinaryIO
 
-#: Kind and size of an element → what `struct` calls it.
+#: Kind and size of an element → format character of `struct`.
 _ELEMENTS = {
     "b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q", "f2": "e",
     "f4": "f", "f8": "d",
 }
 _LONGEST_HEADER = 64 * 1024
-#: Elements of a row that are shown, and arrays of an archive.
+#: Most elements of a row, and most arrays of an archive, that are shown.
 _WIDEST, _MOST = 16, 100
-#: Bytes from one row to the next beyond which the first is enough: they may have to be fetched, or unpacked.
+#: Bytes from one row to the next above which only the first row is shown: skipped bytes may have to be fetched or
+#: decompressed.
 _FARTHEST = 1 << 20
 
 
 def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
-    """`format`, `shape`, `dtype`, `rowCount` and, of plain numbers and texts, the first `rows`: an element each, or the
-    first of a row of more dimensions. Raises ValueError for what is no array."""
+    """Return `format`, `shape`, `dtype`, `rowCount` and, for plain numbers and texts, the first `rows`. A row has one
+    element, or the first elements of a row with more dimensions. Raises ValueError if the file is no array."""
     shape, descr, by_columns = _header(file)
     found: dict[str, Any] = {
         "format": "numpy", "shape": list(shape), "dtype": _type(descr), "rowCount": shape[0] if shape else 1,
     }
     decoded = _decoder(descr)
-    # By columns the elements of a row lie all over the file.
+    # In column order, the elements of a row are spread over the whole file.
     if decoded is None or (by_columns and len(shape) > 1):
         return found
     size, decode = decoded
@@ -50,8 +51,8 @@ def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
 
 
 def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
-    """`format`, and of the `arrays` in it `name`, `shape` and `dtype`; the first `rows` of the first. Raises ValueError
-    for what is no archive of arrays."""
+    """Return `format`, the `arrays` with `name`, `shape` and `dtype`, and the first `rows` of the first array. Raises
+    ValueError if the file is no archive of arrays."""
     import zipfile
 
     try:
@@ -70,7 +71,7 @@ def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
 
 
 def _header(file: BinaryIO) -> tuple[tuple[int, ...], Any, bool]:
-    """Shape, type of the elements, and whether they lie column by column."""
+    """Return the shape, the element type, and whether the elements are in column order."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
         raise ValueError("it is no NumPy array")
@@ -89,14 +90,15 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], Any, bool]:
 
 
 def _type(descr: Any) -> str:
-    """The type of the elements, as NumPy writes it: `<f4`; of records their fields."""
+    """Return the element type as NumPy writes it, such as `<f4`; for records the fields."""
     if isinstance(descr, str):
         return descr
     return ", ".join(f"{field[0]} {_type(field[1])}" for field in descr) if isinstance(descr, Sequence) else "?"
 
 
 def _decoder(descr: Any) -> tuple[int, Any] | None:
-    """Bytes of an element, and what makes a value of them; None for records, objects and what else is rare."""
+    """Return the bytes per element and the function that decodes one; None for records, objects and other rare
+    types."""
     if not isinstance(descr, str) or len(descr) < 3 or descr[0] not in "<>|=":
         return None
     order = ">" if descr[0] == ">" else "<"

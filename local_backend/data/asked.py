@@ -1,4 +1,4 @@
-"""The data sources of a submission: checked, and turned into what the job needs to know of them."""
+"""Checks the data sources of a submission and turns them into the sources of a job."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from local_backend.data.model import Connection
 from local_backend.data.names import Names, after_location, after_path
 from local_backend.jobspec import Source
 
-#: Finds the connection that {"id"|"name"|"href": ...} means, for the submitting user. Raises DataError.
+#: Finds the connection that {"id"|"name"|"href": ...} refers to, for the submitting user. Raises DataError.
 Find = Callable[[Mapping[str, str]], Connection]
 
 
 @dataclass
 class Asked:
-    """What a submission says about its data. `data_dir` is DATA_DIR, as far as it is known; `shown` is what everybody
-    sees who may see the exec; `secrets` are those of connections that were written out, by the number of their source
-    in `sources`, from 1. `notes` are what the submitter may not have meant."""
+    """The checked data sources of a submission. `data_dir` is DATA_DIR, as far as it is known. Every user who may see
+    the exec sees `shown`. `secrets` belong to written-out connections, by the number of their source in `sources`, from
+    1. `notes` name input that the submitter may not have meant."""
 
     data_dir: str
     sources: tuple[Source, ...] = ()
@@ -35,9 +35,9 @@ class Asked:
 
 
 def understand(sources: Sequence[Any], roots: fs.DataRoots, find: Find, *, typed: bool = False) -> Asked:
-    """Check the data sources of a submission. Nothing is connected to. Raises DataError with a sentence that says which
-    one is wrong, and how. With `typed` a `path` names a table where there are tables: people type CONNECTION:PATH, of
-    whatever kind that is."""
+    """Check the data sources of a submission, without connecting to a server. Raises DataError with a sentence that
+    says which source is wrong, and how. With `typed`, a `path` names a table if the kind has tables: users type
+    CONNECTION:PATH for every kind."""
     _check_schema(list(sources))
     found: list[Source] = []
     asked = Asked("")
@@ -69,7 +69,7 @@ def _check_schema(sources: list[Any]) -> None:
 def _understood(
     source: Mapping[str, Any], roots: fs.DataRoots, find: Find, typed: bool
 ) -> Iterator[tuple[Source, dict[str, str]]]:
-    """What one entry means, each with the secrets in it: one source, or one for every path that lies here already."""
+    """Yield the sources that one entry means, each with its secrets: one source, or one per path on this machine."""
     kind, location = source[wire.TYPE], source.get(wire.LOCATION, {})
     if kind == wire.DATA_ASSET and not named(location):
         raise DataError("this server keeps no assets of projects; give the path of the file (location.path), or name a "
@@ -110,8 +110,8 @@ def _understood(
 
 @dataclass(frozen=True)
 class _Connection:
-    """The connection of a source, with the database that its location names; what of it is kept in clear, and what not:
-    of one that the server knows, nothing but which it is."""
+    """The connection of a source, with the database that its location names. `public` is stored in clear, `secrets` are
+    not. For a connection that the server knows, `public` has only the reference to it."""
 
     kind: Kind
     values: dict[str, str] = field(repr=False)
@@ -150,7 +150,8 @@ def _target(target: Any, cached: bool, roots: fs.DataRoots) -> str:
 
 
 def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str]:
-    """What of an entry reads as if it named something, and does not; or names what programs cannot tell apart."""
+    """Yield notes about keys that seem to name something but do not, and about paths that programs cannot tell
+    apart."""
     location, found = source.get(wire.LOCATION, {}), sources[-1]
     yield from map(divided, [one.path for one in sources if os.pathsep in one.path][:1])
     keys = [key for key in wire.PATH_KEYS if wire.paths_in(location.get(key))]
@@ -167,19 +168,19 @@ def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str
 
 
 def divided(path: str) -> str:
-    """What is to be said of a path that does not survive in a list of paths."""
+    """Return the note for a path that does not survive in a list of paths."""
     return (f"{path} has a '{os.pathsep}' in it, which is what stands between two paths in DLI_DATA_DIRS: programs "
             "must take DATA_DIR, or the list in DLI_DATA_SOURCES_FILE")
 
 
 def _plain(value: Any) -> str:
-    """A value of a connection as text: clients write ports as numbers."""
+    """Return a connection value as text: clients write ports as numbers."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _shown(source: Mapping[str, Any]) -> dict[str, Any]:
-    """A source as it was given, with what is secret masked: of a connection that is written out, all but its type and
-    what its kind calls public."""
+    """Return a source as submitted, with secrets masked. In a written-out connection only the type, references and the
+    public fields of its kind stay visible."""
     shown: dict[str, Any] = masked_sources(source)
     connection = source.get(wire.CONNECTION)
     if isinstance(connection, dict):

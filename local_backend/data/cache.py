@@ -1,12 +1,12 @@
-"""Files that were fetched, shared between jobs: one folder for each content, whole or on its way.
+"""Fetched files, shared between jobs: one folder for each content, complete or incomplete.
 
-    salt                    makes names of entries say nothing about what they are of
-    KEY.lock                held by who fetches, checks or removes the entry; it goes with the entry
-    KEY/manifest.json       the files; an entry without it is not whole
+    salt                    keeps names of entries from revealing their content
+    KEY.lock                held by the process that fetches, checks or removes the entry; removed with the entry
+    KEY/manifest.json       the files; an entry without a manifest is incomplete
     KEY/files/...           the files, readable and not writable
-    KEY/arriving/N  KEY/journal   what is on its way; KEY/wanted says how many bytes it is going to have
-    KEY/uses/N              a link to the folder of a job that has links to these files: as long as that folder is
-                            there, the entry stays
+    KEY/arriving/N  KEY/journal   parts that have arrived; KEY/wanted has the expected size in bytes
+    KEY/uses/N              a link to the folder of a job that has links to these files: as long as that folder exists,
+                            the entry stays
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _MANIFEST = "manifest.json"
 _FILES, _ARRIVING, _JOURNAL, _USES, _WANTED = "files", "arriving", "journal", "uses", "wanted"
 _ROOM_LOCK = ".room.lock"
 _LOCK = ".lock"
-#: What entries are called. Whatever else lies in the folder belongs to somebody else.
+#: Names of entries. Any other item in the folder belongs to another program.
 _ENTRY = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an entry has. It was put down, or its checksums were last compared, while the machine was on `boot`."""
+    """The files of an entry. During `boot` of the machine they were put in place or their checksums last compared."""
 
     boot: str
     files: tuple[Whole, ...]
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return sum(file.size for file in self.files)
 
 
 class CacheEntry:
-    """One content. Only who holds its lock may change it."""
+    """One content. Only the process that holds its lock may change it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,11 +64,11 @@ class CacheEntry:
 
     @property
     def lock_path(self) -> Path:
-        """What is locked, beside the folder."""
+        """The lock file, beside the folder."""
         return self.folder.with_name(self.folder.name + _LOCK)
 
     def manifest(self) -> Manifest | None:
-        """None when it is not whole. Raises OSError."""
+        """Return the manifest; None if the entry is incomplete. Raises OSError."""
         found = files.read_json(self.folder / _MANIFEST)
         try:
             return None if found is None else Manifest(found["boot"], tuple(Whole(**one) for one in found["files"]))
@@ -76,42 +76,42 @@ class CacheEntry:
             return None
 
     def complete(self, manifest: Manifest) -> None:
-        """All its files are in their place: from now on it is whole."""
-        # To wait for the disk would be to wait for all the data. Should the machine go down before it is there, the
-        # checksums tell.
+        """Mark the entry as complete: all its files are in their place."""
+        # A durable write would wait until all data is on the disk. If the machine crashes before that, the checksums
+        # show it.
         files.write_json(self.folder / _MANIFEST, asdict(manifest), durable=False)
         self.journal.unlink(missing_ok=True)
         shutil.rmtree(self.arriving, ignore_errors=True)
 
     def altered(self, manifest: Manifest) -> list[Whole]:
-        """Files that are not as they were put down, by size and times."""
+        """Return the files whose size or times differ from those in the manifest."""
         return [one for one in manifest.files if not _is_as_put_down(self.files / one.path, one)]
 
     def use(self, folder: Path) -> None:
-        """`folder` is going to have links to the files. It is there already."""
+        """Record that `folder` will have links to the files. `folder` must exist."""
         self._uses.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]
         with contextlib.suppress(FileExistsError):
             os.symlink(folder, self._uses / name)
 
     def used(self) -> bool:
-        """Whether a job has links to it, or waits for it."""
+        """Return whether a job has links to the entry or waits for it."""
         with contextlib.suppress(FileNotFoundError):
             return any(os.path.isdir(link.path) for link in os.scandir(self._uses))
         return False
 
     def touch(self) -> None:
-        """It was used now."""
+        """Record that the entry is used now."""
         with contextlib.suppress(OSError):
             os.utime(self.folder)
 
     def expect(self, size: int) -> None:
-        """It is going to have so many bytes, which are not for others from now on."""
+        """Reserve `size` bytes in all for the entry; other entries cannot use them from now on."""
         self.folder.mkdir(exist_ok=True)
         files.write_json(self.folder / _WANTED, size, durable=False)
 
     def size(self) -> int:
-        """Bytes that it takes, or will take when it is whole."""
+        """Return the bytes that the entry takes, or will take when it is complete."""
         manifest = self.manifest()
         if manifest is not None:
             return manifest.size
@@ -119,25 +119,25 @@ class CacheEntry:
         return max(wanted if isinstance(wanted, int) else 0, self.arrived())
 
     def arrived(self) -> int:
-        """Bytes that its files take on the disk now."""
+        """Return the bytes that the entry's files take on the disk now."""
         return _bytes_below(self.files) + _bytes_below(self.arriving)
 
     def discard(self) -> None:
-        """Remove it, the manifest first: half an entry is none."""
+        """Remove the entry, the manifest first: a partly removed entry must not count as complete."""
         (self.folder / _MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Cache:
-    """The folder of all entries, of at most `limit` bytes."""
+    """The folder of all entries, with at most `limit` bytes."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def entry(self, kind: str, values: Mapping[str, str], found: Sequence[Entry], alone: str) -> CacheEntry:
-        """The entry for these files as that connection has them. Who comes with other credentials has another one: what
-        one may read need not be for all. `alone` tells apart those who may not share files without a version."""
+        """Return the entry for these files of a connection. Other credentials have another entry: a file that one user
+        may read is not always for all users. `alone` separates jobs that may not share files without a version."""
         shared = all(entry.version for entry in found)
         parts = [[entry.path, entry.key, entry.size, entry.version] for entry in found]
         text = json.dumps([kind, sorted(values.items()), parts, None if shared else alone])
@@ -146,7 +146,7 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self, entry: CacheEntry, meter: Meter) -> Iterator[None]:
-        """Wait for whoever has the entry, and have it. Raises Cancelled."""
+        """Hold the lock of an entry; wait while another process has it. Raises Cancelled."""
         fd = self._try(entry)
         while fd is None:
             meter.say("waiting for another job that fetches the same")
@@ -158,10 +158,10 @@ class Cache:
             os.close(fd)
 
     def make_room(self, wanted: int, entry: CacheEntry) -> None:
-        """See that `entry` can have `wanted` bytes in all: those that were not used for the longest time go.
+        """Make room for `entry` to have `wanted` bytes in all; remove the least recently used entries.
 
-        Raises DataError (more than the cache may ever hold, or than the disk has), DataUnavailable (what running jobs
-        use leaves too little room).
+        Raises DataError if the cache limit or the disk allows fewer bytes. Raises DataUnavailable if the entries that
+        running jobs use leave too little room.
         """
         if wanted > self.limit:
             raise DataError(f"the data has {wanted:,} bytes and the cache may hold {self.limit:,}; raise cache_bytes")
@@ -178,13 +178,13 @@ class Cache:
             raise DataError(full_disk(self.folder))
 
     def sweep(self) -> None:
-        """Remove what nobody fetches any more, and what is too much."""
+        """Remove incomplete entries that no job waits for, and unused entries above the limit."""
         with self._alone():
             self._evict(0, 0, None)
 
     def _evict(self, wanted: int, missing: int, keep: CacheEntry | None) -> int:
-        """Remove entries: those on their way that nobody waits for, then the least recently used, until `wanted` bytes
-        fit and the disk has `missing` more. The bytes that others hold then."""
+        """Remove incomplete entries that no job waits for. Then remove the least recently used entries until `wanted`
+        bytes fit and the disk has `missing` more. Return the bytes that the remaining other entries hold."""
         others = [one for one in self._entries() if keep is None or one.folder != keep.folder]
         sizes = {one.folder: one.size() for one in others}
         held = sum(sizes.values())
@@ -194,7 +194,7 @@ class Cache:
         return held
 
     def _remove(self, entry: CacheEntry) -> bool:
-        """Whether it could be: nobody uses it nor has it locked."""
+        """Remove an entry unless a job uses it or a process has it locked. Return whether it was removed."""
         fd = self._try(entry)
         if fd is None:
             return False
@@ -213,7 +213,7 @@ class Cache:
                     if _ENTRY.fullmatch(one.name) and one.is_dir(follow_symlinks=False)]
 
     def _try(self, entry: CacheEntry) -> int | None:
-        """The descriptor that holds the lock of an entry, None when somebody else has it."""
+        """Return the descriptor that holds the lock of an entry; None if another process has the lock."""
         while True:
             fd = os.open(entry.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -221,7 +221,7 @@ class Cache:
             except BlockingIOError:
                 os.close(fd)
                 return None
-            # Whoever removed the entry removed this file, and another may have made it anew.
+            # A process that removes the entry also removes this file, and another process may have made a new one.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.stat(entry.lock_path)):
                     return fd
@@ -229,7 +229,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One at a time decides what goes."""
+        """Let only one process at a time decide which entries to remove."""
         fd = os.open(self.folder / _ROOM_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -251,12 +251,12 @@ class Cache:
 
 
 def full_disk(folder: Path) -> str:
-    """The sentence for who has no room to write there."""
+    """Return the message for a full disk."""
     return f"the disk of the cache {folder} is full ({shutil.disk_usage(folder).free:,} bytes free)"
 
 
 def is_full(problem: OSError) -> bool:
-    """Whether it says that there is no room."""
+    """Return whether the error means that the disk or the quota is full."""
     return problem.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -276,7 +276,7 @@ def _time(folder: Path) -> float:
 
 
 def _bytes_below(folder: Path) -> int:
-    """What the files below take on the disk, which may be less than their lengths while they have holes."""
+    """Return the disk space of all files below; it may be less than their lengths while they have holes."""
     found: Any = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
     total = 0
     for path in found:

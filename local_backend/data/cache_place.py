@@ -1,7 +1,7 @@
-"""Where the caches of shared storage lie: beside what jobs see of it, never within.
+"""Location of the caches of shared storage: beside the folders that jobs see, never inside them.
 
-Storage is shared between machines, not between users. What came through the connection of one of them is not for
-whoever gets the storage as data, so no data source leads into a cache.
+Machines share this storage, users do not. Data that came through the connection of one user must not reach every user
+who gets the storage as data. So no data source may lead into a cache.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from pathlib import Path
 
 from local_backend.data.errors import DataError
 
-#: How the names of these folders end, wherever they lie.
+#: Suffix of the names of cache folders, on all disks.
 _ENDING = ".dlicmd-cache"
 
 
 def beside(storage: Path, seen: Collection[Path], cure: str = "") -> Path:
-    """The folder for the cache of this user of the machine, on the disk of `storage`; `seen` are all folders that jobs
-    may get. Nothing is made. Raises DataError when there can be none, with `cure` for what else can be done."""
+    """Return the cache folder of this user of the machine, on the disk of `storage`; create nothing. `seen` are all
+    folders that jobs may get. Raises DataError when no cache folder is possible. Its message ends with `cure`, an
+    alternative."""
     real = os.path.realpath(storage)
-    # One within another: what lies beside the inner one would be seen in the outer one.
+    # Take the outermost folder: a cache beside a nested folder would be visible in the folder around it.
     top = min((one for one in (real, *map(os.path.realpath, seen)) if inside(real, one)), key=len)
     parent, name = os.path.split(top)
     if not name:
@@ -37,18 +38,18 @@ def beside(storage: Path, seen: Collection[Path], cure: str = "") -> Path:
 
 
 def is_kept(real: str, kept: Collection[str]) -> bool:
-    """Whether a real path is within a cache, or another of the folders that the server keeps for itself."""
+    """Return whether a real path is in a cache or in another folder that the server keeps for itself."""
     ours = any(part.casefold().endswith(_ENDING) for part in real.split(os.sep))
     return ours or any(inside(real, folder) for folder in kept)
 
 
 def inside(path: str, root: str) -> bool:
-    """Whether an absolute path is at or below another."""
+    """Return whether an absolute path is `root` or below it."""
     return os.path.commonpath([path, root]) == root
 
 
 def _problem(storage: str, parent: str, place: str) -> str:
-    """Why the cache of `storage` cannot be at `place`; empty when it can."""
+    """Return why the cache of `storage` cannot be at `place`; empty if it can."""
     try:
         found = os.lstat(place)
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

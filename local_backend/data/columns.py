@@ -1,4 +1,4 @@
-"""Rows of Python values become columns: what type a column has, and batches of bearable size."""
+"""Columns from rows of Python values: the type of each column, and batches of limited size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from local_backend.data.errors import DataError
 if TYPE_CHECKING:
     import pyarrow
 
-#: Bytes of a batch, and the rows of the first one, whose width nobody knows.
+#: Bytes of a batch, and rows of the first batch, whose row width is still unknown.
 BATCH_BYTES = 8 * 2**20
 FIRST_ROWS = 200
 _MOST_ROWS = 50_000
@@ -23,7 +23,7 @@ _DIGITS = 76
 
 
 def decimal(precision: int | None, scale: int | None) -> pyarrow.DataType:
-    """A decimal of so many digits; text where they are not known, or too many."""
+    """Return a decimal of this precision and scale; text if they are unknown or out of range."""
     import pyarrow
 
     scale = scale or 0
@@ -33,7 +33,8 @@ def decimal(precision: int | None, scale: int | None) -> pyarrow.DataType:
 
 
 def seen_type(values: Sequence[Any]) -> pyarrow.DataType:
-    """The type of a column of which nothing but some values are known. Mixed ones, and none at all, are text."""
+    """Return the type of a column from some of its values. Types that do not fit together, and no values at all, become
+    text."""
     import pyarrow
 
     kinds = {_kind(value) for value in values if value is not None}
@@ -52,7 +53,8 @@ def seen_type(values: Sequence[Any]) -> pyarrow.DataType:
 
 
 def _seen_decimal(values: Iterable[Decimal]) -> pyarrow.DataType:
-    """As many digits after the point as there were, and room before it. NaN and its like are text."""
+    """Return a decimal with as many digits after the point as the values have, and spare digits before it. NaN and
+    infinities become text."""
     whole = scale = 0
     for value in values:
         parts = value.as_tuple()
@@ -75,7 +77,8 @@ def _kind(value: Any) -> str:
 
 def batches(rows: Callable[[int], Sequence[Sequence[Any]]],
             schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """Batches of what `rows` gives, which is called with how many it should give and gives none at the end.
+    """Yield batches of the rows that `rows` returns. `rows` gets the wanted number of rows, and returns none at the
+    end.
 
     Raises DataError for a value that does not fit its column.
     """
@@ -83,13 +86,13 @@ def batches(rows: Callable[[int], Sequence[Sequence[Any]]],
     while found := rows(wish):
         batch = to_batch(found, schema)
         yield batch
-        # Rows may get wider: no batch has many times the rows of the one before.
+        # Rows may get wider, so no batch has many times the rows of the batch before.
         width = max(1, batch.nbytes // len(found))
         wish = max(1, min(_MOST_ROWS, wish * 8, BATCH_BYTES // width))
 
 
 def to_batch(rows: Sequence[Sequence[Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """The rows as columns of these types. Raises DataError."""
+    """Return the rows as a batch with the columns of `schema`. Raises DataError."""
     import pyarrow
 
     columns = zip(*rows, strict=True)
@@ -110,7 +113,7 @@ def _column(field: pyarrow.Field, values: Sequence[Any]) -> pyarrow.Array:
 
 
 def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
-    """What makes a value of a driver one that fits; None where they do as they are."""
+    """Return the function that makes a driver's value fit the type; None if values fit as they are."""
     from pyarrow import types
 
     if types.is_string(kind):
@@ -125,7 +128,7 @@ def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
 
 
 def as_text(value: Any) -> str:
-    """Any value as text: JSON for what has parts, bytes as UTF-8. Raises ValueError."""
+    """Return any value as text: containers as JSON, bytes as UTF-8. Raises ValueError."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""Brings one data source to where the program finds it, by whatever family knows how to talk to its server."""
+"""Delivers one data source to the folder where the program finds it, through the family for its server."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from local_backend.data.order import Item, Order
 from local_backend.files import read_json, write_json
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Beside the folder of a stream: what its storage wants to know of who reads it.
+#: Suffix of the file beside a stream's folder: the storage options that a reader needs.
 OPTIONS = ".options.json"
 
 
 def deliver(item: Item, values: Mapping[str, str], order: Order, meter: Meter) -> dict[str, Any]:
-    """Deliver; what the program is told of it: `files`, `bytes`, `version`, and of a table `schema`, of a stream `url`
-    and `storageOptionsFile`.
+    """Deliver a data source. Return what the program learns about it: `files`, `bytes`, `version`; of a table also
+    `schema`. Of a stream: `url`, `urls` and `storageOptionsFile`.
 
-    Done before, or in part, it goes on from there. Raises DataError, DataUnavailable and Cancelled.
+    A repeated call continues an incomplete delivery of files; a table begins anew. Raises DataError, DataUnavailable
+    and Cancelled.
     """
     family = kinds.find(item.kind).open(values, order.loopback)
     folder = Path(item.folder)
@@ -62,7 +63,7 @@ def _table(family: TableFamily, item: Item, folder: Path, order: Order, meter: M
 
 
 def streaming(family: Family) -> FileFamily:
-    """The family, when a program can read by itself what its servers have. Raises DataError."""
+    """Return the family if a program can read the data of its servers by itself. Raises DataError if not."""
     if not isinstance(family, FileFamily):
         raise DataError(NO_STREAM)
     family.storage()
@@ -70,7 +71,7 @@ def streaming(family: Family) -> FileFamily:
 
 
 def _stream(family: Family, item: Item, folder: Path) -> dict[str, Any]:
-    """Nothing is fetched; the program is told how to."""
+    """Write the storage options and return the addresses, so that the program reads the data. Fetch nothing."""
     files = streaming(family)
     file = folder.with_name(folder.name + OPTIONS)
     write_json(file, files.storage()[1])

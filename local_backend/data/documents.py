@@ -1,7 +1,8 @@
-"""Documents, which have no schema, become rows: a sample says what the columns are.
+"""Rows from documents, which have no schema: a sample determines the columns.
 
-What the sample did not show is neither lost nor a reason to fail after an hour: every table ends with the column
-`_rest`, a JSON object of those fields of a document that no column is there for, or whose value does not fit it.
+A value that the sample did not show is neither lost nor a reason to fail after an hour. Every table ends with the
+column `_rest`. `_rest` is a JSON object of the fields of a document that have no column, or whose value does not fit
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 REST = "_rest"
-#: Documents of a sample, and columns that it may make.
+#: Documents in a sample, and most columns that a sample may create.
 SAMPLE = 1000
 _MOST_COLUMNS = 2000
 
@@ -33,9 +34,10 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 class Documents:
-    """The columns of a collection. A field that was nested or of several kinds is JSON; the others are what they were.
+    """The columns of a collection. A field that was nested or had several types becomes JSON. Other fields keep their
+    type.
 
-    Values are those of JSON, besides bytes and datetimes.
+    Values are JSON values, bytes and datetimes.
     """
 
     def __init__(self, sample: Iterable[Mapping[str, Any]]) -> None:
@@ -55,7 +57,7 @@ class Documents:
         ])
 
     def row(self, document: Mapping[str, Any]) -> Sequence[Any]:
-        """A document as values of the columns."""
+        """Return a document as values of the columns."""
         rest = {name: value for name, value in document.items() if name not in self._kinds}
         row: list[Any] = []
         for name, kind in self._kinds.items():
@@ -68,7 +70,7 @@ class Documents:
 
 
 def _kind(value: Any) -> str:
-    """Empty for what says nothing."""
+    """Return the kind of a value; empty for None, which says nothing about the type."""
     return "" if value is None else next(kind for kind, fits in _FITS.items() if fits(value))
 
 

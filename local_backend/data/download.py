@@ -1,4 +1,4 @@
-"""Files of a server as a folder of a job: fetched into the cache, unless they are there, and linked from it."""
+"""Files of a server as a folder of a job: fetched into the cache unless they are there, and linked into the folder."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from local_backend.data.listing import checked
 from local_backend.data.model import Cancelled, Delivered, Meter
 from local_backend.data.parts import Arriving, Journal, Whole
 
-#: A place whose files change so often while they are read is being written to.
+#: Attempts to read files that change meanwhile. After these, a program must still be writing to them.
 _TIMES = 3
 _READ = 1 << 20
 
 
 def download(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: Cache, meter: Meter) -> Delivered:
-    """The files that a location names, in `folder`: links to files of the cache that are not to be written to, beside
-    which the job may put others.
+    """Bring the files that a location names into `folder`, as links to read-only files of the cache. The job may put
+    other files beside them.
 
-    Who calls again after a failure, or after this process was killed, goes on where it stopped. A file that changes
-    while it is read is fetched anew, never mixed. Raises DataError, DataUnavailable (call again later), Cancelled (then
-    nothing is left of it).
+    A call after a failure, or after the end of this process, continues where the download stopped. A file that changes
+    while it is read is fetched anew, never mixed. Raises DataError, DataUnavailable (call again later), Cancelled
+    (`folder` is removed then).
     """
     folder = Path(os.path.abspath(folder))
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def download(family: FileFamily, location: Mapping[str, Any], folder: Path, cach
 
 
 def release(folder: Path, cache: Cache) -> None:
-    """The job that has `folder` is over: remove it, and what nobody needs any more of the cache."""
+    """Remove `folder` when its job is over, and remove cache entries that no job needs."""
     shutil.rmtree(folder, ignore_errors=True)
     cache.sweep()
 
@@ -72,7 +72,7 @@ def _once(family: FileFamily, location: Mapping[str, Any], folder: Path, cache: 
             entry.discard()
             raise
         except OSError as problem:
-            # Parts that fill a disk are in the way of everybody else's.
+            # Parts that fill a disk block the downloads of all other jobs.
             if is_full(problem):
                 entry.discard()
             raise
@@ -88,9 +88,10 @@ def _watched(entries: Any, meter: Meter) -> Any:
 
 
 def _present(entry: CacheEntry, meter: Meter) -> Manifest | None:
-    """What the entry has, when that is all and unaltered.
+    """Return the manifest if the entry is complete and unaltered, else None.
 
-    What was written before the machine went down may not have reached the disk: its checksums are compared once.
+    Data that was written before the machine crashed may not be on the disk. So the checksums are compared once after a
+    boot.
     """
     manifest = entry.manifest()
     if manifest is None or entry.altered(manifest):
@@ -133,7 +134,7 @@ def _fetched(
 def _already(
     entry: CacheEntry, files: Sequence[Arriving], journal: Journal, old: Manifest | None
 ) -> dict[int, Whole]:
-    """Files that need not be fetched: those of an earlier attempt, and those of the entry that nobody altered."""
+    """Return the files that need no fetch: those of an earlier attempt, and unaltered ones of the entry."""
     whole = journal.read(files)
     if old is not None and old.boot == boot_id():
         whole = dict(enumerate(old.files)) | whole
@@ -142,7 +143,7 @@ def _already(
 
 
 def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
-    """Make the links, and remove those to what the place had when the job last began."""
+    """Create the links. Remove links to files that the source had at an earlier start of the job."""
     links = {str(folder / file.path): str(entry.files / file.path) for file in manifest.files}
     for top, _, names in os.walk(folder):
         for path in (os.path.join(top, name) for name in names):
@@ -150,7 +151,7 @@ def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
             if into_cache and path not in links:
                 os.unlink(path)
     for path, target in links.items():
-        # A job that runs again may have put something in the place of its link.
+        # A job that runs again may have replaced the link by a file of its own.
         if not os.path.islink(path) or os.readlink(path) != target:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             Path(path).unlink(missing_ok=True)
@@ -158,7 +159,7 @@ def _link(entry: CacheEntry, manifest: Manifest, folder: Path) -> None:
 
 
 def _version(found: Sequence[Entry]) -> str:
-    """Of one file its own, of several one of all; empty when the server tells none."""
+    """Return the version of a single file, or one version for several files; empty if the server reports none."""
     if not all(entry.version for entry in found):
         return ""
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""Many files, and large ones in parts, by several threads at once: in memory that does not grow with them."""
+"""Fetches many files, and large files in parts, with several threads. Memory does not grow with the data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from local_backend.data.kinds.base import FileFamily
 from local_backend.data.model import Meter
 from local_backend.data.parts import Arriving, Journal, Whole
 
-#: What reads at once. On a fast network more bring nothing, on a slow one these fill it.
+#: Threads that read at once. On a fast network more threads do not help; a slow network is full with these.
 _THREADS = 10
-#: A part is asked for again so often in a row without a byte of it arriving; then the server counts as down.
+#: Attempts in a row for a part without a received byte; then the server counts as down.
 _ATTEMPTS = 4
 _PAUSE_S = 0.25
 _LOOK_S = 0.3
 
 
 class Fetch:
-    """Brings files from a family. One that fails stops the others, and what has arrived stays in the journal."""
+    """Fetches files through a family. A file that fails stops the others; the journal keeps the parts that have
+    arrived."""
 
     def __init__(self, family: FileFamily, files: Sequence[Arriving], journal: Journal, meter: Meter) -> None:
         self._family, self._files, self._journal, self._meter = family, files, journal, meter
@@ -35,9 +36,9 @@ class Fetch:
         self._working = 0
 
     def run(self) -> None:
-        """Until all are here. Raises DataError, OSError (the disk), and Cancelled at once, whatever the server does."""
+        """Fetch all files. Raises DataError, OSError (the disk), and Cancelled at once, whatever the server does."""
         count = min(_THREADS, sum(len(file.parts) for file in self._files))
-        # They end with the process: one that waits for a server holds nobody up.
+        # Daemon threads end with the process: a thread that waits for a server must not delay that.
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
         self._working = count
         try:
@@ -87,9 +88,9 @@ class Fetch:
             self.finish(file)
 
     def finish(self, file: Arriving) -> None:
-        """All parts of a file are here."""
+        """Finish a file whose parts have all arrived."""
         self._confirm(file)
-        if self._stop.is_set():  # whoever goes on after this may have it in hands by now
+        if self._stop.is_set():  # a later attempt may already work on this file
             return
         found = file.finish()
         self._journal.whole(file.number, found)
@@ -97,7 +98,7 @@ class Fetch:
         self._meter.advance(0, 1)
 
     def _confirm(self, file: Arriving) -> None:
-        """Have the family see that the parts are all of one file, again and again as parts are asked for."""
+        """Let the family check that all parts belong to one file, with as many attempts as for a part."""
         for failures in range(1, _ATTEMPTS + 1):
             try:
                 return self._family.confirm(file.entry)
@@ -109,8 +110,8 @@ class Fetch:
                 self._stop.wait(_PAUSE_S * 2 ** failures)
 
     def _fill(self, file: Arriving, part: int) -> Any:
-        """Write one part, again and again from where the connection broke. Its checksum, if it is the only one; None
-        when it is not wanted any more."""
+        """Write one part. After a broken connection continue at the break, or, if the server gives no ranges, from the
+        start. Return the checksum, which counts only for a single part; None when the fetch was stopped."""
         start, end = file.parts[part]
         at, failures, fd, hashed = start, 0, file.open(), hashlib.sha256()
         while end is None or at < end:
@@ -142,7 +143,7 @@ class Fetch:
         return hashed
 
     def _pieces(self, file: Arriving, start: int, end: int | None) -> Iterator[bytes]:
-        """What the family reads, not a byte more than there was."""
+        """Yield the bytes that the family reads. Raises DataChanged when these are more bytes than the file had."""
         reading = self._family.read(file.entry, start, end)
         end = file.entry.size if end is None else end
         with closing(reading):

@@ -1,8 +1,8 @@
-"""The fetcher: a process for each exec that needs data from elsewhere. It is a session of its own and outlives the
-server, so that neither a slow download nor a library of whatever quality is the server's problem.
+"""The fetcher: a process for each exec that needs data from elsewhere. The fetcher has a session of its own and
+outlives the server. So neither a slow download nor a faulty library can harm the server.
 
-`python -m local_backend.data.fetcher ORDER`; on standard input the values of the connections, secrets included, as
-JSON: number of the source → values. SIGTERM calls it off.
+Usage: `python -m local_backend.data.fetcher ORDER`. Standard input has the values of the connections, secrets included,
+as JSON: number of the source → values. SIGTERM cancels the fetcher.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from local_backend.data.model import Cancelled
 from local_backend.data.order import DELIVERED, FAILED, Item, Order, Outcome, read_outcome
 from local_backend.files import write_json
 
-#: Seconds before another attempt: the first pause, and the longest.
+#: Seconds before the next attempt: first pause and longest pause.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 Values = Mapping[int, Mapping[str, str]]
 
 
 def main() -> int:
-    """Fetch what is ordered. 0 when it is written down how it came out, and when another fetcher is at it."""
+    """Fetch the data of an order. Return 0: the outcome is written, another fetcher is running, or this one was
+    canceled."""
     order = Order.read(Path(sys.argv[1]))
     values = {int(number): given for number, given in json.load(sys.stdin).items()}
     lock = os.open(order.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,11 +69,11 @@ def _note(path: Path, text: str) -> None:
     try:
         write_json(path, text, durable=False)
     except OSError:
-        return  # the disk is full: what is told is lost, the delivery need not be
+        return  # the disk is full: this loses the progress text, but need not stop the delivery
 
 
 def _insist_on_writing(outcome: Outcome, path: Path, gauge: Gauge) -> None:
-    """Write down how it came out, as soon as there is room. Raises Cancelled."""
+    """Write the outcome; retry until the disk has room. Raises Cancelled."""
     while True:
         try:
             return outcome.write(path)
@@ -81,7 +82,7 @@ def _insist_on_writing(outcome: Outcome, path: Path, gauge: Gauge) -> None:
 
 
 def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
-    """Fetch all items of an order, those that are there already left out; how it came out. Raises Cancelled."""
+    """Fetch all items of an order that are not delivered yet. Return the outcome. Raises Cancelled."""
     so_far = read_outcome(Path(order.outcome)) or Outcome("")
     for item in order.items:
         if item.number in so_far.delivered:
@@ -108,13 +109,14 @@ def fetch(order: Order, values: Values, gauge: Gauge) -> Outcome:
 def _insist(
     item: Item, values: Mapping[str, str], secrets: Sequence[str], order: Order, gauge: Gauge
 ) -> dict[str, object]:
-    """Deliver, and try again what may pass, until no byte has come for as long as the order says."""
+    """Deliver an item. Retry after DataUnavailable until no byte has arrived for `order.patience` seconds, then raise
+    DataError."""
     pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
     while True:
         try:
             return deliver(item, values, order, gauge)
         except DataUnavailable as problem:
-            # What came of a file that is another by now is of no use.
+            # Bytes of a file that has changed since do not count as progress.
             if gauge.arrived != arrived and not isinstance(problem, DataChanged):
                 pause, tries, since, arrived = _FIRST_PAUSE, 1, time.monotonic(), gauge.arrived
             waited = time.monotonic() - since

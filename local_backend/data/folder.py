@@ -1,4 +1,4 @@
-"""What a path of this machine has, as a program sees it that follows links; and what of it cannot be read."""
+"""The files at a path of this machine, as a program that follows links sees them, and the unreadable ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from local_backend.data.cache_place import is_kept
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Entry
 
-#: Folders that are looked into, and of what cannot be read those that are named.
+#: Most folders that are searched, and most unreadable files and folders that are named.
 _MOST, _NAMED = 100_000, 10
-#: What has no content that could be looked at: who opens one waits for another process, or for a machine.
+#: File types without content to read: opening one waits for another process or for a device.
 _OTHERS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
            (stat.S_ISBLK, "a device"))
 _NOT_YOURS = "on a storage volume that is not yours"
@@ -24,13 +24,13 @@ _Identity = tuple[int, int]
 
 @dataclass
 class Unread:
-    """What cannot be read: how many files and folders, and of the first of them path and reason."""
+    """Files and folders that cannot be read: their number, and path and reason of the first ones."""
 
     count: int = 0
     names: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, path: str, why: OSError | str) -> None:
-        """One more."""
+        """Add one file or folder."""
         self.count += 1
         if len(self.names) < _NAMED:
             self.names.append({"path": path, "message": why if isinstance(why, str) else why.strerror or str(why)})
@@ -38,7 +38,8 @@ class Unread:
 
 @dataclass(frozen=True)
 class _Folder:
-    """One that is to be looked into: its path below the top, where it really is, and those that it lies in."""
+    """A folder to search: its path below the top, its real path, and the identities of it and of the folders around
+    it."""
 
     path: str
     real: str
@@ -46,11 +47,11 @@ class _Folder:
 
 
 def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unread) -> Iterator[Entry]:
-    """The files below a folder, or the file itself; `closed` are places that its reader may not use, and what the
-    server has in `kept` is for nobody to see. A folder that lies in itself by way of a link is looked into once. What
-    cannot be read goes into `unread`.
+    """Yield the files below a folder, or the file itself. `closed` are places that the reader may not use. The folders
+    in `kept` belong to the server and are left out. A folder that contains itself through a link is searched once.
+    Files and folders that cannot be read go into `unread`.
 
-    Raises DataError when `top` itself cannot be read, or is neither.
+    Raises DataError when `top` itself cannot be read, or is neither a file nor a folder.
     """
     try:
         found = os.stat(top)
@@ -77,7 +78,7 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
 def _files(
     folder: _Folder, closed: Sequence[str], kept: Sequence[str], unread: Unread, folders: list[_Folder]
 ) -> Iterator[Entry]:
-    """The files that lie in a folder; the folders in it are added to `folders`."""
+    """Yield the files in a folder; add its subfolders to `folders`."""
     try:
         with os.scandir(folder.real) as found:
             inside = sorted(found, key=lambda one: one.name)
@@ -89,7 +90,7 @@ def _files(
         try:
             about = os.stat(one.path)
         except OSError as problem:
-            # A file that has gone by now is none.
+            # A file that was removed meanwhile does not count.
             if one.is_symlink() or problem.errno != errno.ENOENT:
                 unread.add(path, "a link to nothing" if problem.errno == errno.ENOENT else problem)
             continue

@@ -19,9 +19,9 @@ _VOLUME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,127}")
 
 @dataclass(frozen=True)
 class DataRoots:
-    """Where data may lie. With `anywhere` absolute paths of this machine are allowed: its user is the submitter. In
-    `closed` are the volumes that the submitter may not use: directory of its name → what that leads to. Into `kept`,
-    real paths, nobody is led; `shared_cache` is where what is fetched for DLI_DATA_FS lies, if somebody says so."""
+    """The places where data may lie. `anywhere` permits absolute paths of this machine: its user is the submitter.
+    `closed` are the volumes that the submitter may not use: directory name → real path. No data source may lead into
+    `kept`, which are real paths. `shared_cache` is the configured cache for data fetched to DLI_DATA_FS, if any."""
 
     data_fs: Path
     volumes: Path
@@ -32,7 +32,7 @@ class DataRoots:
 
 
 def from_meta(meta: str, roots: DataRoots) -> str:
-    """DATA_DIR for a `--cs-datastore-meta` text, as a real path; DLI_DATA_FS when it names no path.
+    """Return DATA_DIR as a real path for a `--cs-datastore-meta` text; DLI_DATA_FS when the text names no path.
 
     Raises DataError.
     """
@@ -54,8 +54,8 @@ def from_meta(meta: str, roots: DataRoots) -> str:
 
 
 def places(location: Mapping[str, Any], roots: DataRoots) -> list[str]:
-    """What a location of type fs names, in its order, as absolute paths that exist; DLI_DATA_FS or the volume itself
-    when it names none. Raises DataError."""
+    """Return the paths that a location of type fs names, in its order, as absolute paths that exist. Without paths: the
+    volume itself, or DLI_DATA_FS (empty if that does not exist). Raises DataError."""
     paths = named(location)
     if wire.VOLUME in location:
         place, what = volume(location[wire.VOLUME], roots), f"volume {location[wire.VOLUME]}"
@@ -64,7 +64,7 @@ def places(location: Mapping[str, Any], roots: DataRoots) -> list[str]:
 
 
 def mounted(values: Mapping[str, str], location: Mapping[str, Any], roots: DataRoots) -> list[str]:
-    """What a location names of a connection to a storage volume, as `places`. Raises DataError."""
+    """Return the paths that a location names on the volume of a connection, as `places` does. Raises DataError."""
     base, what = volume(values["volume"], roots), f"volume {values['volume']}"
     if folder := values.get("folder", "").strip("/"):
         base, what = Path(_below(base, folder, what, roots)), f"{what}, folder {folder}"
@@ -72,8 +72,8 @@ def mounted(values: Mapping[str, str], location: Mapping[str, Any], roots: DataR
 
 
 def volume_directory(name: str) -> str:
-    """The directory name at which a volume is mounted: `cpd::demo-project-pvc` → `demo_project_pvc`. Raises
-    DataError."""
+    """Return the name of the directory at which a volume is mounted: `cpd::demo-project-pvc` → `demo_project_pvc`.
+    Raises DataError."""
     directory = name.rpartition("::")[2].replace("-", "_")
     if not _VOLUME.fullmatch(directory):
         raise DataError(f"'{name[:80]}' is not the name of a storage volume")
@@ -81,8 +81,8 @@ def volume_directory(name: str) -> str:
 
 
 def volume(name: str, roots: DataRoots) -> Path:
-    """Where a volume is mounted: a path that stays the same wherever its data lies. Raises DataError, in the same words
-    when there is none and when the submitter may not use it."""
+    """Return the path at which a volume is mounted. The path stays the same wherever the data lies. Raises DataError,
+    with the same words for a missing volume and for a volume that the submitter may not use."""
     path = roots.volumes / volume_directory(name)
     if path.name in roots.closed or not path.is_dir():
         raise DataError(f"there is no storage volume '{name}' that you may use; local-backend volume list shows those "
@@ -91,7 +91,7 @@ def volume(name: str, roots: DataRoots) -> Path:
 
 
 def cache_of(target: str, roots: DataRoots) -> Path:
-    """Where the cache is of what is fetched to shared storage, or to the volume that is mounted there. Raises
+    """Return the cache folder for data that is fetched to shared storage, or to the volume mounted at `target`. Raises
     DataError."""
     shared = target == wire.SHARED
     if shared and roots.shared_cache is not None:
@@ -104,8 +104,8 @@ def cache_of(target: str, roots: DataRoots) -> Path:
 
 
 def _directory(path: str, roots: DataRoots) -> str:
-    """A path below DLI_DATA_FS, or, where that is allowed, anywhere on this machine; empty when no path was asked for
-    and there is no DLI_DATA_FS: such a job brings its data along."""
+    """Return a path below DLI_DATA_FS, or, where permitted, anywhere on this machine. Return an empty text if no path
+    is given and DLI_DATA_FS does not exist: such a job brings its own data."""
     _check_characters(path)
     if not path and not roots.data_fs.exists():
         return ""
@@ -114,7 +114,7 @@ def _directory(path: str, roots: DataRoots) -> str:
     real = os.path.realpath(path)
     if inside(real, os.path.realpath(roots.data_fs)) or (roots.anywhere and os.path.exists(real)):
         return _existing(real, path, roots)
-    # WMLA joined the path to DLI_DATA_FS, whether it began with a slash or not.
+    # WMLA joined the path to DLI_DATA_FS, with or without a leading slash.
     if os.path.exists(roots.data_fs / path.lstrip("/")):
         return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS", roots)
     if roots.anywhere:
@@ -123,7 +123,7 @@ def _directory(path: str, roots: DataRoots) -> str:
 
 
 def _below(base: Path, path: str, what: str, roots: DataRoots) -> str:
-    """A path below the stable name `base`, which may be a link: the name is kept, what it leads to is checked."""
+    """Return a path below the stable name `base`, which may be a link: keep the name, check its target."""
     _real(base, path, what, roots)
     return str(base / path)
 
@@ -138,8 +138,8 @@ def _real(base: Path, path: str, what: str, roots: DataRoots) -> str:
 
 
 def _existing(real: str, path: str, roots: DataRoots) -> str:
-    """`real` when the path is there; a file is as good as a directory: DATA_DIR names it then. What a volume has is for
-    its users alone, whichever way leads there, and what was fetched for those alone who may use its connection."""
+    """Return `real` if the path exists. A file is permitted: then DATA_DIR names the file. Data of a volume is for its
+    users alone, by any path. Fetched data is only for users who may use its connection. Raises DataError."""
     if is_kept(real, roots.kept):
         raise DataError(f"the data path '{path}' is in a folder that the server keeps for itself, such as its cache; "
                         "for data from elsewhere name its connection (type connection)")

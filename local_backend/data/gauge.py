@@ -1,4 +1,4 @@
-"""How far a delivery is: counts bytes, and says it in a sentence again and again."""
+"""Progress of a delivery: counts bytes, and reports them in a sentence at short intervals."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from local_backend.data.model import Cancelled
 
-#: Seconds between two sentences, and over which the speed is measured.
+#: Seconds between two reports, and seconds over which the speed is measured.
 _EVERY = 0.5
 _WINDOW = 5.0
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class Gauge:
-    """The Meter of a fetcher; see model.py. `tell` gets a sentence whenever it has changed, from any thread."""
+    """The Meter of a fetcher; see model.py. `tell` gets each changed sentence, from any thread."""
 
     def __init__(self, tell: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
-        """`wanted` is asked again and again whether anybody still wants the data."""
+        """Set up a gauge that calls `wanted` at short intervals, to learn whether a job still needs the data."""
         self._tell, self._wanted = tell, wanted
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -26,34 +26,34 @@ class Gauge:
         self._title = self._said = self._told = ""
         self._size: int | None = None
         self._done = 0
-        #: Bytes that have come since the beginning, whatever of them had to be fetched again.
+        #: Bytes that have arrived since the beginning, including bytes that had to be fetched again.
         self.arrived = 0
         self._seen = [(time.monotonic(), 0)]
         self._thread = threading.Thread(target=self._run, name="gauge", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start reporting."""
         self._thread.start()
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop reporting."""
         self._ending.set()
         self._thread.join()
 
     def begin(self, title: str) -> None:
-        """Another delivery: `s3://bucket/x`."""
+        """Begin another delivery; `title` is its name, such as `s3://bucket/x`."""
         with self._lock:
             self._title, self._said, self._size, self._done = title, "", None, 0
         self.tell()
 
     def cancel(self) -> None:
-        """Nobody wants the data any more."""
+        """Cancel the delivery: no job needs the data any more."""
         self._cancelled.set()
 
     def sleep(self, seconds: float) -> None:
         """Wait. Raises Cancelled."""
         end = time.monotonic() + seconds
-        # In slices: a signal that comes just before a wait does not cut it short.
+        # Wait in slices: a signal that comes just before a wait does not interrupt the wait.
         while (left := end - time.monotonic()) > 0 and not self._cancelled.wait(min(left, _EVERY)):
             pass
         self.check()
@@ -88,7 +88,7 @@ class Gauge:
             raise Cancelled
 
     def tell(self) -> None:
-        """Tell now, if it has changed."""
+        """Report now, if the sentence has changed."""
         text = self.sentence
         if text != self._told:
             self._told = text
@@ -96,7 +96,7 @@ class Gauge:
 
     @property
     def sentence(self) -> str:
-        """`fetching s3://bucket/x: 41 % of 1.2 GB, 85 MB/s`."""
+        """The progress, such as `fetching s3://bucket/x: 41 % of 1.2 GB, 85 MB/s`."""
         with self._lock:
             if self._said not in ("", "fetching"):
                 return f"fetching {self._title}: {self._said}"
@@ -126,7 +126,7 @@ class Gauge:
 
 
 def shown(size: float) -> str:
-    """Bytes as people read them: `1.2 GB`."""
+    """Return a number of bytes as people read it, such as `1.2 GB`."""
     unit = 0
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1

@@ -1,4 +1,4 @@
-"""API keys of IBM Cloud: services take a token that is got for one."""
+"""API keys of IBM Cloud: services accept a token that is issued for a key."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import time
 from local_backend.data.errors import DataError, DataUnavailable
 from local_backend.data.troubles import in_words
 
-#: Who gives tokens, unless a connection says another.
+#: Address of the token service, unless a connection names another.
 TOKENS = "https://iam.cloud.ibm.com/identity/token"
 _PATIENCE_S = (10, 30)
-#: A token that ends within so many seconds is not used any more.
+#: A token is renewed when it expires within this many seconds.
 _SPARE_S = 300.0
 
 
 def form(api_key: str) -> dict[str, str]:
-    """What is posted for a token."""
+    """Return the form data of a request for a token."""
     return {"grant_type": "urn:ibm:params:oauth:grant-type:apikey", "apikey": api_key}
 
 
 class Tokens:
-    """The token for one key, got anew before it ends. Several threads may ask at once."""
+    """The token for one key, renewed before it expires. Several threads may ask at once."""
 
     def __init__(self, title: str, api_key: str, address: str) -> None:
-        """`title` is whom the key is for, as people call it."""
+        """Set up the token of one key; `title` names the service in messages."""
         self._title, self._key, self._address = title, api_key, address
         self._lock = threading.Lock()
         self._token, self._ends = "", 0.0
 
     def current(self) -> str:
-        """The token. Raises DataError, and DataUnavailable when there may be one later."""
+        """Return the token. Raises DataError, and DataUnavailable when a retry may help."""
         with self._lock:
             if time.monotonic() >= self._ends:
                 self._token, lasts = self._ask()
@@ -43,7 +43,7 @@ class Tokens:
         try:
             answer = requests.post(
                 self._address, data=form(self._key), timeout=_PATIENCE_S, allow_redirects=False,
-                # Not what ~/.netrc of whoever runs the server says.
+                # Without this, requests would use ~/.netrc of the user that runs the server.
                 auth=lambda request: request,
             )
             found = answer.json() if answer.content else {}

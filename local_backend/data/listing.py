@@ -1,4 +1,4 @@
-"""Which files a location names, and where each is to lie."""
+"""The files that a location names, and the path of each below the folder of its source."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from local_backend.data.errors import DataError
 if TYPE_CHECKING:
     from local_backend.data.kinds.base import Entry
 
-#: What file systems take as one name, in bytes.
+#: Longest name that file systems accept, in bytes.
 _LONGEST_NAME = 255
 _LONGEST_PATH = 3000
 
 
 def named(location: Mapping[str, Any]) -> list[str]:
-    """The paths of a location, as they are written: one text with commas between them, or a list, of the first of
-    `paths`, `path` and `file_name` that names any. Empty when everything is meant.
+    """Return the paths of a location as written, from the first of `paths`, `path` and `file_name` that names any. The
+    value is one text with commas between paths, or a list. An empty result means all data.
 
-    Raises DataError.
+    Raises DataError when a value is neither a text nor a list of texts.
     """
     for key in wire.PATH_KEYS:
         value: Any = location.get(key) or []
@@ -33,13 +33,14 @@ def named(location: Mapping[str, Any]) -> list[str]:
 
 
 def paths_of(location: Mapping[str, Any]) -> list[str]:
-    """The same for servers, whose paths have no slash at their beginning, and no `..`: a folder that is a link leads
-    elsewhere than its name says. Raises DataError, also for a path that leads out of what its connection names."""
+    """Return the paths of a location for servers, without a leading slash. Every `..` is resolved here: on a server, a
+    folder that is a link leads elsewhere than its name says. Raises DataError, also for a path that leads out of the
+    place that its connection names."""
     return [path for path in (inside(word.lstrip("/")) for word in named(location)) if path]
 
 
 def inside(path: str) -> str:
-    """The path with every `..` in it followed. Raises DataError when it leads out of what it is relative to."""
+    """Return the path with every `..` resolved. Raises DataError when the path leads out of its base."""
     if ".." not in path.split("/"):
         return path
     found = posixpath.normpath(path)
@@ -49,21 +50,21 @@ def inside(path: str) -> str:
 
 
 def plain(path: str) -> str:
-    """The path without what means nothing to a disk: names that are a dot, and slashes behind a slash."""
+    """Return the path without parts that mean nothing to a disk: names that are a dot, and superfluous slashes."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     return "/".join(names) + ("/" if names and path.endswith("/") else "")
 
 
 def outside(path: str) -> DataError:
-    """The error for a path that leads out."""
+    """Return the error for a path that leads out of its base."""
     return DataError(f"the data path '{path}' leads out of the place that its connection names")
 
 
 def place(asked: str, several: bool, key: str) -> str:
-    """Where the file `key` is to lie that was found at or below the path `asked`.
+    """Return the relative path for the file `key`, which was found at or below the path `asked`.
 
-    What lies below the only folder asked for lies at the top; the only file has its own name; of several paths each
-    keeps its own.
+    Files below the only requested folder go to the top. The only requested file goes there under its own name. With
+    several requested paths each file keeps its path.
     """
     if several:
         return key
@@ -73,7 +74,8 @@ def place(asked: str, several: bool, key: str) -> str:
 
 
 def checked(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries by path, each once. Raises DataError when their paths cannot all be files of one folder."""
+    """Return the entries sorted by path, each once. Raises DataError when there are none, or when their paths cannot
+    all be files of one folder."""
     found: dict[str, Entry] = {}
     folders: set[str] = set()
     for entry in entries:

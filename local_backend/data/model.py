@@ -1,4 +1,4 @@
-"""What those who ask for data, those who fetch it and those who know how to talk to a kind of server have in common."""
+"""Types shared by the code that requests data, the fetcher, and the families that talk to servers."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Connection:
-    """A server that has data, and how to get in. `values` hold secrets: never shown, logged or stored in clear."""
+    """A server that holds data, and the credentials for it. `values` hold secrets: never show, log or store them in
+    clear."""
 
     kind: str
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: What people call it; empty for one that was written into the data source itself.
+    #: Name that users see; empty for a connection that is written out in the data source.
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """Data that lies on this machine now, whole."""
+    """Data that is completely on this machine."""
 
     path: Path
     files: int
     size: int
-    #: What tells this content from another of the same name (ETag, time of change, checksum); empty when unknown.
+    #: Distinguishes this content from another of the same name (ETag, modification time, checksum); empty if unknown.
     version: str = ""
 
 
 class Meter(Protocol):
-    """Takes note of how far a delivery is. Methods may be called from any thread.
+    """Records the progress of a delivery. Methods may be called from any thread.
 
-    `check` raises Cancelled when nobody wants the data any more; whoever fetches calls it at least every second.
+    `check` raises Cancelled when no job needs the data any more. Code that fetches data calls `check` at least every
+    second.
     """
 
     def expect(self, size: int | None, files: int | None = None) -> None:
-        """A delivery begins, or begins anew: so many bytes in so many files are to be here in all; None for unknown."""
+        """Begin a delivery, or begin it anew, of `size` bytes and `files` files in all; None means unknown."""
 
     def resume(self, size: int, files: int = 0) -> None:
-        """So many bytes are here from before."""
+        """Record `size` bytes and `files` files that are already here from before."""
 
     def advance(self, size: int, files: int = 0) -> None:
-        """So many bytes more have come; negative for some that have to be fetched again."""
+        """Record `size` more bytes and `files` more files; negative for bytes that must be fetched again."""
 
     def say(self, text: str) -> None:
-        """What is going on, in a few words, until the next: `waiting for another job that fetches the same`."""
+        """Show a short status until the next report, such as `waiting for another job that fetches the same`."""
 
     def check(self) -> None:
-        """Raises Cancelled."""
+        """Raise Cancelled when no job needs the data any more."""
 
 
 class Cancelled(Exception):
-    """Nobody wants the data any more."""
+    """No job needs the data any more."""
 
 
 def columns_of(schema: Any) -> list[dict[str, str]]:
-    """The columns of a pyarrow schema as they are shown: name and type."""
+    """Return the columns of a pyarrow schema as users see them: name and type."""
     return [{"name": column.name, "type": str(column.type)} for column in schema]

@@ -1,4 +1,4 @@
-"""What programs call the data sources of a job: as the submission does, or else after what they are."""
+"""Names that programs use for the data sources of a job: from the submission, or derived from the location."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from dlicmd.contract.secret import masked_place
 from local_backend.data.errors import DataError
 from local_backend.data.listing import named
 
-#: Characters of a name that nobody gave.
+#: Longest derived name, in characters.
 _LONGEST = 100
-#: Kinds of characters that cannot be seen, and those of them that some scripts cannot be written without.
+#: Unicode categories of invisible characters, and invisible characters that some scripts need.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = "\u200c\u200d"
 _TABLES = (wire.TABLE_NAME, wire.COLLECTION)
 
 
 class Names:
-    """The names of the sources of one submission: those that it gives, and others that are like none of them."""
+    """The names of the sources of one submission. Derived names differ from given names and from each other."""
 
     def __init__(self, sources: Sequence[Mapping[str, Any]]) -> None:
-        """Raises DataError when two sources are given the same, and for a name that cannot be shown."""
+        """Collect the given names. Raises DataError when two sources have the same name, and for a name with invisible
+        characters."""
         self._taken: set[str] = set()
         given: dict[str, int] = {}
         for number, source in enumerate(sources, 1):
@@ -37,12 +38,12 @@ class Names:
                     raise DataError(f"data source {number}: data source {first} is called '{name}' already, and "
                                     "programs tell sources by their names; give it another")
         self._given = set(given)
-        #: The last number that was put behind a name: there may be thousands of the same.
+        #: Name → last number that was appended to it: thousands of sources may have the same name.
         self._last: dict[str, int] = {}
 
     def of(self, source: Mapping[str, Any], what: str) -> str:
-        """The name of what comes of a source: its own, or else `what`; a further one of the same has a number behind
-        it."""
+        """Return a name for data of a source: the source's own name, or else `what`. A repeated name gets a number, as
+        in `mnist-2`."""
         own = source.get(wire.NAME)
         name = wish = what if own is None else own
         count = self._last.get(wish, 1)
@@ -55,13 +56,13 @@ class Names:
 
 
 def after_path(path: str) -> str:
-    """What a source is called after the path of its files: the last part of it."""
+    """Return the name that is derived from a path: its last part, or `data`."""
     return _shown(path.rstrip("/").rpartition("/")[2]) or "data"
 
 
 def after_location(location: Mapping[str, Any], kind: str) -> str:
-    """What a source from elsewhere is called after what of its connection is meant: a table, else the path where there
-    is one alone, else the bucket, or what else the location says; the kind of connection when it says nothing."""
+    """Return the name that is derived from a location of a connection. The first of these counts: the table (or
+    `query`), the only path, the bucket, the first path or another value, the kind of connection."""
     table = next((location[key] for key in _TABLES if location.get(key)), "query" if location.get(wire.QUERY) else "")
     if table:
         return _shown(str(table)) or kind
@@ -75,7 +76,7 @@ def after_location(location: Mapping[str, Any], kind: str) -> str:
 
 
 def _same(name: str) -> str:
-    """The same for names that look the same: an ö may also be written as an o and two dots."""
+    """Return the same key for names that look the same: an ö may also be written as an o and two dots."""
     return unicodedata.normalize("NFC", name)
 
 

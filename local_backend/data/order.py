@@ -1,4 +1,4 @@
-"""What the server and a fetcher tell each other, through files: the order, and how it came out."""
+"""Files that the server and a fetcher exchange: the order, the progress and the outcome."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from dlicmd.contract.data_sources import (
 from local_backend.data.listing import named
 from local_backend.files import read_json, write_json
 
-#: How it came out.
+#: Final states of an outcome.
 DELIVERED, FAILED = "delivered", "failed"
 
-#: Characters of what a source is called, where it has many paths.
+#: Longest label of a source, in characters: a source may have many paths.
 _LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True)
 class Item:
-    """One data source that has to come from elsewhere. What is secret about its connection is not in here."""
+    """One data source that must be fetched. An item has no secrets of its connection."""
 
     number: int
     name: str
     kind: str
     access: str
     location: dict[str, Any]
-    #: Where the program finds it.
+    #: Folder in which the program finds the data.
     folder: str
-    #: Folder of the cache that it comes through.
+    #: Cache folder that the data passes through.
     cache: str
 
     @property
     def label(self) -> str:
-        """As people are told of it: `s3://bucket/x`; of servers without buckets, `x (http)` and `public.t (mysql)`."""
+        """Name for messages: `s3://bucket/x`; for servers without buckets `x (http)` and `public.t (mysql)`."""
         place = self.location
         bucket = next((str(place[key]) for key in TOPS if place.get(key)), "")
         paths = ", ".join(named(place))
@@ -60,55 +60,55 @@ class Item:
 
 @dataclass(frozen=True)
 class Order:
-    """All that is to be fetched for an exec, and where news of it are written."""
+    """All data to fetch for an exec, and the files for lock, progress and outcome."""
 
     items: tuple[Item, ...]
-    #: Held with flock by the fetcher for as long as it lives; its process id is in it.
+    #: File that the fetcher holds locked (flock) as long as it lives; contains its process id.
     lock: str
     progress: str
     outcome: str
-    #: Seconds without a byte after which it gives up.
+    #: Seconds without a received byte after which the fetcher gives up.
     patience: float
     cache_bytes: int
-    #: Whether it may connect to this machine: its user is the submitter.
+    #: Whether the fetcher may connect to this machine: yes if the user of the machine is the submitter.
     loopback: bool
-    #: What a table may have, None for no limit: rows, and seconds until the last one is here.
+    #: Limits of a table, None for no limit: rows, and seconds until the last row has arrived.
     table_rows: int | None = None
     table_seconds: float | None = None
-    #: Process id of the server with which it is to end (--die-with-server); None when it goes on without.
+    #: Process id of the server with which the fetcher must end (--die-with-server); None if it outlives the server.
     server: int | None = None
-    #: What the connections were when this was written: once they are something else, it is worth nothing.
+    #: State of the connections when the order was written. Once their state differs, the order is obsolete.
     basis: list[Any] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Raises OSError."""
+        """Write the order to `path`. Raises OSError."""
         write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Order:
-        """Raises OSError, ValueError, KeyError or TypeError when there is no usable one."""
+        """Read an order from `path`. Raises OSError, ValueError, KeyError or TypeError when it has no usable order."""
         value = json.loads(path.read_bytes())
         return cls(**value | {"items": tuple(Item(**item) for item in value["items"])})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an order came out, or, with an empty state, what of it is done so far."""
+    """The result of an order. With an empty state: the part of the order that is done so far."""
 
     state: str
     message: str = ""
-    #: Number of the source → what the program is told of it, beside what the submission says.
+    #: Number of the source → what the program learns about it, in addition to the submission's own text.
     delivered: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: Of a fault of ours: the traceback.
+    #: Traceback of an internal error.
     trace: str = ""
 
     def write(self, path: Path) -> None:
-        """Raises OSError."""
+        """Write the outcome to `path`. Raises OSError."""
         write_json(path, asdict(self))
 
 
 def read_outcome(path: Path) -> Outcome | None:
-    """What a fetcher has written; None when it has not, or not in order. Raises OSError."""
+    """Return the outcome that a fetcher wrote; None if it is missing or malformed. Raises OSError."""
     match read_json(path):
         case {"state": str(state), "message": str(message), "delivered": dict(delivered), "trace": str(trace)}:
             if all(number.isdecimal() and isinstance(value, Mapping) for number, value in delivered.items()):
@@ -117,7 +117,7 @@ def read_outcome(path: Path) -> Outcome | None:
 
 
 def read_progress(path: Path) -> str | None:
-    """What a fetcher says about how far it is; None when nothing can be read."""
+    """Return the progress text that a fetcher wrote; None if it cannot be read."""
     try:
         found = read_json(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that come in parts: which there are, and which of them are here already."""
+"""Files that arrive in parts: which parts exist, and which have arrived."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from typing import Any
 
 from local_backend.data.kinds.base import Entry
 
-#: Parts are at least so long: a request costs as much as reading some MiB. Longer ones bring nothing but a wait at the
-#: end, when the checksum of those that came last is still to be taken.
+#: Part lengths in bytes. Shorter parts do not pay: a request costs as much as reading some MiB. Longer parts only delay
+#: the end, when the last parts to arrive still need their checksum.
 SMALLEST = 8 * 2**20
 LONGEST = 64 * 2**20
-#: Only a file with more parts than that has longer ones.
+#: Parts are longer than SMALLEST only in a file that would have more parts than this.
 _MANY = 1000
 _READ = 1 << 20
-#: What a journal says of a whole file, in the order of Whole.
+#: Fields that a journal records of a whole file, in the order of Whole.
 _OF_WHOLE = ("size", "sha256", "mtime_ns", "ctime_ns")
 
 
 def plan(size: int | None, ranges: bool) -> list[tuple[int, int | None]]:
-    """Where the parts of a file begin and end. One part without end is a file that cannot be read in parts."""
+    """Return start and end of each part of a file. One part with the end None is a file that cannot be read in
+    parts."""
     if size is None or not ranges:
         return [(0, None)]
     length = min(max(SMALLEST, -(-size // _MANY)), LONGEST)
@@ -35,8 +36,9 @@ def plan(size: int | None, ranges: bool) -> list[tuple[int, int | None]]:
 
 @dataclass(frozen=True)
 class Whole:
-    """A file that is here, as it was when it was put down: whoever alters it alters its size or its times. That of its
-    contents can be set back, that of its last change (ctime) by nobody but who sets the clock."""
+    """A complete file on this machine, as it was when it was put in place. Any change to the file changes its size or
+    its times. A program can set back the time of the contents (mtime). It can set back the time of the last change
+    (ctime) only by setting the clock."""
 
     path: str
     size: int
@@ -47,12 +49,12 @@ class Whole:
 
 @dataclass
 class Arriving:
-    """A file on its way. Its parts are written where they belong, in any order, by several threads; whoever adds one
-    takes the checksum as far as it goes without a gap."""
+    """A file that is being fetched. Several threads write its parts in place, in any order. A thread that adds a part
+    extends the checksum up to the first gap."""
 
     number: int
     entry: Entry
-    #: Where it is until it is whole, and then.
+    #: Path until the file is complete, and final path.
     place: Path
     target: Path
     done: set[int] = field(default_factory=set)
@@ -67,16 +69,16 @@ class Arriving:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are here."""
+        """Whether all parts have arrived."""
         return len(self.done) == len(self.parts)
 
     @property
     def arrived(self) -> int:
-        """Bytes of the parts that are here."""
+        """Bytes of the parts that have arrived."""
         return sum((end or 0) - start for start, end in (self.parts[part] for part in self.done))
 
     def open(self) -> int:
-        """Its descriptor, opened by who comes first. Raises OSError."""
+        """Return the file descriptor; the first caller opens it. Raises OSError."""
         with self._lock:
             if self._fd < 0:
                 flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if self.done else os.O_TRUNC)
@@ -84,7 +86,8 @@ class Arriving:
             return self._fd
 
     def add(self, part: int, hashed: Any = None) -> bool:
-        """Part `part` is written; `hashed` is its checksum when it is the only one. True when it was the last."""
+        """Record that `part` is written; `hashed` is its checksum if it is the only part. Return True when no part is
+        missing."""
         with self._lock:
             self.done.add(part)
             last = self.complete
@@ -95,7 +98,8 @@ class Arriving:
         return last
 
     def _hash_further(self) -> None:
-        """Take the checksum of the parts that follow, unless another thread does: it sees what is added meanwhile."""
+        """Extend the checksum over the parts that follow, unless another thread does: that thread also sees parts that
+        are added meanwhile."""
         while self._hashed < len(self.parts) and self._hashed in self.done:
             if not self._hashing.acquire(blocking=False):
                 return
@@ -119,7 +123,7 @@ class Arriving:
             start += count
 
     def finish(self) -> Whole:
-        """Put it in its place, readable and not writable. Raises OSError."""
+        """Move the file to its final path, readable and not writable. Raises OSError."""
         with self._hashing:
             self._hash_what_follows()
         os.fchmod(self._fd, 0o444)
@@ -130,7 +134,7 @@ class Arriving:
         return Whole(self.entry.path, found.st_size, self._hash.hexdigest(), found.st_mtime_ns, found.st_ctime_ns)
 
     def close(self) -> None:
-        """Let go of it; what has arrived stays."""
+        """Close the descriptor; keep the parts that have arrived."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -138,11 +142,11 @@ class Arriving:
 
 
 class Journal:
-    """What has arrived, one line for each part and each whole file, for who goes on after a crash.
+    """A record of arrived parts and whole files, one line for each, for the next attempt after a crash.
 
-    It is true as long as the machine is up: what a process has written survives it, but not a loss of power. `begin`
-    says which boot and which content it is about; a journal of another is worth nothing, nor is one of a version of
-    ours that said other things of a file.
+    A journal is true as long as the machine is up. Data that a process wrote survives the process, but not a power
+    loss. `begin` identifies the boot and the content. A journal with another `begin` is ignored. So is a journal of a
+    version that recorded other fields of a file.
     """
 
     def __init__(self, path: Path, begin: dict[str, Any]) -> None:
@@ -152,7 +156,7 @@ class Journal:
         self._good = False
 
     def read(self, files: Sequence[Arriving]) -> dict[int, Whole]:
-        """Take note of the parts that are here; the files that are whole, by their number."""
+        """Mark the parts in `files` that have arrived. Return the whole files by their number."""
         whole: dict[int, Whole] = {}
         lines = self._lines()
         self._good = next(lines, None) == self._begin
@@ -166,22 +170,22 @@ class Journal:
             if file.done and not file.place.exists():
                 file.done.clear()
             elif file.complete:
-                # Killed before it was put in its place: the last part comes again, and with it the checksum.
+                # The process died before `finish`. Fetching the last part again also triggers checksum and `finish`.
                 file.done.remove(max(file.done))
         return whole
 
     def start(self) -> None:
-        """Open it for writing, after `read`. Raises OSError."""
+        """Open the journal for writing, after `read`. Raises OSError."""
         self._file = open(self._path, "ab" if self._good else "wb", buffering=0)  # noqa: SIM115 - closed by `close`
         if not self._good:
             self._write(self._begin)
 
     def part(self, file: Arriving, part: int) -> None:
-        """A part of a file is written."""
+        """Record that a part of a file is written."""
         self._write({"file": file.number, "part": part})
 
     def whole(self, number: int, found: Whole) -> None:
-        """A file is in its place."""
+        """Record that a file is at its final path."""
         self._write({"file": number} | {name: getattr(found, name) for name in _OF_WHOLE})
 
     def close(self) -> None:
@@ -189,7 +193,7 @@ class Journal:
             self._file.close()
 
     def _write(self, value: dict[str, Any]) -> None:
-        # The line break stands first too: half a line of one who was killed spoils no other.
+        # A line break also comes first: half a line of a killed process then spoils no other line.
         with self._lock:
             self._file.write(b"\n" + json.dumps(value).encode() + b"\n")
 

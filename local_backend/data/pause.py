@@ -1,4 +1,4 @@
-"""Waiting that notices when nobody wants the data any more."""
+"""Waiting that notices when no job needs the data any more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SLICE_S = 0.2
 
 
 def pause(meter: Meter, seconds: float = _SLICE_S) -> None:
-    """Sleep, in slices. Raises Cancelled."""
+    """Sleep in slices. Raises Cancelled."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         meter.check()

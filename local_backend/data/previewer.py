@@ -1,7 +1,7 @@
-"""Looks at a data source before anything is submitted, in a process of its own: the libraries are large, and some hang.
+"""Previews a data source before a submission, in a process of its own: the libraries are large, and some hang.
 
-`python -m local_backend.data.previewer`: the wish as JSON on standard input, with the values of the connection; what
-was found as JSON on standard output.
+Usage: `python -m local_backend.data.previewer`. Standard input has the wish as JSON, with the values of the connection.
+The preview goes to standard output as JSON.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from local_backend.data.listing import checked
 from local_backend.data.model import columns_of
 from local_backend.data.sample import ROWS, plain, rows_of, sample
 
-#: Files that are counted, and those that are named.
+#: Most files that are counted, and most files that are named.
 _COUNTED, _NAMED = 100_000, 10
 _BUFFER = 256 * 1024
-#: Seconds that a server may count the rows of a table, and that it may take to end it and say what it thinks.
+#: Seconds that a server may count the rows of a table, and further seconds to end the count and return its estimate.
 _COUNTING, _PARTING = 5.0, 2.0
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be looked at: a path of this machine, but for the folders `kept` in it, or what a connection has."""
+    """The data to preview: a path of this machine without the folders `kept` in it, or data of a connection."""
 
     path: str = ""
     kind: str = ""
     location: dict[str, Any] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict, repr=False)
     access: str = ""
-    #: Places of this machine that whoever looks may not use.
+    #: Places of this machine that the requesting user may not use.
     closed: list[str] = field(default_factory=list)
-    #: Whether it may connect to this machine.
+    #: Whether the previewer may connect to this machine.
     loopback: bool = False
     kept: tuple[str, ...] = ()
 
@@ -54,9 +54,10 @@ class Wish:
 
 
 def look(wish: Wish) -> dict[str, Any]:
-    """`files`, `bytes` and the first `names` of files, `rowCount` and `bytes` of a table, and `schema` and `rows` where
-    there are some, of NumPy's files `shape` and `dtype`, or `arrays` with them: of a folder, those of its first file
-    that has. Raises DataError for what a job could not have, and what libraries raise."""
+    """Return the preview. Of files: `files`, `bytes` and the first `names`. Of a table: `rowCount` and `bytes`. Also
+    `schema` and `rows` if available, and of NumPy files `shape` and `dtype`, or `arrays` with them. In a folder these
+    come from the first file that has them. Raises DataError for data that a job could not get, and the errors of
+    libraries."""
     if wish.path:
         return _of_this_machine(wish)
     family = kinds.find(wish.kind).open(wish.values, wish.loopback)
@@ -81,7 +82,7 @@ def _of_this_machine(wish: Wish) -> dict[str, Any]:
         return open(entry.key, "rb", buffering=0)
 
     def passed_over(entry: Entry, problem: Exception) -> bool:
-        # Without a number it is a library's complaint about what is in the file.
+        # An error without a number is a library's complaint about the content of the file.
         if not isinstance(problem, OSError) or problem.errno is None:
             return False
         unread.add(entry.path, problem)
@@ -103,7 +104,7 @@ def _streamed(family: FileFamily, location: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _first(entries: Iterator[Entry]) -> tuple[list[Entry], bool]:
-    """As many as are counted, and whether there are more."""
+    """Return the first entries, at most as many as are counted, and whether there are more."""
     found = list(islice(entries, _COUNTED + 1))
     return found[:_COUNTED], len(found) > _COUNTED
 
@@ -117,7 +118,7 @@ def _listed(found: Sequence[Entry], more: bool) -> dict[str, Any]:
 
 def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
              passed_over: Callable[[Entry, Exception], bool] = lambda _entry, _problem: False) -> dict[str, Any]:
-    """What is in the first file that has something to show; those are passed over of which that is said."""
+    """Return the sample of the first file with something to show. Skip files for which `passed_over` returns True."""
     shown: dict[str, Any] = {}
     for entry in found[:_NAMED]:
         try:
@@ -125,7 +126,7 @@ def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
                 inside = sample(entry.path, file)
         except DataError:
             raise
-        except Exception as problem:  # a file that is damaged, by whatever library
+        except Exception as problem:  # libraries raise any type for a damaged file
             if passed_over(entry, problem):
                 continue
             raise DataError(f"{entry.path} cannot be read as what its name says: {plain(problem)}") from None
@@ -148,22 +149,22 @@ def _table(family: TableFamily, location: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _extent(family: TableFamily, location: Mapping[str, Any]) -> Extent:
-    """How much there is, as far as that is found out in time: whoever looks can do without."""
+    """Return the extent of the data, as far as it is known in time: a preview can do without it."""
     found: list[Extent] = []
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # of whatever library
+        with contextlib.suppress(Exception):  # libraries raise any type
             found.append(family.extent(location, _COUNTING))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    # Servers that know no limit are left alone with it when this process ends.
+    # A server without a time limit continues the count after this process ends.
     thread.join(_COUNTING + _PARTING)
     return found[0] if found else Extent()
 
 
 class _Remote(io.RawIOBase):
-    """A file of a server that is read here and there."""
+    """A file of a server, with random access."""
 
     def __init__(self, family: FileFamily, entry: Entry) -> None:
         self._family, self._entry, self._at = family, entry, 0
@@ -201,7 +202,7 @@ class _Remote(io.RawIOBase):
         return len(found)
 
     def _fetch(self, end: int | None) -> None:
-        """Hold what is there from here up to `end`, and some more."""
+        """Hold the bytes from the current position up to `end`, and some more."""
         last = None if end is None else max(end, self._at + _BUFFER)
         if last is not None and self._entry.size is not None:
             last = min(last, self._entry.size)
@@ -220,13 +221,13 @@ class _Remote(io.RawIOBase):
 def main() -> None:
     """See the module."""
     wish = Wish(**json.loads(sys.stdin.buffer.read()))
-    out, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    out, sys.stdout = sys.stdout, sys.stderr  # prints of libraries are not part of the answer
     network.guard(wish.loopback)
     try:
         found = {"ok": True, **look(wish)}
     except DataError as problem:
         found = {"ok": False, "message": str(problem)}
-    except Exception as problem:  # of whatever library
+    except Exception as problem:  # libraries raise any type
         found = {"ok": False, "message": f"{type(problem).__name__}: {' '.join(str(problem).split())}"}
     print(json.dumps(found), file=out)
 

@@ -1,5 +1,5 @@
-"""The first rows of a file, by what it is: Parquet, CSV, JSON lines, NumPy's arrays and archives; of any other that is
-text, lines."""
+"""The first rows of a file, by its format: Parquet, CSV, JSON lines, NumPy arrays and archives. For other text files:
+the first lines."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from local_backend.data import arrays
 from local_backend.data.model import columns_of
 
 ROWS = 10
-#: Bytes of a file that are looked at, its end of Parquet not counted.
+#: Bytes that a sample reads of a text file (CSV and JSON lines too).
 _HEAD = 64 * 1024
 _LONGEST = 200
 _WIDEST = 100
 
 
 def sample(name: str, file: BinaryIO) -> dict[str, Any]:
-    """What can be said of a file: `format`, and where it has them `schema`, `rows` and `rowCount`. Raises what reading
-    raises, and ValueError for a file that is damaged."""
+    """Return what is known of a file: `format`, and if it has them, `schema`, `rows` and `rowCount`; for NumPy files
+    also `shape`, `dtype` or `arrays`. Raises ValueError for a damaged file, and the errors of reading."""
     name = name.lower().removesuffix(".gz") if name.lower().endswith((".csv.gz", ".tsv.gz")) else name.lower()
     ending = name.rpartition(".")[2]
     return _READERS.get(ending, _text)(file)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can say it, cut to a bearable length."""
+    """Return a value as JSON can express it. Long texts are cut."""
     if value is None or isinstance(value, bool | int | float):
         return value if not isinstance(value, float) or abs(value) < float("inf") else str(value)
     text = value.hex(" ", 4) if isinstance(value, bytes) else str(value)
@@ -50,7 +50,7 @@ def _parquet(file: BinaryIO) -> dict[str, Any]:
 
 
 def rows_of(batch: Any) -> list[list[Any]]:
-    """The first rows of an Arrow batch."""
+    """Return the first rows of an Arrow batch."""
     return [[plain(value) for value in row.values()] for row in batch.slice(0, ROWS).to_pylist()]
 
 
@@ -71,10 +71,10 @@ def _json_lines(file: BinaryIO) -> dict[str, Any]:
     if text is None:
         return {"format": "binary"}
     if "\n" not in text and file.read(1):
-        return {"format": "json", "rows": []}  # the first line is longer than what is looked at
+        return {"format": "json", "rows": []}  # the first line is longer than the sample
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():  # those that are empty, programs leave out
+        if line.strip():  # programs skip empty lines
             try:
                 rows.append([plain(json.dumps(json.loads(line)))])
             except (ValueError, RecursionError):
@@ -102,7 +102,7 @@ def _text(file: BinaryIO) -> dict[str, Any]:
 
 
 def _head(file: BinaryIO) -> str | None:
-    """The beginning of a text file without a last line that is cut, unpacked; None when it is none."""
+    """Return the start of a text file, decompressed, without a cut last line; None if the file is not text."""
     head = file.read(_HEAD)
     cut = len(head) == _HEAD
     if head[:2] == b"\x1f\x8b":

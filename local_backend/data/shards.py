@@ -1,7 +1,7 @@
-"""A table becomes Parquet files of bounded size, with its schema beside them.
+"""Export of a table to Parquet files of limited size, with its schema beside them.
 
-Reading and writing go on at the same time, in memory that does not grow with the table. A table is read in one go, from
-one state of it: what broke off is begun anew, since rows read later would belong to another state.
+Reading and writing run at the same time. Memory does not grow with the table. A table is read in one pass, from one
+state. After an interruption the export begins anew: rows that are read later would belong to another state.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from local_backend.data.model import Delivered, Meter, columns_of
 if TYPE_CHECKING:
     import pyarrow
 
-#: Readers of a folder of Parquet files pass over names that begin so.
+#: Readers of a folder of Parquet files skip names that begin with an underscore.
 SCHEMA_FILE = "_schema.json"
-#: Bytes of a file, and of rows in memory that make a row group of it.
+#: Bytes of a file, and bytes of rows in memory that become one row group.
 SHARD_BYTES = 128 * 2**20
 GROUP_BYTES = 8 * 2**20
-#: Seconds between two looks at whether anybody still wants the data.
+#: Seconds between two checks whether the data is still needed.
 _LOOK = 0.2
-#: Seconds that a server may take to notice that its rows are not wanted; then it is left alone with them.
+#: Seconds that a server may take to notice that its rows are not needed; then the reader thread is abandoned.
 _PARTING = 2.0
 
 
 @dataclass(frozen=True)
 class TableLimits:
-    """What a table may have; None is no limit."""
+    """Limits of a table; None means no limit."""
 
     rows: int | None = None
-    #: From the first word to the server until the last row.
+    #: Seconds from the first contact with the server to the last row.
     seconds: float | None = None
 
     def exceeded(self, rows: int) -> str | None:
-        """What is said of a table that has so many rows at least; None when it may."""
+        """Return the message for a table with at least `rows` rows; None if the limit permits them."""
         if self.rows is None or rows <= self.rows:
             return None
         return (f"the table has more than {self.rows:,} rows, which is what this server takes (DLI_DATA_ROWS); name a "
@@ -52,10 +52,10 @@ class TableLimits:
 
 def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
            limits: TableLimits = TableLimits()) -> Delivered:
-    """Write what the location names as `part-00000.parquet`, … and _schema.json into a folder; what an earlier attempt
-    left there goes. A file that has its name is whole; without _schema.json the table is not.
+    """Write the data of a location as `part-00000.parquet`, … and `_schema.json` into a folder; remove files of an
+    earlier attempt. A file with its final name is complete. The table is complete only with `_schema.json`.
 
-    Raises DataError, DataUnavailable, Cancelled, OSError (disk full); whole files may be left then.
+    Raises DataError, DataUnavailable, Cancelled, OSError (disk full). Complete files may remain then.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("part-*.parquet"), *folder.glob(".part-*.tmp"), folder / SCHEMA_FILE):
@@ -83,7 +83,8 @@ def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter
 
 def _write(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], folder: Path,
            meter: Meter) -> list[dict[str, Any]]:
-    """Files of the batches: name, rows and bytes of each. At least one, which may have no rows."""
+    """Write the batches to files. Return name, rows and bytes of each file. One file is the minimum; it may have no
+    rows."""
     shards: list[dict[str, Any]] = []
     shard = _Shard(folder, 0, schema, meter)
     rows = 0
@@ -103,7 +104,7 @@ def _write(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch], folde
 
 
 def _groups(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
-    """The same rows in pieces that are worth a row group each."""
+    """Yield the same rows in pieces that are large enough for a row group each."""
     import pyarrow
 
     waiting: list[pyarrow.RecordBatch] = []
@@ -119,7 +120,7 @@ def _groups(schema: pyarrow.Schema, batches: Iterator[pyarrow.RecordBatch]) -> I
 
 
 class _Shard:
-    """A file on its way."""
+    """A Parquet file that is being written."""
 
     def __init__(self, folder: Path, number: int, schema: pyarrow.Schema, meter: Meter) -> None:
         import pyarrow.parquet
@@ -132,14 +133,14 @@ class _Shard:
         self._writer = pyarrow.parquet.ParquetWriter(self._file, schema, compression="zstd", version="2.6")
 
     def add(self, group: pyarrow.Table) -> None:
-        """One row group more."""
+        """Write one more row group."""
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)
         self._rows += group.num_rows
         self._count()
 
     def finish(self) -> dict[str, Any]:
-        """Give it its name; what it is."""
+        """Complete the file and give it its final name. Return name, rows and bytes."""
         self._writer.close()
         self._file.flush()
         self._count(1)
@@ -150,12 +151,12 @@ class _Shard:
         return {"file": self._path.name, "rows": self._rows, "bytes": self.size}
 
     def drop(self) -> None:
-        """It is not wanted, or cannot be written."""
+        """Remove the file: it is not needed, or cannot be written."""
         try:
             self._writer.close()
             self._file.close()
         except (OSError, ValueError):
-            pass  # a full disk, perhaps: the file goes anyway
+            pass  # perhaps a full disk: the file is removed anyway
         self._temporary.unlink(missing_ok=True)
 
     def _count(self, whole: int = 0) -> None:
@@ -166,14 +167,15 @@ class _Shard:
 
 @dataclass
 class _End:
-    """Nothing more comes."""
+    """The end of the rows, or the error that ended them."""
 
     problem: BaseException | None = None
 
 
 @dataclass
 class _Reader:
-    """Reads in a thread of its own, a batch ahead: whoever waits for a slow server notices a Cancelled at once."""
+    """Reads in a thread of its own, ahead of the writer. So a caller that waits for a slow server notices Cancelled at
+    once."""
 
     family: TableFamily
     location: Mapping[str, Any]
@@ -188,12 +190,12 @@ class _Reader:
         self._thread.start()
 
     def table(self) -> Table:
-        """What is read."""
+        """Return the table that is read."""
         found: Table = self._next()
         return found
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """Its rows."""
+        """Yield the rows of the table. Raises DataError above the limits."""
         rows = 0
         while not isinstance(batch := self._next(), _End):
             rows += batch.num_rows
@@ -202,7 +204,7 @@ class _Reader:
             yield batch
 
     def give_up(self) -> None:
-        """Nobody reads on."""
+        """Stop reading: no caller needs the rows."""
         self._unwanted.set()
         self.family.cancel()
         self._thread.join(_PARTING)

@@ -1,4 +1,4 @@
-"""Tests a connection in a process of its own: the libraries that talk to such servers are large, and some hang."""
+"""Tests a connection in a process of its own: the libraries for such servers are large, and some hang."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _LONGEST = 1000
 
 
 def tested(connection: Connection, roots: DataRoots) -> str | None:
-    """What is wrong with a connection; None when its server lets us in, or its volume is there, for a user whose data
-    may lie in `roots`. Raises DataError when it cannot be tested."""
+    """Return what is wrong with a connection; None if its server accepts the credentials, or if its volume exists.
+    `roots` are the places where the user's data may lie. Raises DataError when the connection cannot be tested."""
     kind = kinds.find(connection.kind)
     values = kind.check(connection.values)
     if issubclass(kind.family, Mounted):
@@ -43,14 +43,14 @@ def tested(connection: Connection, roots: DataRoots) -> str | None:
 
 
 def hidden(text: str, connection: Connection) -> str:
-    """A text of a library, with no secret of the connection in it."""
+    """Return a text of a library without the secrets of the connection."""
     return without(text, secrets_of(kinds.find(connection.kind).fields, connection.values))
 
 
 def main() -> None:
-    """Read kind and values from standard input, and say there what is wrong: {"problem": TEXT or null}."""
+    """Read kind and values from standard input. Print the problem: {"problem": TEXT or null}."""
     order = json.loads(sys.stdin.buffer.read())
-    out, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
+    out, sys.stdout = sys.stdout, sys.stderr  # prints of libraries are not part of the answer
     problem: str | None = None
     network.guard(order["loopback"])
     try:
@@ -61,7 +61,7 @@ def main() -> None:
             family.close()
     except DataError as caught:
         problem = str(caught)
-    except Exception as caught:  # of whatever library
+    except Exception as caught:  # libraries raise any type
         problem = f"{type(caught).__name__}: {' '.join(str(caught).split())}"
     print(json.dumps({"problem": problem}), file=out)
 

@@ -1,4 +1,4 @@
-"""What kept a server from answering, in words for people."""
+"""Reasons why a server did not answer, in words for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-#: Ends of names of exceptions, of whatever library, and what they mean; the first that fits counts.
+#: Suffixes of exception names, of any library, with their meaning; the first match counts.
 _MEANINGS = (
     (("NameResolutionError",), "its name is not known"),
     (("TooManyRedirects",), "it sends on and on to other addresses"),
@@ -17,8 +17,8 @@ _MEANINGS = (
 
 
 def in_words(problem: BaseException) -> str:
-    """One short sentence about an exception of a library, by what caused it. No address is in it: one may have secrets
-    in its query."""
+    """Return one short sentence about an exception of a library, by its cause. The sentence has no address: an address
+    may have secrets in its query."""
     causes = list(_causes(problem))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -37,7 +37,7 @@ def in_words(problem: BaseException) -> str:
 
 
 def _causes(problem: BaseException) -> Iterator[BaseException]:
-    """The exception and all that it wraps, as libraries do that: as a cause, an argument or a `reason`."""
+    """Yield the exception and all exceptions that libraries wrap in it: as a cause, an argument or a `reason`."""
     seen: list[BaseException] = []
     waiting = [problem]
     while waiting:

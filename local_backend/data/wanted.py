@@ -1,4 +1,4 @@
-"""Which rows a location names: a table, or a query that must do nothing but read."""
+"""The rows that a location names: a table, or a query that only reads."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dlicmd.contract import data_sources as wire
 from local_backend.data.errors import DataError
 
 _LONGEST_NAME = 255
-#: What no database has in its name, and what some drivers would take for more than a name: they write it into the text
-#: that says where to connect to, and with whose password.
+#: Characters that no database name has. Some drivers write the name unquoted into the text that also has host and
+#: password. They would read these characters as more than a name.
 _MORE_THAN_A_NAME = frozenset(";=/\\?'\"`{}")
 
-#: What no query that reads has outside of quotes: a second statement, a comment that the server may read as none.
+#: Signs that no reading query has outside quotes: a second statement, or a comment that the server may not read as one.
 _SIGNS = {";": "a second statement", "--": "a comment", "/*": "a comment", "\0": "a control character"}
-#: Words that change something, whatever the SQL.
+#: Words that change something, in any SQL dialect.
 _CHANGING = frozenset({
     "insert", "update", "delete", "merge", "upsert", "drop", "alter", "create", "truncate", "rename", "grant", "revoke",
     "into", "outfile", "dumpfile", "load_file", "exec", "execute", "call", "handler", "lock", "unlock", "vacuum",
@@ -27,12 +27,12 @@ _CHANGING = frozenset({
 _READING = frozenset({"select", "with", "values", "table"})
 
 _PLAIN = r"""'(?:[^']|'')*' | "(?:[^"]|"")*" """
-#: As servers do that know no backslash in a text, and as those do that know it.
+#: Quoted texts, for servers without backslash escapes and for servers with them.
 _TEXTS = (_PLAIN, r"""'(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*" """)
 _BRACKETS = ("", r"\[ (?:[^\]]|\]\])* \] |")
 _DOLLARS = ("", r"\$(?P<tag>(?:[A-Za-z_]\w*)?)\$ .*? \$(?P=tag)\$ |")
 _BACKTICKS = "`(?:[^`]|``)*` |"
-#: Every way in which a server may divide a query: one that hides a word from us in one way shows it in another.
+#: Every way in which a server may split a query. A word that one way hides in quotes is visible in another.
 _WAYS = tuple(
     re.compile(rf"(?P<quoted>{dollar} {_BACKTICKS} {bracket} {text}) | (?P<word>\w+) | (?P<sign>--|/\*|[^\s\w])",
                re.VERBOSE | re.DOTALL)
@@ -42,7 +42,7 @@ _WAYS = tuple(
 
 @dataclass(frozen=True)
 class Wanted:
-    """Either `query` or `table` is there."""
+    """The table or query that a location names. Exactly one of `query` and `table` is set."""
 
     table: str = ""
     schema: str = ""
@@ -51,12 +51,13 @@ class Wanted:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Name for messages."""
         return "the query" if self.query else ".".join(filter(None, (self.catalog, self.schema, self.table)))
 
 
 def wanted(location: Mapping[str, Any], table: str = "table_name") -> Wanted:
-    """What a location names; `table` is the key under which tables are called something else. Raises DataError."""
+    """Return the table or query that a location names; `table` is the location key of the table name. Raises DataError
+    when the location names neither or both, and for an invalid name."""
     names = {key: _name(location, key) for key in (table, wire.SCHEMA_NAME, wire.CATALOG_NAME)}
     query = location.get(wire.QUERY, "")
     if bool(names[table]) == bool(query):
@@ -65,8 +66,8 @@ def wanted(location: Mapping[str, Any], table: str = "table_name") -> Wanted:
 
 
 def database(location: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """The database that a location names under one of these keys; empty when it names none. Raises DataError, also for
-    two different ones."""
+    """Return the database that a location names under one of `keys`; empty if it names none. Raises DataError for an
+    invalid name and for two different names."""
     names = {key: _name(location, key) for key in keys if location.get(key)}
     for key, name in names.items():
         if _MORE_THAN_A_NAME & set(name) or name in (".", ".."):
@@ -78,8 +79,8 @@ def database(location: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def other_case(name: str, names: Iterable[str]) -> str | None:
-    """The only one of these names that differs from `name` in case alone; None when there is none. Raises DataError
-    when there are several."""
+    """Return the only one of `names` that differs from `name` in case alone; None if none does. Raises DataError when
+    several do."""
     found = sorted({one for one in names if one.casefold() == name.casefold()})
     if len(found) > 1:
         raise DataError(f"there is no '{name}', and {len(found)} whose names differ from it in case alone: "
@@ -88,10 +89,10 @@ def other_case(name: str, names: Iterable[str]) -> str | None:
 
 
 def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset[str] = frozenset()) -> str:
-    """The query, without a semicolon at its end. Raises DataError unless it is one statement that reads.
+    """Return the query without a semicolon at its end. Raises DataError unless the query is one statement that reads.
 
-    `more` are words, and `signs` characters, that this kind of server must not be given either. This looks at words
-    alone: a server that can is told as well that nothing may be written.
+    `more` are words and `signs` are characters that this kind of server must not get either. This check looks at words
+    alone. Where the server supports it, its family also tells it to allow no writes.
     """
     if not isinstance(query, str):
         raise DataError("'query' is no text, and this kind of server takes nothing else: SELECT …; JSON objects are "
@@ -113,7 +114,7 @@ def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset
 
 
 def _words(way: re.Pattern[str], query: str, signs: frozenset[str]) -> Iterator[str]:
-    """The words outside of quotes, in small letters. Raises DataError."""
+    """Yield the words outside quotes, in lower case. Raises DataError for an open quote and for a forbidden sign."""
     for found in way.finditer(query):
         sign = found["sign"]
         if found["word"]:
@@ -126,7 +127,8 @@ def _words(way: re.Pattern[str], query: str, signs: frozenset[str]) -> Iterator[
 
 
 def _name(location: Mapping[str, Any], key: str) -> str:
-    """A name of the location; empty when there is none. Quoting it is up to the server's dialect."""
+    """Return a name from the location; empty if missing. The server's dialect must quote it. Raises DataError if it is
+    no name."""
     name = location.get(key, "")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or any(ord(character) < 32 for character in name):
         raise DataError(f"'{key}' is not a name of at most {_LONGEST_NAME} characters")

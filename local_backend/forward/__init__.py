@@ -1,1 +1,1 @@
-"""Forwards the metrics of execs, as their programs write them, to where their users want them."""
+"""Forwards the metrics that the programs of execs write to the targets that their users chose."""

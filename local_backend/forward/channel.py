@@ -1,4 +1,4 @@
-"""What carries metrics to a target."""
+"""The interface through which metrics are sent to a target."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 from local_backend.forward.source import Line
 
-#: Seconds to connect, and for everything that is done with one batch.
+#: Seconds to connect; seconds for all work on one batch.
 CONNECT = 10.0
 WHOLE = 30.0
 
 
 class SendError(Exception):
-    """Not all was handed over. The first `done` lines surely were."""
+    """Not all lines were sent. The first `done` lines certainly were."""
 
     def __init__(self, text: str, done: int = 0) -> None:
         super().__init__(text)
@@ -21,7 +21,7 @@ class SendError(Exception):
 
 
 class Trouble(SendError):
-    """It did not work now and may later; `after` is how many seconds the other side asks to be left alone."""
+    """Sending failed now and may work later. `after` is the number of seconds that the receiver asks to wait."""
 
     def __init__(self, text: str, done: int = 0, after: float = 0.0) -> None:
         super().__init__(text, done)
@@ -29,17 +29,17 @@ class Trouble(SendError):
 
 
 class Refused(SendError):
-    """The other side does not take this content, now or later."""
+    """The receiver does not accept this content, now or later."""
 
 
 class Channel(Protocol):
-    """A way to one target."""
+    """A channel to one target."""
 
-    #: Where it leads, as a log may show it.
+    #: The target, as a log may show it.
     name: str
 
     def send(self, lines: Sequence[Line]) -> None:
-        """Hand over all lines, in their order. Raises Trouble or Refused."""
+        """Send all lines, in their order. Raises Trouble or Refused."""
 
     def close(self) -> None:
-        """Let go of a connection."""
+        """Close the connection, if one is open."""

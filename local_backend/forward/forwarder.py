@@ -1,7 +1,7 @@
-"""Sends the metrics of one exec to one target, in a thread of its own: a slow receiver keeps nobody else waiting.
+"""Sends the metrics of one exec to one target, in a thread of its own: a slow receiver delays no other exec.
 
-What was sent is written down after every batch, so that the next server goes on there. A server that is killed between
-a batch and that note sends the batch again: every line arrives at least once, and says which one it is.
+After every batch, the forwarder records what it has sent, so that the next server continues there. A server that is
+killed between a batch and this record sends the batch again. So every line arrives at least once, with an identity.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from local_backend.runtime import launcher_log
 from local_backend.runtime.paths import ExecPaths
 
 _log = logging.getLogger(__name__)
-#: Lines that are sent at once.
+#: Maximum lines per batch.
 _MOST = 500
-#: Looks without anything new after which a kept connection is closed: brokers want to hear from an open one.
+#: Reads without a new line after which a kept connection is closed: brokers expect traffic on an open connection.
 _IDLE = 10
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds: between two looks for new lines, of the first pause after a failure and of the longest, and of trying
-    when the exec is over."""
+    """Times in seconds.
+
+    `look`: between two reads for new lines. `first` and `longest`: the first and the longest pause after a failure.
+    `drain`: how long to keep trying after the exec is over.
+    """
 
     look: float = 1.0
     first: float = 1.0
@@ -41,10 +44,10 @@ class Pace:
 
 
 class Forwarder(threading.Thread):
-    """Reads, sends, notes down. `start` first; ends by itself when the exec is over and all is sent, or given up."""
+    """Reads, sends and records. Call `start` first. Ends when the exec is over and all is sent or given up."""
 
     def __init__(self, paths: ExecPaths, kind: str, notes: Path, channel: Channel, pace: Pace) -> None:
-        """`notes` is the file that says up to where all is sent to the target of this kind."""
+        """`notes` is the file with the offsets up to which all lines are sent to the target of this kind."""
         super().__init__(name=f"forward-{kind}-{paths.exec_id}", daemon=True)
         self._paths = paths
         self._kind = kind
@@ -53,27 +56,27 @@ class Forwarder(threading.Thread):
         self._pace = pace
         self._event = threading.Event()
         self._stopped = False
-        #: When the exec was seen to be over (monotonic).
+        #: Time at which the exec was seen to be over (monotonic).
         self._over_at: float | None = None
         self._offsets: dict[str, int] = {}
         self._most = _MOST
         self._failures = 0
-        #: Everything that will ever be sent has been; else, when the thread has ended, it was stopped.
+        #: Whether all lines that will ever be sent are sent. If False after the thread has ended, it was stopped.
         self.finished = False
 
     def over(self) -> None:
-        """The exec has ended: send the rest, for a bounded time."""
+        """Report that the exec has ended: send the rest, for a limited time."""
         if self._over_at is None:
             self._over_at = time.monotonic()
             self._event.set()
 
     def stop(self) -> None:
-        """Send nothing more; the next server goes on."""
+        """Stop sending; the next server continues."""
         self._stopped = True
         self._event.set()
 
     def run(self) -> None:
-        """The thread."""
+        """Run the thread."""
         logs.begin(exec=self._paths.exec_id)
         try:
             self._offsets = self._remembered()
@@ -88,7 +91,7 @@ class Forwarder(threading.Thread):
     def _forward(self) -> None:
         idle = 0
         while not self._stopped:
-            final = self._over_at is not None  # before reading: what is written later is read again
+            final = self._over_at is not None  # before the read: lines that are written later are read again
             batch = source.read(self._paths.logs, self._offsets, self._most, final)
             if batch.skipped:
                 self._note(f"{batch.skipped} bytes are no metrics (JSON objects, one in a line) and are left out")
@@ -111,12 +114,12 @@ class Forwarder(threading.Thread):
         self.finished = not self._stopped
 
     def _send(self, lines: list[Line], after: dict[str, int]) -> float:
-        """Send a batch, or what of it the other side takes; the seconds to wait before the next."""
+        """Send a batch, or the part that the receiver accepts. Return the seconds to wait before the next batch."""
         try:
             self._channel.send(lines)
         except Refused as problem:
             self._sent(lines[: problem.done])
-            # Which of them it does not like shows when they come one by one.
+            # Lines are then sent one by one, which shows which line the receiver refuses.
             self._most = 1
             if len(lines) == 1:
                 self._note(f"{self._channel.name} refuses a line of {lines[0].source}, which is left out: {problem}")
@@ -138,13 +141,13 @@ class Forwarder(threading.Thread):
             self._note(f"metrics wait to be sent to {self._channel.name}: {problem}", "WARN")
         self._failures += 1
         pause = min(self._pace.longest, self._pace.first * 2 ** min(self._failures - 1, 20))
-        return max(problem.after, pause * random.uniform(0.75, 1.25))  # not all at once, when many wait
+        return max(problem.after, pause * random.uniform(0.75, 1.25))  # so that many forwarders do not retry at once
 
     def _is_late(self) -> bool:
         return self._over_at is not None and time.monotonic() > self._over_at + self._pace.drain
 
     def _wait(self, seconds: float) -> None:
-        """Wait, unless there is news about the exec."""
+        """Wait, unless the exec ends or the forwarder is stopped."""
         if self._over_at is not None:
             seconds = min(seconds, max(0.0, self._over_at + self._pace.drain - time.monotonic()))
         self._event.wait(seconds)
@@ -156,7 +159,7 @@ class Forwarder(threading.Thread):
             self._remember(self._offsets | {line.source: line.end for line in lines})
 
     def _remember(self, offsets: dict[str, int]) -> None:
-        """Note down up to where all is sent. A disk that takes no note only makes lines come twice."""
+        """Record the offsets up to which all lines are sent. If the disk fails, lines are only sent twice."""
         if offsets == self._offsets:
             return
         self._offsets = offsets

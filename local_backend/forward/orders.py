@@ -1,5 +1,5 @@
-"""Which execs have metrics to forward, on disk: one file each, from before the submission is acknowledged until all is
-sent. They hold tokens and passwords, sealed."""
+"""The execs with metrics to forward, on disk: one file each, from before the submission is acknowledged until all
+metrics are sent. The files hold tokens and passwords, sealed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.vault import Vault, VaultError
 
 @dataclass(frozen=True)
 class Order:
-    """The metrics of an exec of `user` go to these targets."""
+    """The targets for the metrics of an exec of `user`."""
 
     exec_id: str
     user: str
@@ -25,14 +25,14 @@ class Order:
 
 
 def place(home: HomePaths, order: Order) -> None:
-    """Write an order down, durably. Raises OSError and VaultError."""
+    """Write an order to disk, durably. Raises OSError and VaultError."""
     sealed = Vault(home.vault).seal_text(json.dumps(order.targets.to_json()))
     write_json(home.order(order.exec_id), {"user": order.user, "targets": sealed})
 
 
 def reseal(home: HomePaths, anew: Callable[[str], str]) -> None:
-    """Have `anew` seal anew what is sealed. What an earlier version has written down in clear is as its text. Raises
-    OSError and what `anew` raises."""
+    """Seal all orders again. `anew` turns a sealed text into a newly sealed one; for targets that an earlier version
+    stored in clear, `anew` gets their JSON text. Raises OSError and the errors of `anew`."""
     for exec_id in open_orders(home):
         value = read_json(home.order(exec_id))
         targets = value.get("targets") if isinstance(value, dict) else None
@@ -42,14 +42,14 @@ def reseal(home: HomePaths, anew: Callable[[str], str]) -> None:
 
 
 def remove(home: HomePaths, exec_id: str) -> None:
-    """Forget an order and how far it has come, as far as the disk lets us: the next start tries again."""
+    """Delete an order and its record of sent lines. If the disk refuses, the next start tries again."""
     for path in (home.order(exec_id), *home.forwarding.glob(f"{exec_id}.*.json")):
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def find(home: HomePaths, exec_id: str) -> Order | None:
-    """The order of an exec, None when there is none that can be read."""
+    """Return the order of an exec; None if there is none that can be read."""
     try:
         value = read_json(home.order(exec_id))
         if not value:
@@ -61,8 +61,8 @@ def find(home: HomePaths, exec_id: str) -> Order | None:
 
 
 def open_orders(home: HomePaths) -> list[str]:
-    """Ids of the execs that have one. Files that belong to none are removed: when an exec is deleted while a batch of
-    its metrics is under way, what that has come to is noted afterwards."""
+    """Return the ids of the execs with an order. Remove files that belong to no order: if an exec is deleted while a
+    batch of its metrics is being sent, the forwarder records its progress afterwards."""
     found = sorted(home.forwarding.glob("*"))
     ids = {path.stem for path in found if path.suffix == ".json" and execs.is_exec_id(path.stem)}
     for path in found:

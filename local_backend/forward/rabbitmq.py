@@ -1,4 +1,4 @@
-"""Metrics as messages of a RabbitMQ broker, one each, by pika (extra `rabbitmq`)."""
+"""Sends metrics to a RabbitMQ broker, one message per line, with pika (extra `rabbitmq`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from local_backend.forward.source import Line
 from local_backend.forward.target import Rabbit
 
 _HEARTBEAT = 30
-#: The reply code of a broker that does not like a message as it is, such as one that is too large (AMQP 0-9-1).
+#: Reply code of a broker that refuses the content of a message, such as one that is too large (AMQP 0-9-1).
 _CONTENT = 406
-#: What pika calls by a name alone.
+#: Exceptions of pika that only their class name describes → a text.
 _SAID = {
     "ProbableAuthenticationError": "it refuses the user or the password",
     "ProbableAccessDeniedError": "it refuses the user this vhost",
@@ -30,15 +30,15 @@ _SAID = {
 
 
 def is_installed() -> bool:
-    """Whether there is pika."""
+    """Return whether pika is installed."""
     return importlib.util.find_spec("pika") is not None
 
 
 class RabbitChannel:
-    """A connection that is kept, its messages confirmed by the broker; see Channel.
+    """A kept connection, on which the broker confirms messages; see Channel.
 
-    A message is the line as JSON, persistent. Its `message_id` is `execId:source:offset`, which tells it from all
-    others, should it come twice. One that the broker cannot route to any queue is not lost: it is sent again later.
+    A message is the line as JSON, persistent. Its `message_id` is `execId:source:offset`, which identifies it if it
+    arrives twice. A message that the broker cannot route to any queue is not lost: it is sent again later.
     """
 
     def __init__(self, target: Rabbit, exec_id: str, loopback: bool) -> None:
@@ -55,7 +55,8 @@ class RabbitChannel:
             pika = importlib.import_module("pika")
         except ImportError:
             raise Trouble("pika is not installed: pip install 'dlicmd[rabbitmq]'") from None
-        logging.getLogger("pika").setLevel(logging.CRITICAL)  # each failure in several lines; the launcher log has one
+        # pika logs several lines per failure; the launcher log has one.
+        logging.getLogger("pika").setLevel(logging.CRITICAL)
         done = 0
         try:
             if self._channel is None:
@@ -63,13 +64,13 @@ class RabbitChannel:
             for line in lines:
                 self._publish(pika, line)
                 done += 1
-        except pika.exceptions.NackError:  # never about what is in it: a queue that is full, or whose process has died
+        except pika.exceptions.NackError:  # never about the content: a queue is full, or its process has died
             raise Trouble("a queue of the broker does not take it, which may be full", done) from None
         except pika.exceptions.UnroutableError:
             raise Trouble("the broker has no queue for it", done) from None
         except network.AddressRefused as problem:
             raise Trouble(str(problem)) from None
-        except Exception as problem:  # not all that pika raises about a connection are AMQPErrors or OSErrors
+        except Exception as problem:  # some connection errors of pika are no AMQPErrors or OSErrors
             self.close()
             kind = Refused if getattr(problem, "reply_code", 0) == _CONTENT else Trouble
             raise kind(_reason(problem), done) from None
@@ -111,8 +112,8 @@ class RabbitChannel:
 
 
 def _reason(problem: BaseException) -> str:
-    """One line: what the broker says, what the system says, or what pika means by the class of it. pika's own texts may
-    hold credentials."""
+    """Return one line: the text of the broker, the text of the system, or the meaning of pika's exception class.
+    Texts of pika itself may contain credentials."""
     inner = problem.args[0] if problem.args else None
     inner = getattr(inner, "exception", inner)
     if isinstance(inner, OSError):

@@ -1,7 +1,7 @@
-"""Metrics by POST to a URL.
+"""Sends metrics by POST to a URL.
 
-`http.client` and not requests: the connection must go to an address that was looked at (see network.py), through no
-proxy, and end after a whole time, whatever trickles in.
+Uses `http.client` and not requests: the connection must go to a checked address (see network.py), through no proxy,
+and must end after a total time, however slowly data arrives.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from local_backend.forward.channel import CONNECT, WHOLE, Refused, Trouble
 from local_backend.forward.source import Line
 from local_backend.forward.target import Rest
 
-#: About what was sent, and not about who sent it or when.
+#: Statuses that concern the content, and not the sender or the time.
 _REFUSALS = (400, 413, 422)
-#: The longest time that a server is left alone when it asks for it, in seconds.
+#: Maximum seconds to wait when a server asks for a pause.
 _LONGEST_AFTER = 300.0
 
 
@@ -56,10 +56,10 @@ class RestChannel:
         raise Trouble(f"it answers {status}", after=after)
 
     def close(self) -> None:
-        """See Channel; nothing is kept."""
+        """See Channel. No connection is kept."""
 
     def _post(self, body: bytes) -> tuple[int, float]:
-        """Status and Retry-After (seconds, 0 without) of the answer. Its text is not read: it is of no use here."""
+        """Return the status and Retry-After (seconds, 0 without) of the answer. Its text is not needed."""
         parts = urlsplit(self._target.url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         headers = {"Content-Type": "application/json", "User-Agent": f"dlicmd/{__version__}", "Connection": "close"}
@@ -85,9 +85,9 @@ class RestChannel:
 
 
 class _Checked(http.client.HTTPConnection):
-    """Connects to permitted addresses alone."""
+    """Connects to permitted addresses only."""
 
-    #: Whether those of this machine are.
+    #: Whether addresses of this machine are permitted.
     loopback = False
 
     def connect(self) -> None:
@@ -95,15 +95,15 @@ class _Checked(http.client.HTTPConnection):
 
 
 class _CheckedTls(http.client.HTTPSConnection, _Checked):
-    """The same with TLS: the base class wraps what the other one has connected."""
+    """The same with TLS: the base class wraps the socket that `_Checked` has connected."""
 
 
 @contextmanager
 def _cut_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """End a connection after a time, from outside: each piece that trickles in would be in time for itself."""
+    """Close a connection after a time, from another thread: if data arrives slowly, each single read is in time."""
 
     def cut() -> None:
-        with suppress(OSError, AttributeError):  # it is closed, or not open yet
+        with suppress(OSError, AttributeError):  # the connection is closed, or not open yet
             connection.sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, cut)
@@ -116,7 +116,7 @@ def _cut_after(connection: http.client.HTTPConnection, seconds: float) -> Iterat
 
 
 def _reason(problem: Exception) -> str:
-    """One line about what went wrong on the way."""
+    """Return one line about a failed connection."""
     if isinstance(problem, TimeoutError):
         return "it does not answer in time"
     if isinstance(problem, http.client.RemoteDisconnected):

@@ -1,5 +1,5 @@
-"""Forwarding as the server sees it: which execs have metrics to forward, and who does it. The jobs have no part in it:
-their programs write a file, and nothing waits for what becomes of that."""
+"""Forwarding by the server: selects execs with metrics to forward, and runs their forwarders. Jobs take no part in
+it: their programs write a file, and no part of a job waits for the forwarding."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from local_backend.store import execs
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
-#: Forwarders at work; the execs beyond that wait for their turn.
+#: Maximum number of forwarders at work; further execs wait for their turn.
 _MOST = 200
-#: Seconds that the end of the server waits for forwarders to note down what they have sent.
+#: Seconds that the shutdown of the server waits for forwarders to record what they have sent.
 _GOODBYE = 2.0
 
 
@@ -36,15 +36,15 @@ class _Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything has been sent, or given up."""
+        """Whether all metrics have been sent or given up."""
         return bool(self.forwarders) and all(one.finished and not one.is_alive() for one in self.forwarders)
 
 
 class Forwarding:
-    """Forwards the metrics of the execs of one backend. `start` first, `close` last; the rest from any thread."""
+    """Forwards the metrics of a backend's execs. Call `start` first and `close` last; the rest from any thread."""
 
     def __init__(self, home: HomePaths, database: Database, loopback: bool, pace: Pace | None = None) -> None:
-        """`loopback` says whether metrics may go to addresses of this machine."""
+        """`loopback` says whether metrics may be sent to addresses of this machine."""
         self._home = home
         self._database = database
         self._loopback = loopback
@@ -54,23 +54,23 @@ class Forwarding:
         self._lock = threading.Lock()
         self._event = threading.Event()
         self._closing = False
-        #: What the database had seen when it was read last.
+        #: The database's `changes` when its states were read last.
         self._seen = -1
         self._thread = threading.Thread(target=self._loop, name="forwarding", daemon=True)
 
     def start(self) -> None:
-        """Go on with what an earlier server has left, and watch for more."""
+        """Continue the orders that an earlier server has left, and watch for more."""
         self._added += orders.open_orders(self._home)
         self._thread.start()
 
     def add(self, exec_id: str) -> None:
-        """An exec was submitted whose order is placed."""
+        """Add a submitted exec whose order has been placed."""
         with self._lock:
             self._added.append(exec_id)
         self._event.set()
 
     def close(self) -> None:
-        """Stop; what is not sent yet waits for the next server."""
+        """Stop. Metrics that are not sent yet are left to the next server."""
         self._closing = True
         self._event.set()
         if self._thread.is_alive():
@@ -93,7 +93,7 @@ class Forwarding:
             self._event.clear()
 
     def _turn(self) -> None:
-        """Take up what is new, begin and end what is due."""
+        """Take up new orders, and start and end the forwarders that are due."""
         self._take_up()
         changes = self._database.changes
         if changes != self._seen and self._jobs:
@@ -140,7 +140,7 @@ class Forwarding:
             one.start()
 
     def _drop(self, exec_id: str) -> None:
-        """All is sent, or the exec is deleted."""
+        """Forget an exec whose metrics are all sent, or that is deleted."""
         for one in self._jobs.pop(exec_id).forwarders:
             one.stop()
         orders.remove(self._home, exec_id)

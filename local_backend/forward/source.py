@@ -1,4 +1,4 @@
-"""The lines that the processes of an exec write to `evaluation-metrics.txt`: each read once, or all as they are."""
+"""The lines that processes of an exec write to `evaluation-metrics.txt`: read each line once, or all as they are."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any
 from local_backend.files import open_regular
 
 FILE = "evaluation-metrics.txt"
-#: Bytes after which a line is none of ours; so much is read at once.
+#: Maximum bytes of a line with a metric; also the number of bytes of one read.
 LONGEST = 1 << 20
-#: Files of one exec; elastic jobs may have had thousands of workers.
+#: Maximum files of one exec; elastic jobs may have had thousands of workers.
 _MOST_FILES = 2000
 
 
 @dataclass(frozen=True)
 class Line:
-    """One metric. `source` is its file below the exec's folder of logs, `offset` where in that its line begins: both
-    together tell one line from all others of the exec, however often it is sent. The next one begins at `end`."""
+    """One metric. `source` is its file below the log folder of the exec, and `offset` is where its line begins
+    there. Both together identify the line among all lines of the exec, however often it is sent. The next line
+    begins at `end`."""
 
     source: str
     offset: int
@@ -31,7 +32,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Batch:
-    """What was read: lines, the offsets at which to go on after them, how many bytes were no metrics."""
+    """The result of a read: lines, the offsets at which to continue, and how many bytes were no metrics."""
 
     lines: list[Line]
     offsets: dict[str, int]
@@ -39,9 +40,9 @@ class Batch:
 
 
 def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batch:
-    """Up to `most` lines that are new since `offsets`. A last line without its end waits for it, unless `final`.
+    """Return up to `most` lines that are new since `offsets`. An incomplete last line is left out, unless `final`.
 
-    A file that is shorter than it was has been begun anew. Raises OSError.
+    A file that is shorter than its offset was started anew, and is read from its beginning. Raises OSError.
     """
     after, lines, skipped = dict(offsets), [], 0
     for name in _files(logs):
@@ -69,8 +70,8 @@ def read(logs: Path, offsets: Mapping[str, int], most: int, final: bool) -> Batc
 
 
 def written(logs: Path, final: bool) -> Iterator[bytes]:
-    """The metrics of all files as they are now, in pieces of whole lines, an empty line between two files. What is no
-    metric is left out, and so is a last line without its end, unless `final`. Raises OSError."""
+    """Yield the metrics of all files as they are now, in pieces of whole lines. An empty line separates two files.
+    Lines that are no metrics are left out, and so is an incomplete last line, unless `final`. Raises OSError."""
     between = b""
     for name in _files(logs):
         file = open_regular(logs / name, logs.parent.parent)
@@ -78,7 +79,7 @@ def written(logs: Path, final: bool) -> Iterator[bytes]:
             continue
         with file:
             told = False
-            # What comes in the meantime is not waited for: a program may write faster than it is read.
+            # Do not wait for lines that come in the meantime: a program may write faster than this function reads.
             at, end = 0, os.fstat(file.fileno()).st_size
             while lines := _whole(file.read(min(LONGEST, end - at)), final):
                 at = file.seek(at + sum(map(len, lines)))
@@ -89,8 +90,8 @@ def written(logs: Path, final: bool) -> Iterator[bytes]:
 
 
 def _files(logs: Path) -> Iterator[str]:
-    """Names below `logs` that may hold metrics: in the folder of each process, and one below for a sub id. Links are
-    not followed: a program can make them lead anywhere."""
+    """Yield the names below `logs` that may hold metrics: in the folder of each process, and one level below for a
+    sub id. Links are not followed, because a program can make them point anywhere."""
     count = 0
     for folder in _folders(logs):
         for place in (folder, *(f"{folder}/{inner}" for inner in _folders(logs / folder))):
@@ -110,17 +111,17 @@ def _folders(place: Path) -> list[str]:
 
 
 def _whole(content: bytes, final: bool) -> list[bytes]:
-    """The lines of a piece of a file that are there to their end."""
+    """Return the complete lines of a piece of a file; with `final`, the last line counts as complete."""
     lines = content.replace(b"\r", b" ").splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n") and not final and len(content) < LONGEST:
         lines.pop()
     elif len(content) == LONGEST and len(lines) > 1 and not lines[-1].endswith(b"\n"):
-        lines.pop()  # its end is in the next piece
+        lines.pop()  # the line ends in the next piece
     return lines
 
 
 def _metric(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in a line, None when it is none. What JSON has no number for becomes text."""
+    """Return the JSON object in a line; None if it holds none. NaN and infinite numbers become text."""
     try:
         value = json.loads(line, parse_constant=str)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Where the metrics of an exec go: what --cs-url-meta, --cs-url-bearer and --cs-rmq-meta say, checked."""
+"""Targets for the metrics of an exec: the checked values of --cs-url-meta, --cs-url-bearer and --cs-rmq-meta."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})|[0-9a-fA-F:.]{2,45}")
-#: Keys of a broker, and other spellings of them.
+#: Keys of a broker; other spellings of them.
 _BROKER = ("host", "port", "user", "password", "vhost", "exchange", "routing_key", "ssl")
 _SPELLINGS = {
     "username": "user", "virtual_host": "vhost", "routingkey": "routing_key", "queue": "routing_key", "tls": "ssl",
@@ -18,12 +18,12 @@ _YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
 
 
 class BadTarget(ValueError):
-    """It names no place that metrics can be sent to; the text says why, and holds no secret."""
+    """The text names no valid target. The message says why, and contains no secret."""
 
 
 @dataclass(frozen=True)
 class Rest:
-    """A URL that takes metrics by POST; `bearer` is the token that goes with them, empty for none."""
+    """A URL that accepts metrics by POST. `bearer` is the token that is sent with them; empty for none."""
 
     url: str
     bearer: str = ""
@@ -31,7 +31,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Rabbit:
-    """A RabbitMQ broker, and how a message is addressed there."""
+    """A RabbitMQ broker, and the address of a message there."""
 
     host: str
     port: int
@@ -45,24 +45,24 @@ class Rabbit:
 
 @dataclass(frozen=True)
 class Targets:
-    """All places that the metrics of one exec go to."""
+    """All targets for the metrics of one exec."""
 
     rest: Rest | None = None
     rabbit: Rabbit | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON value; it holds secrets."""
+        """Return a JSON value; it contains secrets."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Any) -> Targets:
-        """Inverse of `to_json`. Raises KeyError or TypeError."""
+        """Build the targets from a value of `to_json`. Raises KeyError or TypeError."""
         rest, rabbit = value["rest"], value["rabbit"]
         return cls(Rest(**rest) if rest else None, Rabbit(**rabbit) if rabbit else None)
 
 
 def rest(text: str, bearer: str) -> Rest:
-    """A target from `URL` or `url=URL`. Raises BadTarget."""
+    """Parse a target from `URL` or `url=URL`. Raises BadTarget."""
     url = text.strip().removeprefix("url=").strip()
     parts = _split(url)
     if parts.scheme not in ("http", "https"):
@@ -79,7 +79,7 @@ def rest(text: str, bearer: str) -> Rest:
 
 
 def rabbit(text: str) -> Rabbit:
-    """A target from `amqp[s]://USER:PASSWORD@HOST:PORT/VHOST?exchange=NAME&routing_key=KEY`, or the same as
+    """Parse a target from `amqp[s]://USER:PASSWORD@HOST:PORT/VHOST?exchange=NAME&routing_key=KEY`, or the same as
     `host=HOST,user=USER,...`. Raises BadTarget."""
     values = _from_url(text.strip()) if "://" in text else _from_pairs(text)
     host = values.get("host", "")
@@ -101,7 +101,7 @@ def rabbit(text: str) -> Rabbit:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its very name."""
+    """Return whether a host is this machine, by the host text alone (no name lookup)."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

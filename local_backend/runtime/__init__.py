@@ -1,1 +1,1 @@
-"""Makes the world equal the allocation: supervisor (in the server), nursery, runner of a job, and their files."""
+"""The runtime makes processes match the allocation: supervisor (in the server), nursery, runner, and their files."""

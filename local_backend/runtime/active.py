@@ -1,4 +1,4 @@
-"""An attempt that is starting or running, as the supervisor knows it."""
+"""An attempt that is starting or running, as seen by the supervisor."""
 
 from __future__ import annotations
 
@@ -16,43 +16,45 @@ from local_backend.scheduler.model import Slot
 
 @dataclass
 class Active:
-    """One attempt. It is starting while `ready` is open, running while `watch` is, and over when `gone`."""
+    """One attempt. The attempt is starting while `ready` is open, running while `watch` is open, and over when
+    `gone`."""
 
     paths: ExecPaths
     attempt: int
-    #: What the job may use.
+    #: Slots that the job may use.
     allocation: Allocation
-    #: All slots that nobody else may have: those of `allocation`, and those that it had before and still holds.
+    #: All slots that no other job may get: the slots of `allocation`, and earlier slots that the job still holds.
     slots: tuple[Slot, ...]
-    #: Reading end of the runner's ready pipe.
+    #: Read end of the runner's ready pipe.
     ready: int | None = None
-    #: What the runner said about its beginning, once `ready` is closed; None when it ended without a word.
+    #: The runner's message about its start, once `ready` is closed; None if the runner ended without a message.
     said: dict[str, object] | None = None
-    #: Its beginning is in the database.
+    #: Whether the database records that the attempt has begun.
     recorded: bool = False
-    #: What the runner of an elastic job said last.
+    #: Last report of an elastic job's runner.
     report: Report | None = None
-    #: The exec is shown as RECOVERING.
+    #: Whether the exec is in state RECOVERING.
     recovering: bool = False
     runner: ProcessId | None = None
-    #: Readable when the runner has ended.
+    #: Descriptor that becomes readable when the runner ends.
     watch: int | None = None
     gone: bool = False
-    #: A stop was passed on to the runner; it is killed at this moment (monotonic) if it still lives.
+    #: Set when a stop was sent to the runner: the moment (monotonic) at which the supervisor kills it if it still
+    #: lives.
     kill_at: float | None = None
     killed: bool = False
-    #: Whose slots it was on, when it is stopped for that and waits again.
+    #: Owner of the slots, if the attempt is stopped to return lent slots; the exec is then queued again.
     reclaimed_for: str | None = None
-    #: It may be given other slots while it runs.
+    #: Whether the job's slots may change while it runs.
     elastic: bool = False
-    #: Of each of its slots, for each worker that is on it.
+    #: Fraction of each slot that a worker on that slot takes.
     share: float = 1.0
-    #: When it got its first slots, and when it was last given others (monotonic).
+    #: When the attempt got its first slots, and when its slots last changed (monotonic).
     began: float = field(default_factory=time.monotonic)
     changed: float = field(default_factory=time.monotonic)
-    #: Seconds for which it was parked, until `changed`.
+    #: Seconds that the attempt was parked before `changed`.
     parked: float = 0.0
-    #: Slot-seconds that it has had, until that moment.
+    #: Slot-seconds that the attempt had used at `_counted` (monotonic).
     _served: float = 0.0
     _counted: float = field(default_factory=time.monotonic)
 
@@ -62,33 +64,33 @@ class Active:
 
     @property
     def resizable(self) -> bool:
-        """Whether its runner can be told of other slots now."""
+        """Whether the supervisor can give the runner other slots now."""
         return self.elastic and self.movable and self.report is not None
 
     @property
     def movable(self) -> bool:
-        """Whether it runs, and is not on its way out."""
+        """Whether the attempt is running and is not being stopped."""
         return self.recorded and not self.leaving and self.runner is not None
 
     @property
     def leaving(self) -> bool:
-        """Whether it is being stopped, or is over."""
+        """Whether the attempt is being stopped, or is over."""
         return self.gone or self.kill_at is not None
 
     def service(self, now: float) -> float:
-        """Slot-seconds that it has had since this server knows it."""
+        """Return the slot-seconds that the attempt has used since this server knows it."""
         self._served += len(self.slots) * (now - self._counted)
         self._counted = now
         return self._served
 
     def begin(self, runner: ProcessId) -> None:
-        """The runner has begun: watch it."""
+        """Watch a runner that has begun."""
         self.runner = runner
         self.watch = processes.watch(runner)
         self.gone = self.watch is None
 
     def read_ready(self) -> None:
-        """Read what the runner says about its beginning, and watch it if it has begun. Closes the pipe."""
+        """Read the runner's message about its start, and watch the runner if it has begun. Closes the pipe."""
         assert self.ready is not None
         with open(self.ready, "rb") as pipe:
             self.ready = None
@@ -104,12 +106,12 @@ class Active:
                     self.begin(ProcessId(pid, began))
 
     def ended(self) -> None:
-        """The runner is gone."""
+        """Mark the attempt as over, because its runner has ended."""
         self.gone = True
         self.close()
 
     def close(self) -> None:
-        """Close what is watched; the runner goes on."""
+        """Close the watched descriptors; the runner keeps running."""
         for fd in (self.ready, self.watch):
             if fd is not None:
                 os.close(fd)

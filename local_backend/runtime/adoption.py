@@ -1,4 +1,4 @@
-"""What became of an attempt while no server was looking (docs/adoption.md)."""
+"""Determines what happened to an attempt while no server was running (docs/adoption.md)."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ _MOST_REQUEUES = 1
 
 @dataclass(frozen=True)
 class Ended:
-    """The runner wrote down how the attempt ended."""
+    """The runner wrote an outcome."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class Alive:
-    """The runner lives and is to be watched."""
+    """The runner lives and must be watched."""
 
     runner: RunnerIdentity
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The attempt had begun, its runner is gone, and no end is recorded. It cannot come back: it is fenced off."""
+    """The attempt began, its runner is gone, and no outcome exists. The attempt is fenced off and cannot return."""
 
     runner: RunnerIdentity | None
     rebooted: bool
@@ -60,17 +60,17 @@ class Lost:
 
 @dataclass(frozen=True)
 class NeverBegan:
-    """No process was started for the attempt, and none will be: it is fenced off. Starting another is safe."""
+    """No process was started for the attempt. The attempt is fenced off, so another one can start safely."""
 
 
 Fate = Ended | Alive | Lost | NeverBegan
 
 
 def examine(paths: ExecPaths, attempt: int) -> Fate:
-    """The fate of an attempt. Raises OSError when its files cannot be used.
+    """Return the fate of an attempt. Raises OSError when its files cannot be used.
 
-    Whoever holds runner.lock is the only one who may start or fence; a runner holds it from before its first process
-    to after its last. So with the lock in hand, nothing of the attempt is about to happen.
+    Only the holder of runner.lock may start or fence off an attempt. A runner holds the lock from before its first
+    process until after its last. While this function holds the lock, no process of the attempt can start.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -85,7 +85,7 @@ def examine(paths: ExecPaths, attempt: int) -> Fate:
             return Alive(runner)
         if time.monotonic() > deadline:
             return Lost(runner, rebooted=False)
-        time.sleep(0.02)  # it is just beginning, or just going
+        time.sleep(0.02)  # the runner is just starting or just ending
 
 
 def _without_runner(paths: ExecPaths, attempt: int) -> Fate:
@@ -101,7 +101,7 @@ def _without_runner(paths: ExecPaths, attempt: int) -> Fate:
 
 
 class Adopter:
-    """Records what became of execs, and takes over those that go on."""
+    """Records the fate of execs, and adopts execs that are still running."""
 
     def __init__(self, records: Records, demand: Demand, total: Iterable[Slot]) -> None:
         """`total`: the slots of the machine."""
@@ -110,14 +110,14 @@ class Adopter:
         self._known = {slot.id: slot for slot in total}
 
     def adopt(self, row: ExecRow, paths: ExecPaths) -> Active | None:
-        """The attempt of an exec whose runner lives; None when there is none, and what is to be recorded is."""
+        """Return the attempt of an exec whose runner lives. Otherwise record the fate of the exec and return None."""
         try:
             fate = examine(paths, row.attempt)
         except OSError as problem:
             self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
             return None
         if row.slots is None:
-            return None  # it waits again: the end of its last attempt is in the row already
+            return None  # the exec is pending again: its row already has the end of its last attempt
         match fate:
             case Ended(outcome):
                 self._records.running(paths, row.attempt)
@@ -132,8 +132,8 @@ class Adopter:
         return None
 
     def _take_over(self, row: ExecRow, paths: ExecPaths, runner: ProcessId) -> Active:
-        """Watch a runner that lives. Its row names every slot that it may hold; an allocation that was written and
-        perhaps not passed on is passed on now."""
+        """Watch a living runner. The exec's row names every slot that the runner may hold. If an allocation was
+        written but maybe not passed on, pass it on now."""
         if row.state != RECOVERING:
             self._records.running(paths, row.attempt)
         slots = tuple(self._known[name] for name in json.loads(row.slots or "[]") if name in self._known)
@@ -153,7 +153,7 @@ class Adopter:
         return active
 
     def _remember(self, active: Active, row: ExecRow, age: float) -> None:
-        """When it began, `age` seconds ago, and for how long it has been parked since."""
+        """Restore when the attempt began (`age` seconds ago) and how long it has been parked since then."""
         active.began -= age
         held, left = self._records.held(row)
         active.parked = max(0.0, age - held)
@@ -163,7 +163,7 @@ class Adopter:
             active.parked = max(0.0, active.parked - since)
 
     def _lost(self, row: ExecRow, paths: ExecPaths, rebooted: bool) -> None:
-        """An attempt that had begun is gone without an end."""
+        """Record an attempt that began and is gone without an outcome."""
         leftovers.kill(paths)
         self._records.running(paths, row.attempt)
         if row.stop_requested or row.deleted:
@@ -176,8 +176,8 @@ class Adopter:
 
 
 def _allocation(paths: ExecPaths, attempt: int, slots: tuple[Slot, ...], report: Report | None) -> Allocation:
-    """What the job may use: never more than its row says. The next allocation has to be newer than the one that the
-    runner acts on, even when the file is lost."""
+    """Return the allocation of a job: never more slots than its row names. Its sequence is not lower than the
+    sequence that the runner acts on, even if the file is lost. So the next allocation is newer."""
     found = read_allocation(paths, attempt)
     acted = 0 if report is None else report.sequence
     if found is None:

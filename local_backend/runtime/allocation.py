@@ -1,7 +1,9 @@
-"""The slots of a running elastic job: what the server gives it, and what its runner still holds (docs/adoption.md).
+"""The slots of a running elastic job: the slots that the server gives it, and the slots that its runner still holds
+(docs/adoption.md).
 
-The server writes allocation.json and signals the runner (SIGUSR1); the runner writes report.json and wakes the server
-through a FIFO. Each file has one writer and is replaced whole. Neither needs to survive the machine: nor does the job.
+The server writes allocation.json and sends SIGUSR1 to the runner. The runner writes report.json and wakes the server
+through a FIFO. Each file has one writer and is replaced as a whole. The files need not survive a reboot, because the
+job does not either.
 """
 
 from __future__ import annotations
@@ -22,38 +24,38 @@ from local_backend.scheduler.model import Slot
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job may use from now on."""
+    """Slots that a job may use from now on."""
 
     attempt: int
-    #: Grows with every change; 0 is what the attempt began with.
+    #: Increases with every change; 0 is the allocation that the attempt began with.
     sequence: int
     slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a runner says about itself."""
+    """Report of a runner about its job."""
 
     attempt: int
-    #: Of the allocation that it acts on.
+    #: Sequence of the allocation that the runner acts on.
     sequence: int
-    #: Ids of the slots in that allocation, and of those on which something of a worker still lives.
+    #: Ids of the slots in that allocation, and of slots on which any process of a worker still lives.
     held: tuple[str, ...]
-    #: The driver died and is started again, or says that it recovers.
+    #: Whether the driver died and is being restarted, or reports that it is recovering.
     recovering: bool = False
-    #: Slots of the workers that run, by their number.
+    #: Slots of the running workers, by worker number.
     workers: Mapping[int, str] = field(default_factory=dict)
-    #: Workers that the driver can make use of, None while it has not said so.
+    #: Number of workers that the driver can use; None until the driver has reported it.
     usable: int | None = None
 
 
 def first_report(launch: Launch) -> Report:
-    """The report of a runner that has started nothing yet."""
+    """Return the report of a runner that has not started any process."""
     return Report(launch.attempt, 0, tuple(slot.id for slot in launch.slots))
 
 
 def read_allocation(paths: ExecPaths, attempt: int) -> Allocation | None:
-    """allocation.json of this attempt, None when there is no usable one."""
+    """Read allocation.json of this attempt; return None when there is no usable one."""
     match _read(paths.allocation):
         case {"attempt": int(found), "sequence": int(sequence), "slots": list(slots)} if found == attempt:
             try:
@@ -66,14 +68,15 @@ def read_allocation(paths: ExecPaths, attempt: int) -> Allocation | None:
 
 
 def write_allocation(paths: ExecPaths, allocation: Allocation) -> None:
-    """Raises OSError; what was there stays then. A folder that the job has put there is no reason to keep its slots."""
+    """Write allocation.json. Removes a folder that the job has put in its place, so that the job cannot keep its
+    slots. Raises OSError; the old content then stays."""
     if paths.allocation.is_dir() and not paths.allocation.is_symlink():
         shutil.rmtree(paths.allocation, ignore_errors=True)
     write_json(paths.allocation, asdict(allocation), durable=False)
 
 
 def read_report(paths: ExecPaths, attempt: int) -> Report | None:
-    """report.json of this attempt, None when there is no usable one."""
+    """Read report.json of this attempt; return None when there is no usable one."""
     match _read(paths.report):
         case {
             "attempt": int(found), "sequence": int(sequence), "held": list(held), "recovering": bool(recovering),
@@ -88,7 +91,7 @@ def read_report(paths: ExecPaths, attempt: int) -> Report | None:
 
 
 def write_report(paths: ExecPaths, report: Report) -> None:
-    """Raises OSError; what was there stays then."""
+    """Write report.json. Raises OSError; the old content then stays."""
     write_json(paths.report, asdict(report), durable=False)
 
 
@@ -100,9 +103,9 @@ def _read(path: Path) -> Any:
 
 
 def open_nudges(path: Path) -> int:
-    """The server's end of the FIFO, made where there is none. Raises OSError.
+    """Open the server's end of the FIFO; create the FIFO if it is missing. Raises OSError.
 
-    Opened for writing as well: it is never at its end, whoever comes and goes.
+    The server opens the FIFO for writing, too, so that it never reads end of file when runners close their ends.
     """
     try:
         if not stat.S_ISFIFO(path.lstat().st_mode):
@@ -117,8 +120,8 @@ def open_nudges(path: Path) -> int:
 
 
 def nudge(path: Path) -> None:
-    """Wake the server. Nothing happens when there is none, or when it has been woken often enough: it reads the reports
-    after it has emptied the FIFO."""
+    """Wake the server. Do nothing when there is no server or when the FIFO is full. No report is missed: the server
+    empties the FIFO before it reads the reports."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""The beginning of an attempt: what its runner needs is written down, and what comes of its start is taken note of."""
+"""The beginning of an attempt: writes the files that its runner needs, and records the result of the start."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from local_backend.settings import Settings
 from local_backend.store.execs import ExecRow
 from local_backend.vault import VaultError
 
-#: An exec that cannot be started now (disk full, no more processes) is tried again after this many seconds.
+#: Seconds before an exec is tried again that cannot be started now (disk full, no more processes).
 _PUT_OFF = 5.0
-#: The same, when somebody else just holds its lock.
+#: The same, if another process holds the exec's lock for a moment.
 _PUT_OFF_SHORT = 0.1
 _START_TRIES = 3
-#: What the program of an exec is told of the data that was fetched for it: number of the source → that. Raises OSError.
+#: Returns the facts about fetched data that the program gets: number of the source → values. Raises OSError.
 Delivered = Callable[[ExecPaths], Mapping[int, dict[str, Any]]]
 
 
 class Beginnings:
-    """Begins attempts. Used by the supervisor's thread; every method may raise what the database raises."""
+    """Begins attempts. Only the supervisor's thread may call it; every method may raise database errors."""
 
     def __init__(
         self, settings: Settings, starter: Starter, records: Records, demand: Demand, delivered: Delivered
@@ -42,12 +42,12 @@ class Beginnings:
         self._records = records
         self._demand = demand
         self._delivered = delivered
-        #: Exec → how often its runner has ended without a word.
+        #: Exec → how often its runner ended without a message.
         self._failures: Counter[str] = Counter()
 
     def begin(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...], machine_slots: int) -> Active | None:
-        """Begin a new attempt on these slots, of `machine_slots` of their kind. None when it cannot be begun now: the
-        exec goes on waiting, and its message says why."""
+        """Begin a new attempt on `slots`; the machine has `machine_slots` of that kind. Return None when it cannot
+        begin now: the exec stays pending. Its message says why, unless another process just holds its lock."""
         try:
             lock = try_lock(paths)
             if lock is None:
@@ -67,7 +67,7 @@ class Beginnings:
         )
 
     def _prepare(self, row: ExecRow, paths: ExecPaths, slots: tuple[Slot, ...], machine_slots: int) -> Launch:
-        """Count the attempt and write down what its runner needs; the last write is what allows it to run."""
+        """Count the attempt and write the files that its runner needs. The last write allows the attempt to run."""
         spec, before = row.job, read_identity(paths)
         again = before is not None and before.attempt == row.attempt
         attempt = self._records.attempt(paths, slots)
@@ -92,8 +92,8 @@ class Beginnings:
         return launch
 
     def begun(self, active: Active) -> bool:
-        """The ready pipe of an attempt is closed: whether its runner has begun; if not it says why it cannot, or has
-        ended without a word."""
+        """Handle the closed ready pipe of an attempt: return whether its runner has begun. If not, record the error
+        that the runner reported, or that it ended without a message."""
         if active.runner is not None:
             self._records.running(active.paths, active.attempt)
             active.recorded = True

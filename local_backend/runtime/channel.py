@@ -1,4 +1,4 @@
-"""One end of the runner channel: JSON objects, one a line, over a stream socket that never blocks the runner."""
+"""One end of the runner channel: JSON objects, one per line, over a stream socket that never blocks the runner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _LONGEST_LINE = 2**20
 
 
 class Channel:
-    """The runner's end. Plain descriptors only: a forked child closes them by number, no object does it again."""
+    """The runner's end. Uses plain descriptors only: a forked child closes them by number, and no object closes them
+    again."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -21,11 +22,11 @@ class Channel:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether something waits for room in the socket."""
+        """Whether unsent data waits for space in the socket buffer."""
         return self.open and bool(self._unsent)
 
     def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come; lines that are no JSON object are dropped. Sets `open` at the end."""
+        """Return the received messages; drop lines that are not JSON objects. Set `open` to False at end of stream."""
         while self.open:
             try:
                 data = os.read(self.fd, 65536)
@@ -40,12 +41,12 @@ class Channel:
         return [message for line in lines if isinstance(message := _parse(line), dict)]
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queue a message and send what the socket takes."""
+        """Queue a message and send as much as the socket accepts."""
         self._unsent += json.dumps(message).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes."""
+        """Send as much as the socket accepts."""
         while self.wants_to_write:
             try:
                 self._unsent = self._unsent[os.write(self.fd, self._unsent) :]

@@ -1,4 +1,4 @@
-"""One turn of the supervisor: compare rows, allocation and processes, and do what is due."""
+"""One turn of the supervisor: compares rows, allocation and processes, and takes the actions that are due."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.unfinished import Unfinished
 
-#: A runner that was told to stop gets the job's grace and this much more before it is killed itself.
+#: Seconds beyond the job's grace period after which a stopped runner is killed itself.
 _RUNNER_GRACE = 5.0
-#: What went wrong with one exec is tried again after this many seconds.
+#: Seconds after which a failed action for one exec is tried again.
 _RETRY = 1.0
-#: While somebody waits, all is looked at again after this many seconds though nothing has happened.
+#: Maximum seconds between turns while any exec waits, even without an event.
 _SAFETY = 10.0
 _log = logging.getLogger(__name__)
 
 
 class Control:
-    """The state of the supervisor and its steps. Used by one thread, but for the counts."""
+    """The state of the supervisor and its steps. Used by one thread, except for the counts."""
 
     def __init__(
         self, settings: Settings, database: Database, starter: Starter, total: tuple[Slot, ...], health: Health
@@ -69,19 +69,19 @@ class Control:
         self._fetching = Fetching(settings, self._records, Connections(settings, database))
         self._beginnings = Beginnings(settings, starter, self._records, self._demand, self._fetching.delivered)
         self.machine = Machine(total, psutil.virtual_memory().total, labels=settings.node_labels)
-        #: What was decided last.
+        #: The last decision.
         self._decision = Decision()
         self._unfinished = Unfinished()
         self._remover = Remover(database)
         self._active: dict[str, Active] = {}
-        #: When something is tried again that went wrong.
+        #: When a failed action is tried again.
         self._retry_at: float | None = None
 
-    # --- what the loop needs to know
+    # --- state for the event loop
 
     @property
     def everyone(self) -> list[Active]:
-        """The attempts that start or run; also from other threads."""
+        """The attempts that are starting or running. Also readable from other threads."""
         return list(self._active.values())
 
     @property
@@ -89,13 +89,14 @@ class Control:
         return len(self._decision.waiting)
 
     def reason(self, exec_id: str) -> Reason | None:
-        """Why an exec waits, or is parked, as decided last; None when it does not. From any thread."""
+        """Return why an exec waits or is parked, according to the last decision; None when it does not wait. Call
+        from any thread."""
         last = self._decision
         return last.waiting.get(exec_id) or last.parked.get(exec_id) or self._fetching.reason(exec_id)
 
     @property
     def descriptors(self) -> list[int]:
-        """Readable when something has happened to a runner or a fetcher."""
+        """Descriptors that become readable on an event of a runner or a fetcher."""
         runners = [fd for active in self._active.values() for fd in (active.ready, active.watch) if fd is not None]
         return runners + self._fetching.descriptors
 
@@ -104,12 +105,12 @@ class Control:
         """Moments on the monotonic clock at which a turn is due."""
         kills = [active.kill_at for active in self._active.values() if active.kill_at is not None]
         again = [at for at in (self._decision.again, self._retry_at) if at is not None]
-        # Everything that frees a slot wakes the supervisor; should anything ever not, nobody waits for long.
+        # Every event that frees a slot wakes the supervisor. If one ever does not, no exec waits for long.
         safety = [time.monotonic() + _SAFETY] if self._decision.waiting else []
         return [*self._demand.timers, *self._fetching.timers, *again, *kills, *safety]
 
     def close(self) -> None:
-        """Let go of all runners."""
+        """Stop watching all runners; they keep running."""
         for active in self._active.values():
             active.close()
         self._fetching.close()
@@ -118,14 +119,14 @@ class Control:
     # --- a turn
 
     def turn(self) -> None:
-        """Do everything that is due. Raises what the database raises; a later turn does the rest."""
+        """Take all actions that are due. Raises database errors; a later turn then does the rest."""
         self._retry_at = None
         for active in list(self._active.values()):
             with self._apart(active.exec_id):
                 self._watch_over(active)
         rows = self._database.read(self._unfinished.read)
         self._fetching.turn(rows, self._paths)
-        # Both of them all at once, for there may be thousands: what is new, and what was stopped while it waited.
+        # One call each for new execs and for execs stopped while waiting: there may be thousands.
         self._records.pending(*(self._paths(row) for row in rows if row.state == SUBMITTED and not _unwanted(row)))
         called_off: list[ExecRow] = []
         for row in rows:
@@ -138,8 +139,8 @@ class Control:
 
     @contextmanager
     def _apart(self, exec_id: str) -> Iterator[None]:
-        """What goes wrong with one exec (a job can do anything to its files) keeps no other waiting: it is tried again
-        in a while. Not so what the database raises."""
+        """Contain a failure of one exec, so that the other execs do not wait: a job can do anything to its files. The
+        exec is tried again after `_RETRY` seconds. Database errors pass through."""
         with logs.concerning(exec=exec_id):
             try:
                 yield
@@ -151,7 +152,7 @@ class Control:
                 self._retry_at = time.monotonic() + _RETRY
 
     def _watch_over(self, active: Active) -> None:
-        """Move on an attempt that starts or runs."""
+        """Advance an attempt that is starting or running."""
         if active.ready is None and not active.recorded and not self._beginnings.begun(active):
             del self._active[active.exec_id]
             return
@@ -164,17 +165,17 @@ class Control:
             self._kill(active)
 
     def _competing(self, rows: Iterable[ExecRow]) -> list[ExecRow]:
-        """The execs that have slots, or wait for some and for nothing else."""
+        """Return the execs that have slots, or that wait for slots and nothing else."""
         waiting = (row for row in rows if row.state in (SUBMITTED, PENDING) and self._fetching.ready(row))
         compete = {row.id for row in waiting if not _unwanted(row)} | self._active.keys()
         return [row for row in rows if row.id in compete]
 
     def _arrived(self, row: ExecRow) -> float | None:
-        """When the data of an exec was here that it had to wait for."""
+        """Return when all data that an exec had to wait for was fetched."""
         return self._fetching.arrived(row)
 
     def on_ready(self, ready: set[int]) -> None:
-        """Take note of runners that have begun or ended; `ready` are readable descriptors."""
+        """Process the start or end of runners; `ready` are readable descriptors."""
         for active in list(self._active.values()):
             if active.ready in ready:
                 active.read_ready()
@@ -182,11 +183,13 @@ class Control:
                 active.ended()
 
     def _asks_for_something(self, row: ExecRow) -> bool:
-        """Whether an exec is to be moved on; not one that only waits for slots, of which there may be thousands."""
+        """Return whether an exec needs an action. A pending exec that only waits for slots needs none; there may be
+        thousands of them."""
         return row.state != PENDING or _unwanted(row) or not self._fetching.ready(row)
 
     def _attend(self, row: ExecRow) -> bool:
-        """Move one exec on as far as that takes no slots; whether it was stopped while it waits, and can end now."""
+        """Advance one exec as far as possible without slots. Return whether it was stopped while it was waiting, and
+        can end now."""
         active = self._active.get(row.id)
         if active is not None:
             if _unwanted(row):
@@ -200,14 +203,14 @@ class Control:
         return False
 
     def _end(self, rows: list[ExecRow]) -> None:
-        """Record the end of execs that were stopped while they waited."""
+        """Record the end of execs that were stopped while they were waiting."""
         self._records.killed(*map(self._paths, rows))
         for row in rows:
             if row.deleted:
                 self._remover.remove(self._paths(row))
 
     def _schedule(self, unfinished: list[ExecRow]) -> None:
-        """Decide who gets which slots, and do it: slots are taken before others are given."""
+        """Decide which exec gets which slots, and apply the decision. Slots are taken away before others are given."""
         rows = {row.id: row for row in unfinished}
         tree = self._plans.tree
         self.machine = in_service(self.machine, self._health.drained, self._active.values())
@@ -236,9 +239,9 @@ class Control:
     # --- slots of a running attempt
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
-        """Fix the slots of a running elastic exec to `count`, at once; with None leave them to the scheduler again.
+        """Fix the slots of a running elastic exec to `count`, at once; with None, let the scheduler decide again.
 
-        Raises ResizeError, and what database and disk raise.
+        Raises ResizeError, and errors of database and disk.
         """
         row = self._database.read(lambda c: execs.get(c, exec_id))
         if row is None:
@@ -248,19 +251,19 @@ class Control:
         if count is not None:
             slots = self._shares.choice(active, count, self._demand.kind(row.job), self._active.values())
             self._check_allowed(exec_id, count, len(has))
-        # First, so that no scheduler undoes it, whatever happens in between.
+        # Pin first, so that no scheduler run undoes the change, even after a crash in between.
         self._database.write(lambda c: execs.note(c, exec_id, pinned=count))
         if slots != has:
             self._shares.allot(active, slots)
         return Resized(len(has), len(slots))
 
     def _check_allowed(self, exec_id: str, count: int, has: int) -> None:
-        """Raises ResizeError when the scheduler would take some of these slots away again at once."""
+        """Raise ResizeError when the scheduler would at once take some of these slots away again."""
         rows = self._competing(self._database.read(execs.unfinished))
         rows = [replace(row, pinned=count) if row.id == exec_id else row for row in rows]
         tree = self._plans.tree
         jobs = self._demand.jobs(rows, self._active, tree)
-        # Even one that has not answered yet to what it was told last can be told something else.
+        # The exec can be resized even if its runner has not yet confirmed the previous allocation.
         jobs = [replace(job, movable=True) if job.exec_id == exec_id else job for job in jobs]
         decision = decide(self.machine, tree, jobs, time.monotonic())
         allowed = len(decision.resize[exec_id]) if exec_id in decision.resize else has
@@ -271,7 +274,7 @@ class Control:
     # --- the end of an attempt
 
     def _stop(self, active: Active) -> None:
-        """Pass a stop on to the runner, once; one that has not begun is fenced off."""
+        """Pass a stop on to the runner, once. Fence off an attempt that has not begun."""
         if active.runner is None:
             self._call_off(active)
         elif active.kill_at is None:
@@ -280,14 +283,15 @@ class Control:
             processes.send_signal(active.runner, signal.SIGTERM)
 
     def _call_off(self, active: Active) -> None:
-        """Stop an attempt that has not begun. When its runner holds the lock it is about to say that it has."""
+        """Stop an attempt that has not begun. If its runner holds the lock, return: the runner is about to report its
+        start."""
         lock = try_lock(active.paths)
         if lock is None:
             return
         try:
             runner = read_identity(active.paths)
             if runner is not None and runner.attempt == active.attempt:
-                return  # it has begun, and ended: the news of both is under way
+                return  # the runner has begun and ended: both events are still to be processed
             write_attempt(active.paths, 0)
         finally:
             os.close(lock)
@@ -296,14 +300,14 @@ class Control:
         del self._active[active.exec_id]
 
     def _kill(self, active: Active) -> None:
-        """A runner that does not stop is killed; what it ran is swept when it is gone."""
+        """Kill a runner that does not stop. Its processes are swept after its end."""
         assert active.runner is not None
         active.killed, active.kill_at = True, time.monotonic() + _RUNNER_GRACE
         launcher_log.note(active.paths.launcher_log, "supervisor", "the runner does not stop; killing it", "ERROR")
         processes.send_signal(active.runner, signal.SIGKILL)
 
     def _conclude(self, active: Active) -> None:
-        """Record the end of an attempt whose runner is gone, and give its slots back."""
+        """Record the end of an attempt whose runner is gone, and release its slots."""
         outcome = read_outcome(active.paths, active.attempt)
         if active.reclaimed_for is not None and (outcome is None or outcome.state == KILLED) and self._may_wait(active):
             leftovers.kill(active.paths)
@@ -311,7 +315,7 @@ class Control:
                                                         f"{active.reclaimed_for} needed them")
         elif outcome is not None:
             if not active.recovering:
-                self._records.running(active.paths, active.attempt)  # when the news of its beginning was lost
+                self._records.running(active.paths, active.attempt)  # in case the event of its start was lost
             self._records.outcome(active.paths, outcome)
         else:
             leftovers.kill(active.paths)
@@ -323,14 +327,15 @@ class Control:
         del self._active[active.exec_id]
 
     def _may_wait(self, active: Active) -> bool:
-        """Whether nobody wants the exec to end."""
+        """Return whether the exec may be queued again, because no stop or deletion was requested."""
         row = self._database.read(lambda c: execs.get(c, active.exec_id))
         return row is not None and not row.stop_requested
 
-    # --- what an earlier server left
+    # --- adoption after a restart of the server
 
     def adopt(self) -> None:
-        """Find out what became of every exec that was handed to a runner. Raises what database and disk raise."""
+        """Determine the fate of every exec that was handed to a runner, and adopt the living ones. Raises errors of
+        database and disk."""
         adopter = Adopter(self._records, self._demand, self.total)
         rows = self._database.read(execs.unfinished)
         self._fetching.turn(rows, self._paths)
@@ -345,5 +350,5 @@ class Control:
 
 
 def _unwanted(row: ExecRow) -> bool:
-    """Whether somebody wants the exec to end."""
+    """Return whether a user has requested the end of the exec."""
     return row.stop_requested or row.deleted

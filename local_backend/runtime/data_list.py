@@ -1,4 +1,4 @@
-"""How a program is told of all its data sources: in DLI_DATA_DIRS, and by the list in DLI_DATA_SOURCES_FILE."""
+"""How a program finds all its data sources: DLI_DATA_DIRS, and the list in DLI_DATA_SOURCES_FILE."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from local_backend.files import write_json
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths
 
-#: Bytes of DLI_DATA_DIRS: Linux starts no process with a longer variable than 128 KiB, its name included.
+#: Maximum bytes of DLI_DATA_DIRS: Linux starts no process with a variable over 128 KiB, name included.
 _LONGEST = 100_000
 
 
 def joined(folders: Sequence[str]) -> str | None:
-    """DLI_DATA_DIRS; None when no process could be started with it."""
+    """Return the value of DLI_DATA_DIRS; None if it is too long to start a process with."""
     text = os.pathsep.join(folders)
     return text if len(os.fsencode(text)) <= _LONGEST else None
 
 
 def write_data_list(spec: JobSpec, paths: ExecPaths, delivered: Mapping[int, Mapping[str, Any]]) -> None:
-    """Write it, for a job that names data sources; `delivered` says more of those that were fetched, by their number
-    from 1. Raises OSError."""
+    """Write the list of data sources, if the job names any. `delivered` adds values for fetched sources, by source
+    number from 1. Raises OSError."""
     if not spec.sources:
         return
     paths.data.mkdir(mode=0o700, exist_ok=True)

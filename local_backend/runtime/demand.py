@@ -1,5 +1,5 @@
-"""Execs as the policy sees them: what they ask for, what they have, how they get on. Derived; nothing here is a fact of
-its own."""
+"""Execs as the scheduler's policy sees them: their requests, their slots and their progress. All values are derived
+from other records."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ from local_backend.scheduler.model import ROOT, Job, Plan, Slot
 from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 
-#: A job is taken to last as long as the last two like it did on average: Tsafrir, Etsion, Feitelson, "Backfilling using
-#: system-generated predictions rather than user runtime estimates", 2007.
+#: The estimated run time of a job is the mean of the last two similar jobs: Tsafrir, Etsion, Feitelson, "Backfilling
+#: using system-generated predictions rather than user runtime estimates", 2007.
 _PREDICTORS = 2
 
 
 class Demand:
-    """The jobs that compete for slots. Times are on the monotonic clock, from when this server first saw each exec."""
+    """The jobs that compete for slots. Times are on the monotonic clock, converted when this server first saw the
+    exec."""
 
     def __init__(
         self, total: Iterable[Slot], earlier: Callable[[ExecRow, int], list[float]],
         left: Callable[[ExecRow], float | None], arrived: Callable[[ExecRow], float | None],
     ) -> None:
-        """`earlier` gives the seconds that the last execs like one ran, see `execs.earlier_runs`; `left` when one gave
-        up its last slot, and `arrived` when the data was here that it had to wait for (epoch seconds)."""
+        """`earlier` returns the seconds that the last execs like one ran, see `execs.earlier_runs`. `left` returns
+        when an exec gave up its last slot, `arrived` when its fetched data was complete (epoch seconds)."""
         self._earlier = earlier
         self._left, self._arrived = left, arrived
         self._started = time.time()
         self._kinds = {slot.kind for slot in total}
         self._known: dict[str, Job] = {}
-        #: What jobs of a likeness will take: of thousands that are new, most are alike.
+        #: Likeness → estimated seconds of a run. Among thousands of new jobs, most are alike.
         self._lasting: dict[execs.Likeness, float | None] = {}
         self._plans = ROOT
         self._not_before: dict[str, float] = {}
-        #: When execs that run had begun.
+        #: When running execs began.
         self._began: dict[str, float] = {}
 
     def jobs(self, rows: Iterable[ExecRow], active: Mapping[str, Active], tree: Plan) -> list[Job]:
-        """The jobs of these rows, without those that are put off; all others are forgotten."""
+        """Return the jobs of these rows, without deferred ones, and forget all other jobs."""
         replan, self._plans = tree is not self._plans, tree
         known, self._known = self._known, {}
         self._lasting.clear()
@@ -69,7 +70,8 @@ class Demand:
         return found
 
     def _waiting(self, job: Job, active: bool, now: float) -> Job:
-        """The job; when it has run and waits again, its patience begins anew, and what it has waited before counts."""
+        """Return the job. If it has run and waits again, restart its waiting time and add its earlier one to
+        `waited`."""
         began = None if active else self._began.pop(job.exec_id, None)
         if began is None:
             return job
@@ -81,7 +83,7 @@ class Demand:
 
     @property
     def timers(self) -> list[float]:
-        """Moments at which an exec that was put off may be tried again."""
+        """Moments at which deferred execs may be tried again."""
         return list(self._not_before.values())
 
     def _job(self, row: ExecRow) -> Job:
@@ -99,13 +101,14 @@ class Demand:
         )
 
     def _requeued(self, row: ExecRow) -> float | None:
-        """When a row that waits had given up its last slot, or its data had come: from then on it waits for slots. This
-        server may not have seen it."""
+        """Return when a pending exec began to wait for slots: when it gave up its last slot, or when its data was
+        complete. The moment may be before the start of this server."""
         began = None if row.slots is not None else self._left(row) if row.attempt else self._arrived(row)
         return None if began is None else time.monotonic() - max(0.0, time.time() - began)
 
     def _waited(self, row: ExecRow) -> float:
-        """How long one that waits again had waited for its last attempt, and any other for its data."""
+        """Return the seconds that a requeued exec waited before its last attempt, or that a new exec waited for its
+        data."""
         if not row.attempt and row.slots is None:
             return max(0.0, (self._arrived(row) or row.create_time) - row.create_time)
         if not row.attempt or row.slots is not None or row.start_time is None:
@@ -113,7 +116,8 @@ class Demand:
         return max(0.0, row.start_time - row.create_time)
 
     def _lasts(self, row: ExecRow) -> float | None:
-        """What a job of a fixed size will take, by the last ones like it."""
+        """Return the estimated seconds of a fixed-size job: the mean of the last similar ones. None if there are
+        none."""
         like = execs.likeness(row)
         if like not in self._lasting:
             before = self._earlier(row, _PREDICTORS)
@@ -121,15 +125,15 @@ class Demand:
         return self._lasting[like]
 
     def kind(self, spec: JobSpec) -> str:
-        """Kind of slot that a job runs on."""
+        """Return the kind of slot that a job runs on."""
         return needs.kind(spec, self._kinds)
 
     def share(self, spec: JobSpec) -> int:
-        """Parts of a slot that a worker takes."""
+        """Return the parts of a slot that a worker takes."""
         return needs.share(spec, self.kind(spec))
 
     def remarks(self, spec: JobSpec) -> list[str]:
-        """What the launcher log says about what the job does not get as it was asked for."""
+        """Return lines for the launcher log about requests that the job does not get as it asked."""
         found = needs.remarks(spec, self._kinds)
         path, understood = self._plan(spec)
         if not understood:
@@ -141,7 +145,7 @@ class Demand:
 
 
 def _pinned(job: Job, slots: int | None) -> Job:
-    """The job with the number of slots that an administrator has fixed."""
+    """Return the job with the number of slots that an administrator has fixed."""
     if slots is None:
         return job
     workers = slots // job.per_worker
@@ -149,7 +153,7 @@ def _pinned(job: Job, slots: int | None) -> Job:
 
 
 def _running(job: Job, active: Active, now: float) -> Job:
-    """The job as it runs. One that cannot be told of other slots at the moment keeps those that it has."""
+    """Return the job as it runs. A job whose slots cannot change at the moment keeps its slots."""
     measured = _measured(active) if active.resizable else {}
     most = job.most
     if job.elastic and active.resizable and active.report is not None and active.report.usable is not None:
@@ -168,7 +172,7 @@ def _running(job: Job, active: Active, now: float) -> Job:
 
 
 def _measured(active: Active) -> dict[str, float]:
-    """The numbers in what the driver says about its progress."""
+    """Return the numbers in the driver's progress report."""
     try:
         found: Any = read_json(active.paths.progress)
     except OSError:

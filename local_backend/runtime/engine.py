@@ -1,4 +1,4 @@
-"""What a runner does for an elastic program: allocation, workers on demand, their ends (docs/architecture.md)."""
+"""The runner's tasks for an elastic program: allocation, workers on demand, ended workers (docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RETRY_WRITING = 1.0
 
 
 class Engine:
-    """The runner's side of the runner channel, and of the files through which slots come and go."""
+    """The runner's side of the runner channel, and of the files through which slots are given and taken."""
 
     def __init__(
         self, launch: Launch, planner: Planner, *, start: Callable[[Plan], int], progress: Progress,
@@ -33,9 +33,9 @@ class Engine:
     ) -> None:
         self.workers = Workers()
         self.channel: Channel | None = None
-        #: The highest step that the driver ever told; -1 before it told any.
+        #: Highest step that the driver ever reported; -1 before its first report.
         self.furthest = -1.0
-        #: When a report that could not be written is tried again, None when all is written.
+        #: When to retry writing a report; None when the report is written.
         self.due: float | None = None
         self._launch = launch
         self.planner = planner
@@ -46,12 +46,12 @@ class Engine:
         self._highest = max(started(launch.paths), default=0)
         self._greeted = False
         self._counted_by_driver = False
-        #: The driver was killed, and the next one has not said anything yet.
+        #: The driver was killed, and its successor has not sent progress yet.
         self._restarted = False
-        #: The driver says that it recovers.
+        #: The driver reports that it is recovering.
         self._recovering = False
         self._reported: Report | None = None
-        #: Workers that the driver can make use of, None before it says so.
+        #: Number of workers that the driver can use; None before the driver reports it.
         self._usable: int | None = None
         #: Workers whose slots were taken → when they are killed if they have not ended.
         self._leaving: dict[int, float] = {}
@@ -59,7 +59,7 @@ class Engine:
     # --- the channel
 
     def connect(self) -> int:
-        """Make a channel for a driver that is about to start; its end of it."""
+        """Create a channel for a driver that is about to start; return the driver's end."""
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours.detach())
         self._greeted = self._counted_by_driver = False
@@ -67,7 +67,7 @@ class Engine:
         return theirs.detach()
 
     def disconnect(self) -> None:
-        """The driver is gone: take note of what it said last, and do nothing of what it asked for."""
+        """Close the channel of an ended driver. Record its last progress messages, but ignore its requests."""
         if self.channel is None:
             return
         for message in self.channel.receive():
@@ -76,14 +76,14 @@ class Engine:
         self.channel.close()
 
     def on_ready(self) -> None:
-        """Deal with what the driver has sent, and send what waits."""
+        """Handle the messages of the driver, and send queued messages."""
         if self.channel is not None:
             for message in self.channel.receive():
                 self._handle(message)
             self.channel.flush()
 
     def recover(self, why: str) -> None:
-        """The driver is started again."""
+        """Note that the driver is being restarted; `why` becomes the message of the progress."""
         self._restarted, self._recovering = True, False
         self._progress.update({wire.MESSAGE: why})
 
@@ -92,7 +92,7 @@ class Engine:
             self.channel.send(dict(message))
 
     def _handle(self, message: dict[str, Any]) -> None:
-        """Do what a message asks; one that makes no sense is noted and ignored."""
+        """Execute the request in a message; log and ignore an invalid message."""
         match message:
             case {"op": "hello"}:
                 self._greeted = True
@@ -111,7 +111,8 @@ class Engine:
                 self._note(f"the program sent something that is not understood: {str(message)[:200]}")
 
     def _take_progress(self, values: dict[str, Any]) -> None:
-        """Keep what the driver says. Whether it recovers is a matter of the exec's state: that goes into the report."""
+        """Store the driver's progress values. Whether the driver is recovering is part of the exec's state, so that
+        value goes into the report."""
         self._recovering = values.pop(wire.RECOVERING, self._recovering) is True
         if self._restarted:
             self._restarted = False
@@ -130,7 +131,7 @@ class Engine:
     # --- slots
 
     def reallocate(self) -> None:
-        """The server has written another allocation: take it and pass it on."""
+        """Read the allocation that the server has written, and pass it on to the driver."""
         found = read_allocation(self._launch.paths, self._launch.attempt)
         if found is None or found.sequence <= self._allocation.sequence:
             return
@@ -144,7 +145,7 @@ class Engine:
             self._tell_allocation()
 
     def insist(self) -> None:
-        """Kill workers that have not left in time: their driver hangs, or they do."""
+        """Kill workers that have not left their slots in time: the worker or its driver hangs."""
         now, there = time.monotonic(), self.workers.slots
         self._leaving = {number: at for number, at in self._leaving.items() if number in there}
         for number in [number for number, at in self._leaving.items() if at <= now]:
@@ -156,7 +157,7 @@ class Engine:
 
     @property
     def timers(self) -> list[float]:
-        """When there is something to do though nothing happens."""
+        """Moments at which work is due even without an event."""
         return [*self._leaving.values(), *([self.due] if self.due is not None else [])]
 
     def _tell_allocation(self) -> None:
@@ -168,7 +169,7 @@ class Engine:
         })
 
     def report(self) -> None:
-        """Write down what is held and done, when that has changed, and wake the server when it matters to it."""
+        """Write the report if it has changed, and wake the server if the change matters to it."""
         slots = dict.fromkeys([*(slot.id for slot in self._allocation.slots), *sorted(self.workers.held)])
         found = Report(
             self._launch.attempt, self._allocation.sequence, tuple(slots), self._restarted or self._recovering,
@@ -179,7 +180,7 @@ class Engine:
         try:
             write_report(self._launch.paths, found)
         except OSError:
-            self.due = time.monotonic() + _RETRY_WRITING  # the disk is full; the server goes on with what it knows
+            self.due = time.monotonic() + _RETRY_WRITING  # the disk is full; until then the server uses the old report
             return
         before, self._reported, self.due = self._reported, found, None
         if before is None or replace(found, workers={}) != replace(before, workers={}):
@@ -188,7 +189,7 @@ class Engine:
     # --- workers
 
     def worker_ended(self, number: int, pid: int, status: int, because: str | None) -> None:
-        """Tell the driver that a worker is gone; `status` is negative for a signal."""
+        """Tell the driver that a worker has ended; `status` is negative for a signal."""
         self.workers.ended(number)
         self._count()
         self._exited(number, pid, status if status >= 0 else None, -status if status < 0 else None, because)
@@ -211,7 +212,7 @@ class Engine:
         self._exited(worker, None, None, None, why)
 
     def _refusal(self, worker: int, address: str, key: str) -> str | None:
-        """Why a worker cannot be started as asked; None when it can."""
+        """Return why a worker cannot be started as requested; None if it can."""
         if not 0 < worker <= _MOST_WORKERS:
             return "its number is out of range"
         if worker in self.workers:
@@ -221,7 +222,7 @@ class Engine:
         return None
 
     def _count(self) -> None:
-        """Say how many workers run, until the driver says how many train."""
+        """Report the number of running workers, until the driver reports the number of training workers."""
         if not self._counted_by_driver:
             self._progress.update({wire.WORKERS: len(self.workers)})
 

@@ -1,4 +1,4 @@
-"""The environment of every process of a job. Pure: functions of the launch and of what the server inherited."""
+"""The environment of every process of a job. Pure: computed from the launch and the server's inherited environment."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from local_backend.runtime.paths import DRIVER
 from local_backend.runtime.processes import MARK, WORKER_MARK, mark_of, worker_mark
 from local_backend.scheduler.model import Slot
 
-#: Of the server alone: secrets, and how it was told what is now told to the job.
+#: Variables that jobs do not inherit: the server's secrets, and variables that each job gets with its own values.
 PRIVATE = frozenset({
     "DLI_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD", "DLI_RUNNER_FD", "DLI_HUB_ADDRESS",
     "DLI_HUB_KEY", "DLI_WORKER_NUMBER", "DLI_RESTARTS", "OTEL_EXPORTER_OTLP_HEADERS",
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "DLI_DATA_DIRS", "DLI_DATA_SOURCES_FILE", MARK, WORKER_MARK,
 })
-#: Variables with these beginnings act only when an interpreter or a library starts.
+#: Variables with these prefixes take effect only when an interpreter or a library starts.
 _AT_START = (
     "PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_",
     "VECLIB_", "NPY_", "NUMPY_", "ATEN_", "DNNL_", "ONEDNN_", "TORCH", "PYTORCH_", "LANG", "LC_", "TZ",
 )
-#: What torch.load reads when it is not told: before 2.6 whatever was saved, models and `args` included, which scripts
-#: of that time depend on.
+#: Default of torch.load without `weights_only`. Before torch 2.6 it loaded every saved object, models and `args`
+#: included, and scripts of that time depend on this.
 _WHOLE_OBJECTS, _TENSORS_ALONE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
-#: One value for all processes of a job: the order of a set of texts depends on it.
+#: One hash seed for all processes of a job: the order of a set of strings depends on it.
 HASH_SEED, FIXED_HASH_SEED = "PYTHONHASHSEED", "0"
 
 #: WMLA's name for the platform's own Python environment.
@@ -58,33 +58,35 @@ class TaskId:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What jobs get of the server's own environment: all but its secrets."""
+    """Return the variables that jobs inherit from the server: all except its secrets."""
     return {name: value for name, value in environ.items() if name not in PRIVATE}
 
 
 def acts_at_start(names: Iterable[str]) -> bool:
-    """Whether a process with these variables needs an interpreter of its own: a forked one would not see them."""
+    """Return whether a process with these variables needs its own interpreter, because a forked one would ignore
+    them."""
     return any(name.startswith(_AT_START) for name in names)
 
 
 def needs_own_interpreter(spec: JobSpec) -> bool:
-    """Whether the program cannot run in a process forked from the nursery.
+    """Return whether the program cannot run in a process forked from the nursery.
 
-    Programs with process groups of their own get a fresh interpreter: with gloo of torch 2.13 a group can deadlock at
-    its end when nothing lets go of the interpreter lock between its last collective and its destruction. Started by
-    hand, the imports of a first `destroy_process_group` do that by accident; where torch is warm nothing does.
+    Programs with their own process groups get a fresh interpreter. With gloo of torch 2.13, the destruction of a
+    group can deadlock. It does so if nothing releases the interpreter lock (GIL) between the last collective and the
+    destruction. In a program started by hand, the imports of the first `destroy_process_group` release it by
+    accident. With torch already imported, nothing releases it.
     """
     own_groups = not spec.elastic and spec.framework == DISTRIBUTED
     return own_groups or spec.conda_env is not None or spec.user_cmd is not None or acts_at_start(spec.env)
 
 
 def interpreter(spec: JobSpec) -> str:
-    """The Python that runs the program."""
+    """Return the path of the Python that runs the program."""
     return os.path.join(spec.conda_env, "bin", "python") if spec.conda_env else sys.executable
 
 
 def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> dict[str, str]:
-    """The whole environment of one process; --msd-env comes last and wins."""
+    """Return the whole environment of one process. Values of --msd-env override the backend's values."""
     env = dict(launch.environment)
     env |= _job(launch) | _task(launch, task)
     env.setdefault("OMP_NUM_THREADS", str(threads(launch, task, cores)))
@@ -95,14 +97,14 @@ def of_task(launch: Launch, task: TaskId, *, master_port: int, cores: int) -> di
     env |= {HASH_SEED: FIXED_HASH_SEED} | launch.spec.env
     if env[HASH_SEED] in ("", "random"):
         env[HASH_SEED] = str(zlib.crc32(launch.spec.exec_id.encode()))
-    if _TENSORS_ALONE not in env:  # torch refuses to read anything where both are set
+    if _TENSORS_ALONE not in env:  # with both variables set, torch refuses to load anything
         env.setdefault(_WHOLE_OBJECTS, "1")
     env["PYTHONPATH"] = os.pathsep.join(search_path(launch, env.get("PYTHONPATH", "")))
     return env | {MARK: mark_of(launch.paths.state), WORKER_MARK: worker_mark(task.number)}
 
 
 def search_path(launch: Launch, rest: str) -> list[str]:
-    """PYTHONPATH: the code first, then what the platform ships, then `rest`, the value given or inherited."""
+    """Return PYTHONPATH: the code first, then the platform's packages, then `rest`, the given or inherited value."""
     fabric = launch.home.fabric_home
     ours = [fabric / "tools" / "dli_utils", fabric / "libs" / "fabric.zip", launch.home.result_fs / launch.spec.user]
     given = [entry for entry in rest.split(os.pathsep) if entry]
@@ -112,8 +114,8 @@ def search_path(launch: Launch, rest: str) -> list[str]:
 
 
 def threads(launch: Launch, task: TaskId, cores: int) -> int:
-    """A process's share of `cores`: as many parts of them as it has slots, or what a pack grants it; the driver only
-    coordinates."""
+    """Return the number of threads of a process: its slots' part of `cores`, or the limit that a pack grants. The
+    driver gets 1, because it only coordinates."""
     if task.is_driver:
         return 1
     if launch.spec.cpu_limit is not None:
@@ -122,7 +124,7 @@ def threads(launch: Launch, task: TaskId, cores: int) -> int:
 
 
 def _job(launch: Launch) -> dict[str, str]:
-    """What all processes of a job share (contract, sections 5.2 and 10)."""
+    """Return the variables that all processes of a job share (contract, sections 5.2 and 10)."""
     spec, paths = launch.spec, launch.paths
     code, job, folders = str(paths.code(spec)), spec.exec_id, paths.data_folders(spec)
     env = {
@@ -155,7 +157,8 @@ def _job(launch: Launch) -> dict[str, str]:
 
 
 def _below(data_dir: str, data_fs: Path) -> str:
-    """DATA_PATH: what, joined to DLI_DATA_FS, is DATA_DIR; empty when that is DLI_DATA_FS itself, or there is none."""
+    """Return DATA_PATH: joined to DLI_DATA_FS, it gives DATA_DIR. It is absolute if DATA_DIR is not below
+    DLI_DATA_FS. It is empty if DATA_DIR is DLI_DATA_FS itself, or empty."""
     if not data_dir or not Path(data_dir).is_relative_to(data_fs):
         return data_dir
     path = str(Path(data_dir).relative_to(data_fs))
@@ -163,7 +166,7 @@ def _below(data_dir: str, data_fs: Path) -> str:
 
 
 def _task(launch: Launch, task: TaskId) -> dict[str, str]:
-    """What belongs to one process."""
+    """Return the variables of one process."""
     log_dir = launch.paths.log_dir(task.name)
     devices = ",".join(slot.device for slot in task.slots if slot.device)
     kind = "ngpus" if any(slot.device for slot in launch.slots) else "cpu"
@@ -179,7 +182,7 @@ def _task(launch: Launch, task: TaskId) -> dict[str, str]:
 
 
 def _peers(launch: Launch, task: TaskId, master_port: int) -> dict[str, str]:
-    """How the workers of a fixed-size job find each other; a single process is told no rank."""
+    """Return the variables by which workers of a fixed-size job find each other; a single process gets no rank."""
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master_port), "NODE_RANK": str(task.number - 1)}
     if launch.spec.framework.startswith("dist"):
         env |= {"WORLD_SIZE": str(launch.spec.num_worker), "RANK": str(task.number - 1)}

@@ -1,4 +1,4 @@
-"""Data from elsewhere comes before an exec competes for slots: fetchers are started, watched, adopted and stopped."""
+"""Fetches remote data before an exec competes for slots: starts, watches, adopts and stops fetchers."""
 
 from __future__ import annotations
 
@@ -33,54 +33,55 @@ from local_backend.sources.volumes import cache_for
 from local_backend.store.execs import ExecRow, is_exec_id
 
 _log = logging.getLogger(__name__)
-#: Fetchers that run at a time; each of them fetches in parallel by itself.
+#: Maximum fetchers at the same time; each of them fetches in parallel.
 _MOST = 4
-#: A fetcher that is told to stop puts away what it has begun; after so many seconds it is killed.
+#: Seconds that a stopped fetcher has to clean up before it is killed.
 _GRACE = 5.0
-#: What cannot be done at the moment is tried again after so many seconds.
+#: Seconds before an operation that failed for now is tried again.
 _AGAIN = 1.0
-#: Fetchers that may end without a word, one after the other.
+#: An exec fails after this many of its fetchers ended without an outcome.
 _MOST_DEATHS = 3
-#: What an exec waits for until a fetcher says more.
+#: Reason shown for a waiting exec until its fetcher reports progress.
 WAITS = "fetching its data"
 
 
 class Connected(Protocol):
-    """What the sources of execs are connected to."""
+    """The connections that the data sources of execs use."""
 
     def of_sources(self, row: ExecRow) -> Mapping[int, Mapping[str, str]]:
-        """Values of the connections of an exec, secrets included: number of the source → values. Raises DataError."""
+        """Return the values of an exec's connections, secrets included: number of the source → values. Raises
+        DataError."""
 
     def state(self, row: ExecRow) -> list[Any]:
-        """Something else once one of these connections was changed. Raises DataError when one is gone, or not for this
-        user any more."""
+        """Return a value that differs after one of the exec's connections was changed. Raises DataError when a
+        connection was removed, or when this user may no longer use it."""
 
 
 @dataclass
 class _Fetch:
-    """A fetcher that runs."""
+    """A running fetcher."""
 
     paths: ExecPaths
     process: ProcessId
-    #: Readable when it has ended.
+    #: Descriptor that becomes readable when the fetcher ends.
     watch: int
-    #: What the connections were when it began; None when nobody knows.
+    #: State of the connections when the fetcher started; None if unknown.
     basis: list[Any] | None
-    #: Ours, or one that an earlier server started.
+    #: The child process; None if an earlier server started the fetcher.
     child: subprocess.Popen[bytes] | None = None
-    #: Told to stop, and killed at this moment (monotonic).
+    #: Set after a stop was sent: the moment (monotonic) at which the fetcher is killed.
     kill_at: float | None = None
-    #: Its connections are something else by now: another is to follow it.
+    #: Whether its connections have changed: a new fetcher must then replace it.
     outdated: bool = False
 
 
 class Fetching:
-    """Which execs still wait for data. Used by the supervisor's thread, but for `reason`."""
+    """The execs that still wait for data. Only the supervisor's thread may call these methods, except `reason`."""
 
     def __init__(self, settings: Settings, records: Records, connected: Connected) -> None:
         self._settings, self._records, self._connected = settings, records, connected
         self._running: dict[str, _Fetch] = {}
-        #: Exec → whether all of its data is there; only those that have any to fetch.
+        #: Exec → whether all of its data is fetched; contains only execs with data to fetch.
         self._there: dict[str, bool] = {}
         self._nothing: set[str] = set()
         self._paths: dict[str, ExecPaths] = {}
@@ -89,11 +90,11 @@ class Fetching:
         self._swept = False
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="data-cleaner")
 
-    # --- what the loop needs to know
+    # --- state for the event loop
 
     @property
     def descriptors(self) -> list[int]:
-        """Readable when a fetcher has ended."""
+        """Descriptors that become readable when a fetcher ends."""
         return [fetch.watch for fetch in self._running.values()]
 
     @property
@@ -103,7 +104,7 @@ class Fetching:
         return kills + ([self._again_at] if self._again_at is not None else [])
 
     def reason(self, exec_id: str) -> Reason | None:
-        """What an exec waits for whose data is not there; None when it is. From any thread."""
+        """Return why an exec waits for its data; None if the data is complete. Call from any thread."""
         paths = self._paths.get(exec_id)
         if paths is None or self._there.get(exec_id, True):
             return None
@@ -113,10 +114,10 @@ class Fetching:
     # --- a turn
 
     def turn(self, rows: Iterable[ExecRow], paths_of: Callable[[ExecRow], ExecPaths]) -> None:
-        """Take note of the execs there are, and clean up after those that are over."""
+        """Register new execs, and clean up after execs that are over."""
         self._again_at = None
         here: set[str] = set()
-        leaving: set[str] = set()  # with all their files
+        leaving: set[str] = set()  # deleted execs, removed with all their files
         for row in rows:
             (leaving if row.terminal else here).add(row.id)
             if row.id not in self._nothing and row.id not in self._there and not row.terminal:
@@ -132,11 +133,12 @@ class Fetching:
             self._sweep(here | leaving)
 
     def ready(self, row: ExecRow) -> bool:
-        """Whether an exec may compete for slots: it has no data to wait for."""
+        """Return whether an exec may compete for slots, because it waits for no data."""
         return self._there.get(row.id, True)
 
     def arrived(self, row: ExecRow) -> float | None:
-        """When all data of an exec was here (epoch seconds); None for one that waits for none, or still does."""
+        """Return when all data of an exec was fetched (epoch seconds). Return None for an exec that fetches no data,
+        or whose data is incomplete."""
         paths = self._paths.get(row.id)
         if paths is None or not self._there[row.id]:
             return None
@@ -146,7 +148,7 @@ class Fetching:
             return None
 
     def attend(self, row: ExecRow) -> None:
-        """Bring an exec that waits on, as far as its data goes: start its fetcher, or take over what that has done."""
+        """Advance the fetch of a waiting exec: start its fetcher, or process the result of an ended one."""
         if self.ready(row):
             return
         paths, fetch = self._paths[row.id], self._running.get(row.id)
@@ -175,7 +177,7 @@ class Fetching:
             self._start(row, paths)
 
     def stop(self, row: ExecRow) -> bool:
-        """Have the fetcher of an exec stopped, if there is one; whether it has gone, with all that it left."""
+        """Stop the fetcher of an exec. Return whether no fetcher of this exec runs any more."""
         paths = self._paths.get(row.id)
         if paths is None:
             return True
@@ -186,18 +188,18 @@ class Fetching:
             return not lives
         if not processes.alive(fetch.process):
             self._forget(row.id, fetch)
-            self._again_at = time.monotonic()  # the next turn finds it over, and cleans up
+            self._again_at = time.monotonic()  # the next turn sees that the exec is over, and cleans up
             return True
         self._call_off(fetch)
         return False
 
     def delivered(self, paths: ExecPaths) -> dict[int, dict[str, Any]]:
-        """What the program is told of the data that was fetched. Raises OSError."""
+        """Return the facts about fetched data that the program gets: number of the source → values. Raises OSError."""
         outcome = read_outcome(paths.fetch_outcome)
         return {} if outcome is None else outcome.delivered
 
     def close(self) -> None:
-        """Let go of the fetchers: they go on."""
+        """Stop watching the fetchers; they keep running."""
         for exec_id, fetch in list(self._running.items()):
             self._forget(exec_id, fetch)
         self._cleaner.shutdown()
@@ -206,9 +208,10 @@ class Fetching:
 
     def _start(self, row: ExecRow, paths: ExecPaths) -> None:
         if len(self._running) >= _MOST:
-            return  # one that ends wakes the loop
+            return  # the end of a running fetcher wakes the loop
         try:
-            # First: should a connection change in between, this is the older, and another fetcher follows.
+            # Read the state before the values. If a connection changes in between, the state is outdated and a new
+            # fetcher follows.
             basis = self._connected.state(row)
             values = self._connected.of_sources(row)
             paths.fetching.mkdir(mode=0o700, exist_ok=True)
@@ -226,7 +229,7 @@ class Fetching:
         self._watch(paths, child.pid, basis, child)
 
     def _compare(self, row: ExecRow, fetch: _Fetch) -> None:
-        """Take note when the connections of an exec are not what they were when its fetcher began."""
+        """Mark a fetcher as outdated when the exec's connections have changed since it started."""
         if not fetch.outdated:
             try:
                 fetch.outdated = self._connected.state(row) != fetch.basis
@@ -236,7 +239,7 @@ class Fetching:
                 launcher_log.note(fetch.paths.launcher_log, "supervisor", "a connection of its data was changed")
 
     def _call_off(self, fetch: _Fetch) -> None:
-        """Tell a fetcher to stop; one that does not is killed."""
+        """Send SIGTERM to a fetcher; kill it if it still runs after the grace period."""
         if fetch.kill_at is None:
             fetch.kill_at = time.monotonic() + _GRACE
             processes.send_signal(fetch.process, signal.SIGTERM)
@@ -245,7 +248,8 @@ class Fetching:
             fetch.kill_at = time.monotonic() + _GRACE
 
     def _forget_failure(self, paths: ExecPaths) -> None:
-        """What went wrong with the old connections, or was said about them, says nothing of the new ones."""
+        """Delete the failure and the progress of an outdated fetcher: they do not apply to the new connections. Keep
+        the sources that it delivered."""
         outcome = read_outcome(paths.fetch_outcome)
         if outcome is not None and outcome.state != DELIVERED:
             Outcome("", delivered=outcome.delivered).write(paths.fetch_outcome)
@@ -267,7 +271,7 @@ class Fetching:
         return Item(number, source.name, source.kind, source.access, source.location, str(folder), str(cache))
 
     def _launch(self, paths: ExecPaths, values: Mapping[int, Mapping[str, str]]) -> subprocess.Popen[bytes]:
-        """Start a fetcher, with what is secret in a file that only it has."""
+        """Start a fetcher, and pass the secrets in a file that only this fetcher can read."""
         with _unseen() as given:
             given.write(json.dumps(values).encode())
             given.seek(0)
@@ -279,7 +283,7 @@ class Fetching:
             )
 
     def _adopt(self, paths: ExecPaths) -> bool:
-        """Whether a fetcher that an earlier server started lives; it is watched from now on."""
+        """Watch a fetcher that an earlier server started. Return whether such a fetcher lives."""
         try:
             fd = os.open(paths.fetch_lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -291,7 +295,7 @@ class Fetching:
             written = os.read(fd, 20)
         finally:
             os.close(fd)
-        self._again_at = time.monotonic() + _AGAIN  # it is just beginning, or just going
+        self._again_at = time.monotonic() + _AGAIN  # the fetcher is just starting or just ending
         if written.isdigit():
             pid = int(written)
             launcher_log.note(paths.launcher_log, "supervisor", f"its data is being fetched by process {pid}")
@@ -307,7 +311,7 @@ class Fetching:
             process = ProcessId(pid, 0.0)
         fd = processes.watch(process)
         if fd is None:
-            self._again_at = time.monotonic()  # it is gone already
+            self._again_at = time.monotonic()  # the fetcher has already ended
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._running[paths.exec_id] = _Fetch(paths, process, fd, basis, child)
 
@@ -319,15 +323,16 @@ class Fetching:
 
     def _fail(self, paths: ExecPaths, message: str) -> None:
         self._records.error(paths, wire.DATA, launcher_log.one_line(message))
-        self._again_at = time.monotonic()  # the next turn finds it over, and cleans up
+        self._again_at = time.monotonic()  # the next turn sees that the exec is over, and cleans up
 
     def _died(self, exec_id: str) -> bool:
-        """Whether it has now died too often."""
+        """Count a death of the exec's fetcher. Return whether the limit is reached."""
         self._deaths[exec_id] += 1
         return self._deaths[exec_id] >= _MOST_DEATHS
 
     def _clean(self, exec_id: str, *, all_goes: bool) -> None:
-        """Remove what was fetched for an exec that is over, unless somebody else does."""
+        """Kill the fetcher of an exec that is over, and remove the fetched data. With `all_goes`, the remover deletes
+        all files of the exec instead."""
         paths = self._paths.pop(exec_id)
         del self._there[exec_id]
         self._deaths.pop(exec_id, None)
@@ -339,7 +344,7 @@ class Fetching:
             self._cleaner.submit(_remove, paths)
 
     def _sweep(self, known: Set[str]) -> None:
-        """Remove what was fetched for execs that were over when an earlier server ended."""
+        """Remove data that was fetched for execs that ended under an earlier server."""
         home = self._settings.paths
         names = os.listdir(home.jobs) if home.jobs.is_dir() else []
         for name in filter(is_exec_id, names):
@@ -349,12 +354,12 @@ class Fetching:
 
 
 def _unseen() -> IO[bytes]:
-    """A file without a name, in memory where the system has such."""
+    """Return a file without a name, in memory if the system supports that."""
     return os.fdopen(os.memfd_create("values"), "r+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def _basis(paths: ExecPaths) -> list[Any] | None:
-    """What the connections of an exec were when its fetcher was started by an earlier server."""
+    """Return the state of the connections that an earlier server's fetcher was started with; None if unknown."""
     try:
         return Order.read(paths.fetch_order).basis
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,10 +1,10 @@
-"""Watches the GPUs: one that is lost, has errors, or is full of what is not ours is not used any more.
+"""Monitors the GPUs: a GPU that is lost, has errors, or is full of other programs' memory is taken out of service.
 
-What is looked at, and when a GPU comes back:
+Conditions, and when the GPU returns to service:
 
-- it does not answer, or its memory has rows that wait for a reset or can never be mended: until that is over;
-- uncorrectable memory errors, or a critical Xid error, since the server started: until the server is started again;
-- nine tenths of its memory are in use while no job of ours is on it: until that is over.
+- The GPU does not answer, or its memory has rows that wait for a reset or cannot be repaired: when that ends.
+- Uncorrectable memory errors or a critical Xid error occurred since server start: after a restart of the server.
+- At least 90% of its memory is in use while no job of this server is on it: when that ends.
 
 Xid errors that programs cause themselves do not count.
 """
@@ -25,26 +25,26 @@ from local_backend.scheduler.model import Machine, Slot
 from local_backend.scheduler.slots import opened, text
 
 _log = logging.getLogger(__name__)
-#: Seconds between two looks.
+#: Seconds between two checks.
 EVERY = 10.0
-#: A GPU that nobody of ours is on is left alone when this part of its memory is in use.
+#: A GPU without a job of this server is not used if at least this fraction of its memory is in use.
 FULL = 0.9
-#: Errors of the program on the GPU, not of the GPU (NVIDIA, "XID Errors"): exceptions in kernels, page faults, stopped
-#: or preempted channels.
+#: Xid errors of the program, not of the GPU (NVIDIA, "XID Errors"): exceptions in kernels, page faults, stopped or
+#: preempted channels.
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-#: Milliseconds that are waited for the next error, so that the end of the server is not waited for.
+#: Maximum milliseconds of one wait for an error event, so that a closing server does not wait for the thread.
 _PATIENCE = 500
 
 
 class Health:
-    """A thread of its own, for a driver in trouble may take its time. Nothing happens where there are no GPUs."""
+    """Monitors the GPUs in its own thread, because a faulty GPU driver may block. Does nothing without GPUs."""
 
     def __init__(
         self, slots: Iterable[Slot], held: Callable[[], Collection[str]], changed: Callable[[], None],
         every: float = EVERY,
     ) -> None:
-        """`held` tells which slots jobs are on; `changed` is called from the thread when `drained` has changed."""
-        #: Slots that must not be used → why, in a few words. Replaced as a whole.
+        """`held` returns the ids of the slots that jobs hold. The thread calls `changed` when `drained` has changed."""
+        #: Slots that must not be used → short reason. Always replaced as a whole.
         self.drained: Mapping[str, str] = {}
         self._slots = [slot for slot in slots if slot.device]
         self._held = held
@@ -56,25 +56,25 @@ class Health:
         self._xids: dict[str, int] = {}
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start monitoring."""
         if self._slots:
             threading.Thread(target=self._watch, name="health", daemon=True).start()
 
     def close(self) -> None:
-        """Watch no longer; the thread ends by itself."""
+        """Stop monitoring; do not wait for the thread to end."""
         self._closing.set()
 
     def _watch(self) -> None:
         while not self._closing.is_set():
             try:
-                with opened() as nvml:  # anew after a fault: a lost GPU may be seen again only then
+                with opened() as nvml:  # reopen after a fault: only then may NVML see a lost GPU again
                     if nvml is None:
                         return
                     events = self._subscribe(nvml)
                     while not self._closing.is_set():
                         self._look(nvml)
                         events = self._wait(nvml, events)
-            except Exception:  # whatever the driver does, the GPUs go on being watched
+            except Exception:  # monitoring goes on after any error of the GPU driver
                 _log.exception("the GPUs could not be looked at; trying again in %g s", self._every)
                 self._closing.wait(self._every)
 
@@ -89,8 +89,8 @@ class Health:
             self._changed()
 
     def _fault(self, nvml: ModuleType, slot: Slot) -> str | None:
-        """Why a slot must not be used; None when it may be."""
-        held = slot.id in self._held()  # before its memory is looked at: who comes now is no stranger
+        """Return why a slot must not be used; None if it may be used."""
+        held = slot.id in self._held()  # read before the memory: memory of a job that ends in between is not foreign
         try:
             device = nvml.nvmlDeviceGetHandleByUUID(slot.device)
             memory = nvml.nvmlDeviceGetMemoryInfo(device)
@@ -110,12 +110,12 @@ class Health:
                 device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             )
         except nvml.NVMLError:
-            return None  # its memory has no error correction
+            return None  # GPU memory without error correction
         new = count - self._errors.setdefault(name, count)
         return f"{new} uncorrectable memory error{'s' if new != 1 else ''}" if new > 0 else None
 
     def _subscribe(self, nvml: ModuleType) -> Any:
-        """What to wait on for errors; None where the driver does not tell."""
+        """Return an NVML event set for critical errors; None where the driver supports none."""
         try:
             events = nvml.nvmlEventSetCreate()
         except nvml.NVMLError:
@@ -125,11 +125,12 @@ class Health:
                 device = _whole(nvml, nvml.nvmlDeviceGetHandleByUUID(slot.device))
                 nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
             except nvml.NVMLError:
-                continue  # of this one nothing is heard
+                continue  # no events from this device
         return events
 
     def _wait(self, nvml: ModuleType, events: Any) -> Any:
-        """Until it is time to look again, or there is news; what to wait on from now on."""
+        """Wait until the next check is due or a critical error occurs. Return the event set for the next wait; None
+        after a fault."""
         until = time.monotonic() + self._every
         while not self._closing.is_set() and (left := until - time.monotonic()) > 0:
             if events is None:
@@ -149,7 +150,7 @@ class Health:
 
 
 def _whole(nvml: ModuleType, device: Any) -> Any:
-    """The GPU that a slice is a part of; a GPU itself."""
+    """Return the GPU that a MIG slice belongs to; return a GPU itself."""
     try:
         return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
     except nvml.NVMLError:
@@ -167,8 +168,8 @@ def _broken_rows(nvml: ModuleType, device: Any) -> str | None:
 
 
 def in_service(machine: Machine, drained: Mapping[str, str], everyone: Iterable[Active]) -> Machine:
-    """The machine without slots that must not be used any more; their jobs are told why they are moved, or should
-    be."""
+    """Return the machine without slots that must not be used any more. Log the reason for the jobs that are moved or
+    should be."""
     if drained == machine.drained:
         return machine
     for slot, why in drained.items() - machine.drained.items():

@@ -1,4 +1,4 @@
-"""Beside all else: measures what execs take, and removes results that are not kept any longer."""
+"""A background thread that measures the disk use of execs and removes expired results."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from local_backend.store.database import Database
 _log = logging.getLogger(__name__)
 #: Seconds between two rounds.
 _EVERY = 60.0
-#: Seconds between two execs that are measured.
+#: Seconds between the measurements of two execs.
 _BREATH = 0.001
 
 
 class _Closing(Exception):
-    """The server ends."""
+    """Raised when the server ends."""
 
 
 class Housekeeper:
-    """A thread that goes round once a minute. `start` first, `close` last."""
+    """A thread that runs a round once a minute. Call `start` first and `close` last."""
 
     def __init__(self, settings: Settings, database: Database, sizes: Sizes, wake: Callable[[], None]) -> None:
-        """`wake` tells the supervisor that something is to be removed."""
+        """`wake` tells the supervisor that execs are to be removed."""
         self._settings, self._database, self._sizes, self._wake = settings, database, sizes, wake
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="housekeeper", daemon=True)
 
     def start(self) -> None:
-        """Go round, unless there is nothing to do."""
+        """Start the thread, unless there is nothing to do."""
         quotas = self._settings.quotas
         if quotas.need_sizes or quotas.keep_days is not None:
             self._thread.start()
 
     def close(self) -> None:
-        """End after what is being done now."""
+        """End the thread after its current operation."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def round(self) -> None:
-        """Measure, and remove what is due. Raises what the database raises."""
+        """Measure execs, and mark expired ones for removal. Raises database errors."""
         quotas = self._settings.quotas
         rows = self._database.read(execs.briefs)
         if quotas.need_sizes:
@@ -61,7 +61,7 @@ class Housekeeper:
             self._wake()
 
     def _paths(self, row: execs.Brief) -> ExecPaths:
-        """The files of an exec, after a breath for the calls that are being answered. Raises _Closing."""
+        """Return the files of an exec, after a short pause that gives time to API calls. Raises _Closing."""
         if self._closing.wait(_BREATH):
             raise _Closing
         return self._settings.paths.job(row.id, row.creator)

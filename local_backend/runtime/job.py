@@ -1,4 +1,4 @@
-"""The event loop of a runner: processes, signals, memory, the runner channel, and the one verdict."""
+"""The event loop of a runner: processes, signals, memory, the runner channel, and the single verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEMORY_EVERY = 0.1
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the job ends; the first one stands."""
+    """How the job ends; the first verdict stands."""
 
     state: str
     message: str | None = None
@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Job:
-    """One attempt of an exec, run to its end by `run`."""
+    """One attempt of an exec; `run` runs it to its end."""
 
     def __init__(self, launch: Launch, signals: int) -> None:
         self.launch = launch
@@ -49,12 +49,13 @@ class Job:
         self._server: int | None = None
         self._engine: Engine | None = None
         self._restarts = Restarts()
-        #: The driver was killed; when nothing of the job is left, it is started again.
+        #: The driver was killed and is restarted once no process of the job is left.
         self._restarting = False
         self._progress = Progress(launch.paths.progress)
 
     def run(self, planner: Planner) -> Outcome:
-        """Start everything, wait for the end, and leave nothing behind. A forked child leaves by `Become`."""
+        """Start all processes, wait for the end, and kill all remaining processes. A forked child leaves by
+        `Become`."""
         self._note(f"attempt {self.launch.attempt} on {', '.join(slot.id for slot in self.launch.slots)}; "
                    f"code in {self.launch.paths.code(self.launch.spec)}")
         self._watch_server()
@@ -67,7 +68,7 @@ class Job:
         return self._outcome(self._verdict or Verdict(FINISHED, exit_code=0))
 
     def clear(self) -> None:
-        """Kill whatever the job has started, again and again until nothing of it is left."""
+        """Kill all processes that the job has started, repeatedly until none is left."""
         while True:
             self._reap()
             left = tree.descendants(os.getpid())
@@ -79,10 +80,10 @@ class Job:
         self._running.clear()
 
     def outcome_of_fault(self, problem: Exception) -> Outcome:
-        """The outcome when the runner itself failed."""
+        """Return the outcome for a fault of the runner itself."""
         return self._outcome(Verdict(ERROR, f"the runner failed: {launcher_log.one_line(str(problem))}", wire.LOST))
 
-    # --- beginning
+    # --- start
 
     def _start_all(self, planner: Planner) -> None:
         if self.launch.spec.elastic:
@@ -100,7 +101,7 @@ class Job:
         os.close(channel)
 
     def _try_to_start(self, plan: Plan) -> bool:
-        """Start one of the first processes; the job ends when that is not possible."""
+        """Start one of the first processes; if this fails, end the job."""
         try:
             self.start(plan)
         except OSError as problem:
@@ -109,7 +110,7 @@ class Job:
         return True
 
     def start(self, plan: Plan) -> int:
-        """Start a process and watch over it; its pid. Raises OSError."""
+        """Start a process and watch it; return its pid. Raises OSError."""
         pid = tasks.start(plan)
         self._running[pid] = plan
         self._note(f"{plan.task.name} started, pid {pid}" + ("" if plan.step else f": {plan.argv[0]}"))
@@ -125,7 +126,7 @@ class Job:
     # --- the loop
 
     def _wait(self) -> None:
-        """Wait for the next event and deal with it."""
+        """Wait for the next event and handle it."""
         poll = select.poll()
         for fd, _, events in self._sources():
             poll.register(fd, events)
@@ -152,7 +153,7 @@ class Job:
         return found
 
     def _timeout(self) -> float | None:
-        """Milliseconds until the next timer, None when there is none."""
+        """Return the milliseconds until the next timer; None if no timer is set."""
         times = [self._kill_at, self._progress.due, *(self._engine.timers if self._engine is not None else [])]
         if self.launch.spec.memory is not None:
             times.append(self._check_memory_at)
@@ -183,7 +184,7 @@ class Job:
         tree.kill(tree.descendants(os.getpid()))
 
     def _reap(self) -> None:
-        """Collect the processes that have ended, adopted orphans included."""
+        """Reap the processes that have ended, including adopted orphans."""
         while (found := _next_dead()) is not None:
             pid, status = found
             plan = self._running.pop(pid, None)
@@ -192,7 +193,7 @@ class Job:
         if self._engine is not None:
             self._engine.workers.settle()
 
-    # --- ends
+    # --- end
 
     def _ended(self, pid: int, plan: Plan, status: int) -> None:
         because = self._killed_because.pop(pid, None)
@@ -212,8 +213,8 @@ class Job:
             self._decide(Verdict(ERROR, describe(status, plan.stderr), wire.PROGRAM_FAILED, code, name))
 
     def _driver_killed(self, engine: Engine, number: int) -> None:
-        """Nobody asked for the driver's death, and it was none of its own doing: start it again, unless that leads
-        nowhere."""
+        """Restart a driver that a signal killed while the job was not ending. End the job if restarts bring no
+        progress."""
         how = f"the driver was killed by signal {number} ({signal_name(number)})"
         if not self._restarts.again(engine.furthest):
             text = f"{how}; it is not started again, for {Restarts.MOST} restarts brought no progress"
@@ -224,7 +225,7 @@ class Job:
         self._restarting = True
 
     def _restart(self, engine: Engine) -> None:
-        """Start the driver again as soon as nothing that it and its workers left is there any more."""
+        """Start the driver again once no process of the old driver and its workers is left."""
         left = tree.descendants(os.getpid())
         tree.kill(left)
         if not left and not self._running and self._verdict is None:
@@ -232,7 +233,7 @@ class Job:
             self._start_driver(engine)
 
     def _decide(self, verdict: Verdict) -> None:
-        """Settle how the job ends, unless that is settled, and ask everything that runs to go."""
+        """Set the verdict, unless one is set, and send SIGTERM to all running processes."""
         if self._verdict is not None:
             return
         self._verdict = verdict
@@ -266,7 +267,7 @@ class Job:
 
 
 def _next_dead() -> tuple[int, int] | None:
-    """Pid and status (negative for a signal) of a child that has ended and is now forgotten by the system."""
+    """Reap one ended child. Return its pid and its status (negative for a signal), or None if there is none."""
     try:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

@@ -1,6 +1,6 @@
-"""The files through which supervisor and runner talk: job.json, attempt, runner.json, exit.json.
+"""Files that supervisor and runner exchange: job.json, attempt, runner.json, exit.json.
 
-Each has one writer, is replaced whole, and carries the number of the attempt it belongs to.
+Each file has one writer, is replaced as a whole, and contains the number of the attempt that it belongs to.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.scheduler.model import Slot
 from local_backend.vault import Vault
 
-#: Above all numbers of processes and exit codes.
+#: Larger than any process id and any exit code.
 _HIGHEST = 2**31
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, without the ambiguity of a number that is used again."""
+    """Identity of one process. The pid alone is ambiguous, because the system reuses pids."""
 
     pid: int
     #: Start time in clock ticks since boot, as the system counts it.
@@ -33,24 +33,24 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that a runner needs to know; job.json, where the values of variables are sealed."""
+    """All data that a runner needs. Written to job.json with the values of variables sealed."""
 
     spec: JobSpec
     attempt: int
     home: HomePaths
     slots: tuple[Slot, ...]
-    #: Number of slots of the machine of the kind of `slots`, for a fair share of the cores.
+    #: Slots of the machine of the same kind as `slots`, to compute a fair share of the cores.
     machine_slots: int
-    #: Environment that the job inherits, without the server's secrets; what others have put there may be secret, too.
+    #: Environment that the job inherits, without the server's secrets. Variables that others set may be secret, too.
     environment: dict[str, str]
     stop_grace: float
     #: Seconds that a worker may take to leave a slot that was taken from its job.
     leave_grace: float = 60.0
-    #: Part of each of its slots that a worker may use.
+    #: Fraction of each of its slots that a worker may use.
     share: float = 1.0
-    #: Kill the job when this process ends; None to let it run on.
+    #: The runner kills the job when this process ends; None: the job runs on.
     die_with: ProcessId | None = None
-    #: How often the exec was queued again after the machine had rebooted under it.
+    #: Number of times that the exec was queued again after one of its attempts had begun.
     requeues: int = 0
 
     @property
@@ -59,8 +59,8 @@ class Launch:
         return self.home.job(self.spec.exec_id, self.spec.user)
 
     def write(self) -> None:
-        """Write job.json, durably. Raises OSError, and VaultError when something cannot be sealed, or its runner could
-        not open what is."""
+        """Write job.json, durably. Raises OSError. Raises VaultError when a value cannot be sealed, or when the
+        runner could not open a sealed value."""
         vault = Vault(self.home.vault)
         _opened(self.spec, vault)
         value = asdict(self) | {
@@ -71,8 +71,8 @@ class Launch:
 
     @classmethod
     def read(cls, path: Path) -> Launch:
-        """Read job.json; nothing is sealed in what this answers, which is for no disk. Raises OSError, ValueError,
-        KeyError, TypeError or VaultError when there is no usable one."""
+        """Read job.json and open its sealed values; do not write the result to a disk. Raises OSError, ValueError,
+        KeyError, TypeError or VaultError when there is no usable job.json."""
         value = json.loads(path.read_bytes())
         home = HomePaths(*map(Path, value["home"]))
         vault = Vault(home.vault)
@@ -90,7 +90,7 @@ def _opened(spec: JobSpec, vault: Vault) -> JobSpec:
 
 
 def forget_variables(paths: ExecPaths) -> None:
-    """Leave of a job.json that an earlier version has written, with variables in clear, what is still asked of it.
+    """Reduce a job.json of an earlier version, which has variables in clear text, to the values that are still read.
     Raises OSError."""
     value = _read(paths.spec)
     if isinstance(value, dict):
@@ -100,7 +100,7 @@ def forget_variables(paths: ExecPaths) -> None:
 
 
 def requeues(paths: ExecPaths) -> int:
-    """How often an exec was queued again, according to its last launch."""
+    """Return how often an exec was queued again, according to its last launch."""
     value = _read(paths.spec)
     count = value.get("requeues", 0) if isinstance(value, dict) else 0
     return count if isinstance(count, int) else 0
@@ -108,7 +108,7 @@ def requeues(paths: ExecPaths) -> int:
 
 @dataclass(frozen=True)
 class RunnerIdentity:
-    """Who runs an attempt; runner.json."""
+    """The process that runs an attempt; runner.json."""
 
     pid: int
     start_time: float
@@ -135,7 +135,7 @@ class Outcome:
 
 
 def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
-    """runner.json, None when no runner has ever begun, or somebody else has written there."""
+    """Read runner.json. Return None when no runner has ever begun, or when the content is not a runner's."""
     match _read(paths.runner):
         case {"pid": int(pid), "start_time": int() | float() as began, "boot_id": str(boot), "attempt": int(attempt)}:
             if 0 < pid < _HIGHEST and "\0" not in boot and _numbers(pid, began, attempt):
@@ -144,7 +144,7 @@ def read_identity(paths: ExecPaths) -> RunnerIdentity | None:
 
 
 def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
-    """exit.json of this attempt; None when it has not ended, or not in order."""
+    """Read exit.json of this attempt. Return None when the attempt has not ended, or when the content is invalid."""
     match _read(paths.exit):
         case {
             "attempt": int(found), "state": str(state), "end_time": int() | float() as ended,
@@ -157,7 +157,7 @@ def read_outcome(paths: ExecPaths, attempt: int) -> Outcome | None:
 
 
 def _numbers(*values: float | None) -> bool:
-    """Whether none of them is `true`: Python takes that for 1, and a database may not."""
+    """Return whether no value is a bool: Python treats `true` as 1, but a database may not."""
     return not any(isinstance(value, bool) for value in values)
 
 
@@ -167,8 +167,8 @@ def write_record(path: Path, record: RunnerIdentity | Outcome) -> None:
 
 
 def _read(path: Path) -> object:
-    """What is in a file that the job itself could have replaced, by a folder, say. Raises OSError for other troubles,
-    which may pass."""
+    """Read a JSON file. Return None if the job has replaced the file, for example with a folder. Raises OSError for
+    other errors, which may be temporary."""
     try:
         return read_json(path)
     except (IsADirectoryError, PermissionError):
@@ -180,20 +180,20 @@ def _storable(text: str | None) -> str | None:
 
 
 def read_attempt(paths: ExecPaths) -> int:
-    """The attempt that may run; 0 when none may."""
+    """Return the number of the attempt that may run; 0 if none may."""
     value = _read(paths.attempt)
     return value if isinstance(value, int) else 0
 
 
 def write_attempt(paths: ExecPaths, attempt: int) -> None:
-    """Allow `attempt` to run, and no earlier one. The caller holds the lock. Raises OSError."""
+    """Allow `attempt` to run, and no earlier one. The caller must hold the lock. Raises OSError."""
     write_atomic(paths.attempt, str(attempt).encode())
 
 
 def try_lock(paths: ExecPaths) -> int | None:
-    """A descriptor that holds runner.lock, None when someone else holds it. Raises OSError.
+    """Return a descriptor that holds runner.lock; None if another process holds the lock. Raises OSError.
 
-    Closing it releases the lock, provided that no child has inherited it.
+    Closing the descriptor releases the lock, unless a child has inherited the descriptor.
     """
     fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

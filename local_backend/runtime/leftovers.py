@@ -1,4 +1,4 @@
-"""Ends what an attempt that is over has left running."""
+"""Kills processes that an ended attempt has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a worker really uses."""
+"""The real memory use of a worker."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from local_backend.runtime.tree import group_and_tree
 
 
 def over_limit(pid: int, limit: int) -> int | None:
-    """Bytes that the worker `pid` with all its processes uses, when that is more than `limit`; else None.
+    """Return the bytes that the worker `pid` uses with all its processes, if more than `limit`; else None.
 
-    Forked processes share pages, and each page counts once: the sum of resident sizes, which counts them again and
-    again, is only the cheap first look; the proportional size decides.
+    Forked processes share pages, and each page counts once. The sum of resident sizes counts shared pages repeatedly,
+    so it is only a cheap first check. The proportional size decides.
     """
     processes = list(group_and_tree(pid))
     if sum(_resident(process) for process in processes) <= limit:

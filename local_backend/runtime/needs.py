@@ -1,4 +1,4 @@
-"""What a submission needs of this machine: slots of which kind, how many, and which part of each. Pure."""
+"""The resources that a submission needs on this machine: kind, number and fraction of slots. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Collection
 from local_backend.jobspec import ANY_SLICE, JobSpec
 from local_backend.scheduler.model import CPU, GPU, WHOLE
 
-#: Part of a slot that a worker in a pack takes which names no limit.
+#: Fraction of a slot that a worker in a pack takes if it sets no limit.
 PACKED = 0.5
 
 
 def kind(spec: JobSpec, kinds: Collection[str]) -> str:
-    """Kind of slot, of those that there are: what it asks for where there is such a thing; else GPUs, slices of them,
-    or the CPU, the first that there is."""
+    """Return the kind of slot that a job uses: CPU if it asks for CPU, its MIG profile if the machine has MIG slices.
+    Otherwise return the first of GPU, MIG slice and CPU that is in `kinds`."""
     if spec.device_type == CPU:
         return CPU
     slices = sorted(set(kinds) - {CPU, GPU}, key=_size)
@@ -24,7 +24,7 @@ def kind(spec: JobSpec, kinds: Collection[str]) -> str:
 
 
 def share(spec: JobSpec, of_kind: str) -> int:
-    """Parts of a slot of this kind that a worker takes, of WHOLE."""
+    """Return the parts of a slot of this kind that a worker takes, of WHOLE."""
     part = spec.device_share
     if spec.pack:
         limit = spec.cpu_limit if of_kind == CPU else spec.gpu_limit
@@ -33,9 +33,9 @@ def share(spec: JobSpec, of_kind: str) -> int:
 
 
 def slots(spec: JobSpec) -> tuple[int, int, int]:
-    """Slots per worker, workers without which it cannot run, workers that it can use.
+    """Return the slots per worker, the minimum of workers, and the maximum of workers.
 
-    An elastic job has one worker on each slot; one that shares its slot has that one.
+    An elastic job has one worker on each slot. An elastic job that shares its slot has one worker.
     """
     if spec.shares:
         least = 1 if spec.elastic else spec.num_worker
@@ -46,7 +46,7 @@ def slots(spec: JobSpec) -> tuple[int, int, int]:
 
 
 def remarks(spec: JobSpec, kinds: Collection[str]) -> list[str]:
-    """What the launcher log says about what the job does not get as it was asked for."""
+    """Return lines for the launcher log about requests that the job does not get as it asked."""
     found, got = [], kind(spec, kinds)
     if spec.device_type == GPU and got == CPU:
         found.append("asked for GPUs; this machine has none, so it runs on CPU slots")
@@ -58,5 +58,5 @@ def remarks(spec: JobSpec, kinds: Collection[str]) -> list[str]:
 
 
 def _size(profile: str) -> list[int]:
-    """Orders MIG profiles, `1g.10gb` before `2g.20gb`."""
+    """Return a sort key for MIG profiles: `1g.10gb` sorts before `2g.20gb`."""
     return [int(digits) for digits in re.findall("[0-9]+", profile)]

@@ -1,7 +1,8 @@
-"""The nursery: a process that has torch imported and forks a runner per request, so that a job starts in milliseconds.
+"""The nursery: a process that has imported torch and forks one runner per request, so that a job starts in
+milliseconds.
 
-Single-threaded; it never runs a tensor operation and never initialises a GPU, for neither survives a fork. It ends
-when the server's end of its socket closes.
+The nursery is single-threaded. It never runs a tensor operation and never initializes a GPU, because neither survives
+a fork. It ends when the server closes its end of the socket.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from local_backend.runtime.program import Become, follow
 from local_backend.runtime.tasks import close_all_but, reset_signals
 from local_backend.vault import LIBRARY as OPENS_SECRETS
 
-#: What the nursery says to the server, a byte each: it is ready for requests; the oldest request has been done.
+#: Messages from the nursery to the server, one byte each: ready for requests; the oldest request is done.
 READY, FORKED = b"r", b"f"
 
 
 def serve() -> None:
-    """Preload, say `READY`, then fork a runner per request (a JSON line with its ready pipe attached, see `run`), and
-    say `FORKED`."""
+    """Preload, send `READY`, then fork one runner per request and send `FORKED` after each. A request is a JSON line
+    with a ready pipe attached (see `run`)."""
     control = int(sys.argv[1])
     close_all_but(control)
     base_path = _base_path()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps what was forked: no zombies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forked processes: no zombies
     set_name("dli-nursery")
     _preload()
     link = socket.socket(fileno=control)
@@ -46,7 +47,7 @@ def serve() -> None:
 
 
 def _answer(link: socket.socket, base_path: tuple[str, ...]) -> None:
-    """Fork for every request until the other end closes."""
+    """Fork once per request until the other end closes."""
     buffer, pipes = b"", []
     while True:
         data, attached, _, _ = socket.recv_fds(link, 65536, 16)
@@ -71,7 +72,7 @@ def _fork(line: bytes, ready: int, base_path: tuple[str, ...]) -> None:
 
 
 def _preload() -> None:
-    """Import what workers need, then make the heap as small and as shareable as it gets."""
+    """Import the modules that workers need, then make the heap as small and as shareable as possible."""
     gc.disable()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for module in (*PRELOAD, OPENS_SECRETS):
@@ -82,7 +83,7 @@ def _preload() -> None:
 
 
 def _base_path() -> tuple[str, ...]:
-    """sys.path as a program finds it, without its first entry and without PYTHONPATH."""
+    """Return sys.path as a program would find it, without its first entry and without PYTHONPATH."""
     given = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     return tuple(entry for entry in sys.path[1:] if entry not in given)
 

@@ -1,4 +1,4 @@
-"""Which slots are held, by whom, and which of them are being given up. A picture for people; nobody decides by it."""
+"""The holders of each slot, and which slots are being given up. For display only; no decision uses it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ class Holder:
     """An exec on a slot."""
 
     exec_id: str
-    #: It has given the slot up, and something of it is still there.
+    #: Whether the exec has given the slot up, but a process of it is still on the slot.
     leaving: bool = False
-    #: Of the slot.
+    #: Fraction of the slot.
     share: float = 1.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """A slot of the machine and who is on it."""
+    """A slot of the machine and its holders."""
 
     slot: Slot
     holders: tuple[Holder, ...] = ()
-    #: Why nobody else may have it, None when it may be used.
+    #: Why no job may use the slot any more; None if it may be used.
     drained: str | None = None
 
 
 def places(machine: Machine, everyone: Iterable[Active]) -> list[Place]:
-    """The slots of a machine with these attempts on it, in the machine's order."""
+    """Return the slots of a machine with their holders among these attempts, in the machine's order."""
     found: dict[str, list[Holder]] = {}
     for active in everyone:
         for name, holder in _holders(active):
@@ -43,8 +43,8 @@ def places(machine: Machine, everyone: Iterable[Active]) -> list[Place]:
 
 
 def _holders(active: Active) -> list[tuple[str, Holder]]:
-    """The supervisor changes an attempt while this reads it: what it holds first, and then its allocation (see
-    Shares.allot). Read in this order, a slot that it has just got is never taken for one that it gives up."""
+    """Return the slots of an attempt, each with its holder. The supervisor may change the attempt meanwhile, so read
+    `slots` before `allocation` (see Shares.allot). Otherwise a slot that it has just got would look given up."""
     held = active.slots
     allotted = active.allocation.slots
     return [

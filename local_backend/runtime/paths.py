@@ -1,4 +1,4 @@
-"""Every file name of the backend and of an exec is made here, and nowhere else."""
+"""All file names of the backend and of an exec. No other module builds them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ DRIVER = "task0"
 _GROUP = "task12n"
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _MARKS = len(_ALPHABET) ** 5
-#: Has no divisor in common with _MARKS, so that its multiples are all different.
+#: Coprime to _MARKS, so that its multiples modulo _MARKS are all different.
 _STRIDE = 23_456_789
-#: Bytes of a name that somebody gave in the name of a file: systems take 255, and more stands around it.
+#: Maximum bytes of a user-given name within a file name: systems allow 255, and the file name has other parts.
 _LONGEST_NAME = 200
 
 
 def worker_task(number: int) -> str:
-    """Name of worker `number` (1-based)."""
+    """Return the name of worker `number` (1-based)."""
     return f"{_GROUP}-{number}"
 
 
 def worker_number(task: str) -> int | None:
-    """Inverse of `worker_task`; None for what is no worker's name."""
+    """Return the number in a worker's name (inverse of `worker_task`); None if the name is not a worker's."""
     group, _, number = task.partition("-")
     return int(number) if group == _GROUP and re.fullmatch("[1-9][0-9]{0,8}", number) else None
 
 
 def pod_name(exec_id: str, task: str) -> str:
-    """Name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`.
+    """Return the name of a process on the wire and in its LOG_DIR: `<appId>-task12n-<5 characters>`.
 
-    The characters look random, but no two workers of an exec share them, however many there are.
+    The characters look random, but no two workers of an exec share them, however many workers there are.
     """
     group = task.partition("-")[0]
     start = int.from_bytes(hashlib.sha256(f"{exec_id} {group}".encode()).digest()[:8], "big")
@@ -49,8 +49,8 @@ def pod_name(exec_id: str, task: str) -> str:
 
 
 def _file_name(name: str) -> str:
-    """What of a name may be part of the name of a file: letters of any script that this system can write, with their
-    marks, digits, and few signs."""
+    """Return the part of a name that a file name may contain: letters of any script that this system can encode, with
+    their combining marks, digits, and `.`, `_` and `-`."""
     text = name.encode(sys.getfilesystemencoding(), "replace").decode(sys.getfilesystemencoding())
     safe = "".join(
         sign if sign.isalnum() or sign in "._-" or unicodedata.category(sign).startswith("M") else " " for sign in text
@@ -76,32 +76,33 @@ class HomePaths:
 
     @property
     def audit(self) -> Path:
-        """Who changed what; older files have a number behind it."""
+        """Audit log: which user changed which object. Older files have a number suffix."""
         return self.home / "audit.log"
 
     @property
     def lock(self) -> Path:
-        """Held with flock by the one server of this home."""
+        """Lock file that the only server of this home holds with flock."""
         return self.home / "backend.lock"
 
     @property
     def served(self) -> Path:
-        """With which settings the server that runs, or was the last to, was started."""
+        """Settings that the running server, or else the last server, was started with."""
         return self.home / SERVED_FILE
 
     @property
     def restoring(self) -> Path:
-        """There while a backup is put in place: what the home holds then is neither the old nor the new."""
+        """Marker that exists while a backup is being restored. The home then holds neither the old nor the new
+        state."""
         return self.home / "restoring"
 
     @property
     def keys(self) -> Path:
-        """The private keys that sign tokens."""
+        """Private keys that sign tokens."""
         return self.home / "keys"
 
     @property
     def vault(self) -> Path:
-        """The keys that seal secrets."""
+        """Keys that seal secrets."""
         return self.home / "vault" / "secrets.key"
 
     @property
@@ -120,35 +121,36 @@ class HomePaths:
 
     @property
     def incoming(self) -> Path:
-        """Uploads in progress; whatever lies here when a server starts is a leftover."""
+        """Uploads in progress. All files found here at server start are leftovers."""
         return self.home / "incoming"
 
     @property
     def forwarding(self) -> Path:
-        """Which execs have metrics to forward, and where to (0600; tokens and passwords are sealed)."""
+        """Execs whose metrics are forwarded, and the targets (0600; tokens and passwords are sealed)."""
         return self.home / "forwarding"
 
     def order(self, exec_id: str) -> Path:
-        """What is to be forwarded of one exec."""
+        """Return the file that says what to forward for one exec."""
         return self.forwarding / f"{exec_id}.json"
 
     def forwarded(self, exec_id: str, kind: str) -> Path:
-        """Up to where its metrics have been sent to the target of a kind."""
+        """Return the file that says how far the exec's metrics were sent to its target of this kind."""
         return self.forwarding / f"{exec_id}.{kind}.json"
 
     @property
     def volumes(self) -> Path:
-        """Named storage volumes, unless the settings say another place: a directory, or a link to one, per volume."""
+        """Named storage volumes, unless the settings name another path: one directory, or link to a directory, per
+        volume."""
         return self.home / "volumes"
 
     @property
     def volume_users(self) -> Path:
-        """Who may use the volumes that are not for everybody."""
+        """Allowed users of each volume that is not open to everybody."""
         return self.home / "volumes.json"
 
     @property
     def cache(self) -> Path:
-        """Data that was fetched for jobs, unless the settings say another place."""
+        """Data that was fetched for jobs, unless the settings name another path."""
         return self.home / "cache"
 
     @property
@@ -157,7 +159,7 @@ class HomePaths:
         return self.home / "fabric"
 
     def job(self, exec_id: str, user: str) -> ExecPaths:
-        """Paths of one exec."""
+        """Return the paths of one exec."""
         return ExecPaths(self.jobs / exec_id, self.result_fs / user / "batchworkdir" / exec_id, exec_id)
 
 
@@ -170,7 +172,8 @@ class ExecPaths:
     exec_id: str
 
     def opened(self, path: Path) -> BinaryIO | None:
-        """One of its files, to read; None when it is not there or its program has put something else in its place."""
+        """Open one of the exec's files for reading. Return None if it is missing or the program has replaced it with
+        something else."""
         return open_regular(path, (self.root if path.is_relative_to(self.root) else self.state).parent)
 
     # --- the backend's own files, below DLICMD_HOME/jobs/<id>
@@ -181,7 +184,7 @@ class ExecPaths:
 
     @property
     def submitted_names(self) -> Path:
-        """Which files were submitted: their program may add others to them."""
+        """Names of the submitted files; the program may add other files beside them."""
         return self.state / "submitted.json"
 
     @property
@@ -191,27 +194,27 @@ class ExecPaths:
 
     @property
     def lock(self) -> Path:
-        """Held with flock by the runner for as long as it lives."""
+        """Lock file that the runner holds with flock while it lives."""
         return self.state / "runner.lock"
 
     @property
     def runner(self) -> Path:
-        """Who runs this exec: pid, start time of the process, boot id, attempt."""
+        """Identity of the runner of this exec: pid, start time of the process, boot id, attempt."""
         return self.state / "runner.json"
 
     @property
     def exit(self) -> Path:
-        """How the attempt ended; written once, last."""
+        """Outcome of the attempt; the runner writes it once, as its last file."""
         return self.state / "exit.json"
 
     @property
     def allocation(self) -> Path:
-        """The slots that a running elastic job has now; written by the server."""
+        """Current slots of a running elastic job; written by the server."""
         return self.state / "allocation.json"
 
     @property
     def report(self) -> Path:
-        """What the runner of an elastic job holds and does; written by the runner."""
+        """Held slots and state of an elastic job's runner; written by the runner."""
         return self.state / "report.json"
 
     @property
@@ -220,21 +223,21 @@ class ExecPaths:
 
     @property
     def data(self) -> Path:
-        """What was fetched for the job: a folder for each data source, and the list of all."""
+        """Data fetched for the job: one folder per data source, and the list of all sources."""
         return self.state / "data"
 
     def data_folder(self, number: int, name: str) -> Path:
-        """Where the program finds data source `number` (from 1), when it is not mounted."""
+        """Return the folder where the program finds data source `number` (from 1), if the source is not mounted."""
         return self.data / f"{number}-{_file_name(name)}"
 
     @property
     def data_sources(self) -> Path:
-        """The list of the data sources, for the program."""
+        """List of the data sources, for the program."""
         return self.data / "sources.json"
 
     @property
     def fetching(self) -> Path:
-        """What is to be fetched for the job, and how far that is: files of the fetcher."""
+        """Files of the fetcher: its order and its progress."""
         return self.state / "fetch"
 
     @property
@@ -243,7 +246,7 @@ class ExecPaths:
 
     @property
     def fetch_lock(self) -> Path:
-        """Held with flock by the fetcher for as long as it lives."""
+        """Lock file that the fetcher holds with flock while it lives."""
         return self.fetching / "lock"
 
     @property
@@ -252,7 +255,7 @@ class ExecPaths:
 
     @property
     def fetch_outcome(self) -> Path:
-        """How it came out, or what is done so far."""
+        """Outcome of the fetcher, or the part that is done so far."""
         return self.fetching / "outcome.json"
 
     @property
@@ -261,7 +264,7 @@ class ExecPaths:
 
     @property
     def captures(self) -> Path:
-        """What processes wrote to their own stdout and stderr."""
+        """Captured stdout and stderr of processes."""
         return self.state / "logs"
 
     # --- the user's tree, RESULT_DIR
@@ -270,12 +273,13 @@ class ExecPaths:
         return self.root / "_submitted_code"
 
     def code(self, spec: JobSpec) -> Path:
-        """Working directory of the program: the uploaded folder, or where the single file lies."""
+        """Return the working directory of the program: the uploaded folder, or the folder of the single uploaded
+        file."""
         return self.submitted / spec.model_dir if spec.model_dir else self.submitted
 
     @property
     def model(self) -> Path:
-        """SAVED_MODEL_DIR: what --exec-trainresult zips."""
+        """SAVED_MODEL_DIR: the folder that --exec-trainresult zips."""
         return self.root / "model"
 
     @property
@@ -287,20 +291,20 @@ class ExecPaths:
         return self.root / "log"
 
     def log_dir(self, task: str) -> Path:
-        """LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
+        """Return the LOG_DIR of one process: `log/app.<appId>-task12n-<5 characters>`."""
         return self.logs / f"app.{pod_name(self.exec_id, task)}"
 
     def data_folders(self, spec: JobSpec) -> list[str]:
-        """Where the program finds its data, in the order of the submission; the first one is DATA_DIR."""
+        """Return the folders where the program finds its data, in submission order; the first one is DATA_DIR."""
         if not spec.sources:
             return [spec.data_dir]
         return [str(self.data_folder(number, source.name)) if source.fetched else source.path
                 for number, source in enumerate(spec.sources, 1)]
 
     def capture(self, task: str, stream: str, elastic: bool) -> Path:
-        """Where `stream` (stdout, stderr) of a process goes.
+        """Return the file that receives `stream` (stdout, stderr) of a process.
 
-        Elastic programs write LOG_DIR/stdout themselves (ELog), and scripts parse it: theirs is captured elsewhere.
-        For all others LOG_DIR/stdout *is* the program's standard output.
+        Elastic programs write LOG_DIR/stdout themselves (ELog), and scripts parse that file. The backend therefore
+        captures their streams in another file. For all other programs LOG_DIR/stdout *is* the standard output.
         """
         return self.captures / f"{task}.{stream}" if elastic else self.log_dir(task) / stream

@@ -1,4 +1,4 @@
-"""The tree of resource plans as it is in the database, and what counts for which of them."""
+"""The tree of resource plans in the database, and which exec counts for which plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Plans:
-    """Read again only when something was written since."""
+    """The plan tree, read again only after a write to the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -27,16 +27,16 @@ class Plans:
 
     @property
     def tree(self) -> Plan:
-        """The plans; the first ones when nobody has written any, the last good ones when they cannot be read. Raises
-        what the database raises."""
+        """The plan tree: ROOT if none is stored, or the last valid tree if the stored one cannot be read. Raises
+        database errors."""
         changes = self._database.changes
         if changes != self._seen:
             self._tree, self._seen = self._read(), changes
         return self._tree
 
     def change(self, edit: Callable[[Plan], Plan]) -> Plan:
-        """Make the tree what `edit` makes of it, in one transaction; what execs hold counts for its plans from then on.
-        Raises what `edit` and the database raise."""
+        """Replace the tree by `edit(tree)`, in one transaction. From then on, the slots of execs count for the new
+        plans. Raises errors of `edit` and of the database."""
 
         def work(connection: Connection) -> Plan:
             changed = edit(_stored(connection))
@@ -49,7 +49,7 @@ class Plans:
         return self._database.write(work)
 
     def consumer(self, connection: Connection, row: ExecRow) -> str:
-        """Path of the plan that an exec counts for, by the tree that this transaction sees."""
+        """Return the path of the plan that an exec counts for, by the tree that this transaction sees."""
         try:
             return consumer(_stored(connection), row)
         except ValueError:
@@ -65,12 +65,12 @@ class Plans:
 
 
 def consumer(root: Plan, row: ExecRow) -> str:
-    """Path of the plan that an exec counts for: `/local/training`."""
+    """Return the path of the plan that an exec counts for: `/local/training`."""
     path, _ = plans.resolve(root, row.job.consumer, row.user)
     return "/" + "/".join(path)
 
 
 def _stored(connection: Connection) -> Plan:
-    """Raises ValueError for a damaged document."""
+    """Return the stored plan tree; ROOT if there is none. Raises ValueError for a damaged document."""
     document = documents.read(connection, documents.PLANS)
     return ROOT if document is None else plans.parse(document)

@@ -1,4 +1,4 @@
-"""What the runtime needs to know and do about processes, beyond the standard library: Linux first, else psutil."""
+"""Operations on processes beyond the standard library: Linux interfaces where available, otherwise psutil."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import psutil
 from local_backend.runtime.launch import ProcessId
 
 LINUX = sys.platform == "linux"
-#: Every process of an exec carries this variable, so that its leftovers can be found when its runner is gone.
+#: Variable in the environment of every process of an exec: it identifies leftovers when the runner is gone.
 MARK = "DLI_RUN_MARK"
 MARK_LENGTH = 32
-#: The same for the number of its worker, so that what a worker leaves is found although it has left its group.
+#: The same for the worker number: it identifies processes of a worker that have left its process group.
 WORKER_MARK = "DLI_RUN_WORKER"
 WORKER_MARK_LENGTH = 10
-#: What a process must be started with for `stamp` to have room.
+#: Variables that a process must be started with so that `stamp` can overwrite them.
 PLACEHOLDERS = {MARK: "0" * MARK_LENGTH, WORKER_MARK: "0" * WORKER_MARK_LENGTH}
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -29,17 +29,18 @@ _MADV_DONTNEED = 4
 
 
 def mark_of(state: Path) -> str:
-    """The value of MARK for the exec with this state directory."""
+    """Return the value of MARK for the exec with this state directory."""
     return hashlib.sha256(os.fsencode(state)).hexdigest()[:MARK_LENGTH]
 
 
 def worker_mark(number: int) -> str:
-    """The value of WORKER_MARK for a worker; 0 is the driver."""
+    """Return the value of WORKER_MARK for a worker; 0 is the driver."""
     return f"{number:0{WORKER_MARK_LENGTH}d}"
 
 
 def start_time(pid: int) -> float | None:
-    """When the process began, on a clock that no one sets; None when there is no such process or only its zombie."""
+    """Return the start time of a process, on a clock that cannot be set. Return None if the process is gone or a
+    zombie."""
     if not LINUX:
         try:
             return psutil.Process(pid).create_time()
@@ -53,7 +54,7 @@ def start_time(pid: int) -> float | None:
 
 
 def identify(pid: int) -> ProcessId:
-    """Identity of a living process. Raises ProcessLookupError."""
+    """Return the identity of a living process. Raises ProcessLookupError."""
     began = start_time(pid)
     if began is None:
         raise ProcessLookupError(pid)
@@ -61,19 +62,19 @@ def identify(pid: int) -> ProcessId:
 
 
 def alive(process: ProcessId) -> bool:
-    """Whether exactly this process is there and no zombie."""
+    """Return whether exactly this process lives and is not a zombie."""
     return start_time(process.pid) == process.start_time
 
 
 def watch(process: ProcessId) -> int | None:
-    """A descriptor that becomes readable when the process ends; None when it has ended already."""
+    """Return a descriptor that becomes readable when the process ends; None if it has already ended."""
     if hasattr(os, "pidfd_open"):
         try:
             fd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             return None
         except OSError:
-            return _watch_by_thread(process)  # a kernel or sandbox without pidfds
+            return _watch_by_thread(process)  # kernel or sandbox without pidfds
         if alive(process):
             return fd
         os.close(fd)
@@ -98,7 +99,7 @@ def _watch_by_thread(process: ProcessId) -> int | None:
 
 
 def send_signal(process: ProcessId, number: int) -> None:
-    """Signal this very process; nothing happens when it is gone."""
+    """Send a signal to exactly this process; do nothing if it is gone."""
     try:
         if alive(process):
             os.kill(process.pid, number)
@@ -107,19 +108,19 @@ def send_signal(process: ProcessId, number: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Adopt every descendant whose parent dies."""
+    """Make this process the parent of every descendant whose own parent dies."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the parent process ends; ends at once when it has ended already."""
+    """Have the system kill this process when its parent ends. Exit at once if the parent has already ended."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def set_name(name: str) -> None:
-    """Show `name` (15 characters of it) in `ps` and `top`."""
+    """Show the first 15 bytes of `name` in `ps` and `top`."""
     _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))
 
 
@@ -131,8 +132,8 @@ def _prctl(option: int, argument: object) -> None:
 def stamp(variable: str, value: str) -> None:
     """Write `value` over the placeholder of `variable` in the environment block that this process was started with.
 
-    A forked process shows its ancestor's block in /proc/<pid>/environ whatever it puts into os.environ; the memory
-    itself is its own.
+    A forked process shows its ancestor's block in /proc/<pid>/environ, independent of os.environ. The memory of the
+    block is its own copy.
     """
     if not LINUX:
         return
@@ -146,9 +147,9 @@ def stamp(variable: str, value: str) -> None:
 
 
 def return_memory() -> None:
-    """Give back what malloc keeps, and the pages of files that are mapped but were never written to.
+    """Return unused malloc memory to the system, and drop clean pages of mapped files.
 
-    The latter stay in the page cache; whoever needs them finds them there again, and no one counts them meanwhile.
+    These pages stay in the page cache. A later access maps them again; until then they count for no process.
     """
     if not LINUX:
         return
@@ -161,7 +162,7 @@ def return_memory() -> None:
 
 
 def _clean_file_mappings() -> list[tuple[int, int]]:
-    """(address, size) of read-only file mappings without a single private page: dropping those loses nothing."""
+    """Return (address, size) of the read-only file mappings without private pages: dropping those loses nothing."""
     found: list[tuple[int, int]] = []
     span: tuple[int, int] | None = None
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,8 +1,8 @@
 """Turns a process forked from the nursery into a fresh interpreter that runs a program.
 
-What a plain `python main.py` would do and show is the measure: `__main__`, `sys.argv`, `sys.path`, tracebacks, exit
-codes, unbuffered output. The program runs on a shallow stack: a forked child leaves the frames of nursery and runner
-by raising `Become`, which `follow`, called at the top level of the process, catches.
+The process behaves and looks like a plain `python main.py`: `__main__`, `sys.argv`, `sys.path`, tracebacks, exit
+codes, unbuffered output. The program runs on a shallow stack. A forked child leaves the frames of nursery and runner
+by raising `Become`; `follow`, called at the top level of the process, catches it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any, NoReturn
 
 from local_backend.elastic import initial_environment
 
-#: What to do next in this process; returns when that is done.
+#: An action that this process takes next; returns when it is done.
 Step = Callable[[], None]
 
 
 class Become(BaseException):
-    """Raised in a forked child: leave everything behind and take this step instead."""
+    """Raised in a forked child to leave all frames and take `step` instead."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Become(BaseException):
 
 
 def follow(step: Step) -> None:
-    """Take `step`, and whatever this process becomes in the course of it."""
+    """Take `step`, then each step that this process raises by `Become`."""
     following: Step | None = step
     while following is not None:
         now, following = following, None
@@ -50,14 +50,15 @@ def follow(step: Step) -> None:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What a fresh interpreter would find."""
+    """The state that a fresh interpreter would find."""
 
     environment: dict[str, str]
     #: sys.path without its first entry and without PYTHONPATH.
     base_path: tuple[str, ...]
 
     def settle(self, first: str, argv: list[str]) -> dict[str, Any]:
-        """Make this process look as if just started with `argv`, `first` leading sys.path; the new `__main__`."""
+        """Make this process look as if just started with `argv`, with `first` at the front of sys.path. Return the
+        names of the new `__main__`."""
         os.environ.clear()
         os.environ.update(self.environment)
         initial_environment.note(self.environment)
@@ -95,7 +96,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Function:
-    """A step: call a function that returns an exit status or None, as `python -m module` would."""
+    """A step: call a module's `main`, which returns an exit status or None, as `python -m module` would."""
 
     interpreter: Interpreter
     module: str
@@ -118,7 +119,7 @@ def _compile(main: str) -> types.CodeType:
 
 
 def _show_from(code: types.CodeType | None) -> None:
-    """Let the interpreter report the exception that is on its way as if the frames before `code` were not there."""
+    """Make the interpreter report the current exception as if the frames before `code` did not exist."""
     show = sys.excepthook
 
     def hook(kind: type[BaseException], problem: BaseException, trace: types.TracebackType | None) -> None:
@@ -130,7 +131,8 @@ def _show_from(code: types.CodeType | None) -> None:
 
 
 def _new_main() -> dict[str, Any]:
-    """Put a fresh `__main__` in place; the names in it. The old one is kept: its frames are still on the stack."""
+    """Install a fresh `__main__`; return its names. The old module is kept, because its frames are still on the
+    stack."""
     fresh = types.ModuleType("__main__")
     names = vars(fresh)
     names["__builtins__"] = builtins
@@ -142,7 +144,7 @@ def _new_main() -> dict[str, Any]:
 
 
 def _standard_streams() -> None:
-    """stdin, stdout and stderr as `python -u` makes them; encodings as this interpreter found them."""
+    """Create stdin, stdout and stderr as `python -u` does, with the encodings of this interpreter."""
     for fd, name, old in ((1, "stdout", sys.stdout), (2, "stderr", sys.stderr)):
         raw = io.FileIO(fd, "w", closefd=False)
         raw.name = f"<{name}>"
@@ -154,7 +156,7 @@ def _standard_streams() -> None:
 
 
 def _forget_the_nursery() -> None:
-    """Undo what was prepared for forking, and what must differ between processes."""
+    """Undo the preparations for forking, and reset state that must differ between processes."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGPIPE, signal.SIG_IGN)):
         signal.signal(number, handler)
     time.tzset()
@@ -162,7 +164,7 @@ def _forget_the_nursery() -> None:
     importlib.invalidate_caches()
     _user_site()
     if "numpy.random" in sys.modules:
-        # Not seed(): a generator that the program has not seeded must not look seeded.
+        # Not seed(): an unseeded generator must not look seeded.
         sys.modules["numpy.random"].set_bit_generator(sys.modules["numpy.random"].MT19937())
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
@@ -171,11 +173,11 @@ def _forget_the_nursery() -> None:
         threads = os.environ.get("OMP_NUM_THREADS", "")
         if threads.isdecimal() and int(threads) > 0:
             sys.modules["torch"].set_num_threads(int(threads))
-    gc.enable()  # what the nursery froze stays so: modules never become garbage, and looking at them copies them
+    gc.enable()  # frozen objects stay frozen: modules never become garbage, and scanning copies their pages
 
 
 def _user_site() -> None:
-    """Packages below PYTHONUSERBASE, as a fresh interpreter finds them."""
+    """Add the packages below PYTHONUSERBASE, as a fresh interpreter does."""
     site.USER_BASE = site.USER_SITE = None
     folder = site.getusersitepackages()
     if site.ENABLE_USER_SITE and os.path.isdir(folder):

@@ -1,4 +1,4 @@
-"""progress.json: how far the program has come, written at most five times a second."""
+"""progress.json: the progress of the program, written at most five times a second."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _EVERY = 0.2
 
 
 class Progress:
-    """Latest values; `flush` writes them when it is time. Not durable: the next value replaces a lost one."""
+    """The latest values; `flush` writes them when they are due. Not durable: the next value replaces a lost one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._values: dict[str, Any] = {}
         self._written = -_EVERY
-        #: When the values will be written, None when they have been.
+        #: When the values are due to be written; None when all are written.
         self.due: float | None = None
 
     def update(self, values: dict[str, Any]) -> None:
-        """Take new values; those not named keep theirs. Only scalars are kept."""
+        """Take new values; values not named here stay. Only scalars are kept."""
         self._values |= {
             name: value for name, value in values.items() if isinstance(value, str | int | float | None)
         }
@@ -31,7 +31,7 @@ class Progress:
         self.flush()
 
     def flush(self, now: bool = False) -> None:
-        """Write what is new, if its time has come (or at once, with `now`)."""
+        """Write the new values if they are due, or at once with `now`."""
         moment = time.monotonic()
         if self.due is None or (moment < self.due and not now):
             return

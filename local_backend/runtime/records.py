@@ -1,5 +1,4 @@
-"""What the supervisor writes down about an exec: its state and its slots in the database, and a line in its launcher
-log."""
+"""The supervisor's records of an exec: its state and its slots in the database, and a line in its launcher log."""
 
 from __future__ import annotations
 
@@ -21,25 +20,25 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.holdings import Part
 
-#: Execs that are moved in one transaction, at most: each commit waits for the disk, and others write in between.
+#: Maximum execs that one transaction moves: each commit waits for the disk, and others write in between.
 _TOGETHER = 200
 
 
 class Records:
-    """Moves execs from state to state. Every method may raise what the database raises; nothing is changed then."""
+    """Moves execs from state to state. Every method may raise a database error; it then changes nothing."""
 
     def __init__(self, database: Database, plans: Plans, share: Callable[[JobSpec], int]) -> None:
-        """`share` tells which parts of a slot, of WHOLE, a worker of a job takes."""
+        """`share` returns the parts of a slot, of WHOLE, that a worker of a job takes."""
         self._database = database
         self._plans = plans
         self._share = share
 
     def pending(self, *those: ExecPaths, message: str | None = None) -> None:
-        """They wait for slots, for the first time or again; all at once."""
+        """Record that execs wait for slots, for the first time or again. Takes any number of execs at once."""
         self._move(those, PENDING, message=message)
 
     def attempt(self, paths: ExecPaths, slots: Iterable[Slot]) -> int:
-        """A new attempt on these slots; its number."""
+        """Record a new attempt on these slots; return its number."""
 
         def write(connection: execs.Connection) -> int:
             row = _row(connection, paths)
@@ -49,7 +48,8 @@ class Records:
         return self._database.write(write)
 
     def not_begun(self, paths: ExecPaths, message: str | None = None) -> None:
-        """Its attempt did not begin, or there was none: it holds nothing, and goes on waiting."""
+        """Record that the attempt of an exec did not begin, or that it had none. The exec holds no slots and stays
+        pending."""
 
         def write(connection: execs.Connection) -> None:
             execs.release(connection, paths.exec_id)
@@ -59,15 +59,15 @@ class Records:
         self._database.write(write)
 
     def running(self, paths: ExecPaths, attempt: int) -> None:
-        """Its runner has begun, or its driver has recovered."""
+        """Record that the runner of an exec has begun, or that its driver has recovered."""
         self._move([paths], RUNNING, attempt=attempt, message=None)
 
     def recovering(self, paths: ExecPaths, attempt: int) -> None:
-        """Its driver is started again, or goes back to what it has kept."""
+        """Record that the driver of an exec is being restarted, or is going back to its saved state."""
         self._move([paths], RECOVERING, attempt=attempt)
 
     def slots(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
-        """It holds these slots."""
+        """Record that an exec holds exactly these slots."""
 
         def write(connection: execs.Connection) -> None:
             row = _row(connection, paths)
@@ -76,7 +76,8 @@ class Records:
         self._database.write(write)
 
     def adopted(self, paths: ExecPaths, slots: Iterable[Slot]) -> None:
-        """It runs on these slots since before this server. An earlier version may have kept no history of that."""
+        """Record the slots of an exec that was already running before this server started. An earlier version may
+        have kept no history of them."""
 
         def write(connection: execs.Connection) -> None:
             row = execs.get(connection, paths.exec_id, deleted=True)
@@ -87,20 +88,22 @@ class Records:
         self._database.write(write)
 
     def held(self, row: ExecRow) -> tuple[float, float | None]:
-        """Seconds since its start in which an exec had slots, and when it gave up the last; None while it has some."""
+        """Return the seconds since its start in which an exec held slots, and when it gave up the last one. The
+        moment is None while the exec holds any, or if it never did."""
         start = row.start_time or row.create_time
         return self._database.read(lambda c: holdings.covered(c, row.id, start, time.time()))
 
     def error(self, paths: ExecPaths, reason: str, message: str) -> None:
-        """It ended for a reason that is not in an outcome of a runner."""
+        """Record that an exec ended with an error that no runner wrote in an outcome."""
         self._move([paths], ERROR, message=message, reason=reason)
 
     def killed(self, *those: ExecPaths) -> None:
-        """They were stopped before they ran, or their runners had to be killed; all at once."""
+        """Record that execs were stopped before they ran, or that their runners had to be killed. Takes any number of
+        execs at once."""
         self._move(those, KILLED, message="stopped on request", reason=wire.STOPPED)
 
     def outcome(self, paths: ExecPaths, outcome: Outcome) -> None:
-        """Its runner wrote down how it ended."""
+        """Record the outcome that the runner of an exec wrote."""
         self._move(
             [paths], outcome.state, attempt=outcome.attempt, end_time=outcome.end_time, exit_code=outcome.exit_code,
             message=outcome.message, reason=outcome.reason,
@@ -113,7 +116,7 @@ class Records:
     def _move(
         self, those: Sequence[ExecPaths], to: str, *, attempt: int | None = None, **values: object
     ) -> None:
-        """Where that is not legal, nothing is changed and noted."""
+        """Move execs to state `to`. For an exec that may not make this move, change and log nothing."""
         why = values.get("message")
         for at in range(0, len(those), _TOGETHER):
             for paths in self._database.write(partial(_moved, those[at : at + _TOGETHER], to, attempt, values)):
@@ -124,7 +127,7 @@ class Records:
 def _moved(
     those: Sequence[ExecPaths], to: str, attempt: int | None, values: dict[str, Any], connection: execs.Connection
 ) -> list[ExecPaths]:
-    """Those that have moved."""
+    """Return the execs that have moved."""
     return [one for one in those if execs.transition(connection, one.exec_id, to, attempt=attempt, **values)]
 
 

@@ -1,4 +1,4 @@
-"""Removes the files of deleted execs, beside the supervisor's own work."""
+"""Removes the files of deleted execs in a thread beside the supervisor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from local_backend.store import execs
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
-#: Folders below this depth are moved up where removal fails: ten of the longest names still make a short path.
+#: Depth below which folders are moved up if removal fails: a path of 10 names of maximum length is still short
+#: enough.
 _DEPTH = 10
-#: Execs that are forgotten in one transaction, at most: each commit waits for the disk, and others write in between.
+#: Maximum execs that one transaction deletes: each commit waits for the disk, and others write in between.
 _TOGETHER = 100
 
 
 class Remover:
-    """Removes files first and the row last, so that an interrupted removal is taken up again by the next server."""
+    """Removes the files first and the row last, so that the next server resumes an interrupted removal."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,25 +37,25 @@ class Remover:
         self._waiting: deque[ExecPaths] = deque()
 
     def remove(self, paths: ExecPaths) -> None:
-        """Remove an exec that has ended. Asked again, nothing happens; one that cannot be removed is tried again by
-        the next server."""
+        """Remove an exec that has ended. A repeated call does nothing. If the removal fails, the next server tries
+        again."""
         if paths.exec_id not in self._asked:
             self._asked.add(paths.exec_id)
             self._waiting.append(paths)
             self._pool.submit(self._remove).add_done_callback(_report)
 
     def close(self) -> None:
-        """Finish what is being removed now."""
+        """Finish the current removal, and drop the queued ones."""
         self._waiting.clear()
         self._pool.shutdown(cancel_futures=True)
 
     def finish(self) -> None:
-        """Remove all that was asked for."""
+        """Finish all queued removals."""
         self._pool.shutdown()
 
     def _remove(self) -> None:
-        """Remove the files of some that wait, then all their rows at once; what remains is for the next call, of which
-        there is one for each."""
+        """Remove the files of some queued execs, then all their rows in one transaction. Later calls handle the rest:
+        each queued exec has its own call."""
         gone: list[str] = []
         while self._waiting and len(gone) < _TOGETHER:
             paths = self._waiting.popleft()
@@ -84,10 +85,10 @@ def _failed(problem: Exception) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, links not followed, permissions that a program took away given back. Of
-    one that a program has replaced by a link, the link.
+    """Remove a folder with its content; if a program has replaced the folder by a link, remove the link.
 
-    Raises OSError when something cannot be removed; no error when there is no such folder.
+    Links inside are not followed. Permissions that a program took away are restored where needed. Raises OSError when
+    something cannot be removed; a missing folder is no error.
     """
     def retry(remove: Callable[..., Any], path: str, _why: object) -> None:
         if not os.path.lexists(path):
@@ -106,14 +107,14 @@ def remove_tree(folder: Path) -> None:
     try:
         shutil.rmtree(folder, onerror=retry)
     except (RecursionError, OSError):
-        # Nested more deeply than calls, descriptors or the length of a path allow?
+        # The cause may be nesting that is too deep for recursion, descriptors or path length.
         if not _flatten(folder):
             raise
         shutil.rmtree(folder, onerror=retry)
 
 
 def _flatten(folder: Path) -> bool:
-    """Move every folder that lies too deep up to the top, again and again; whether there was one."""
+    """Move all folders that are nested too deeply up to the top, repeatedly. Return whether any folder was moved."""
     any_moved, moved = False, True
     while moved:
         moved = False

@@ -1,6 +1,6 @@
-"""Slots of running elastic jobs: given, taken away, and given back when nothing of the job is on them any more.
+"""Slots of running elastic jobs: given, taken away, and released when no process of the job is left on them.
 
-docs/adoption.md says why no slot is ever given to two jobs, whoever dies in between.
+docs/adoption.md explains why no slot is ever given to two jobs, even if a process dies in between.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from local_backend.store.execs import ExecRow
 
 
 class ResizeError(Exception):
-    """A job cannot be given that many slots; a sentence without its full stop."""
+    """Raised when a job cannot get that many slots. The message is a sentence without a full stop."""
 
 
 @dataclass(frozen=True)
 class Resized:
-    """Numbers of slots."""
+    """Numbers of slots before and after a resize."""
 
     before: int
     after: int
 
 
 def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
-    """The running attempt of an exec, if it may be told to have `count` slots (None: what the scheduler gives it).
+    """Return the running attempt of an exec, if it may get `count` slots (None: as the scheduler decides).
 
     Raises ResizeError.
     """
@@ -49,17 +49,17 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
 
 
 class Shares:
-    """Which slots of the machine (`total`) the running attempts have."""
+    """Assigns slots of the machine (`total`) to running attempts."""
 
     def __init__(self, records: Records, total: tuple[Slot, ...]) -> None:
         self._records = records
         self._total = total
 
     def choice(self, active: Active, count: int, kind: str, everyone: Iterable[Active]) -> tuple[Slot, ...]:
-        """`count` slots of this kind for an attempt, which it has or could have now. Raises ResizeError."""
+        """Return `count` slots of this kind that an attempt has or could get now. Raises ResizeError."""
         has, everyone = active.allocation.slots, list(everyone)
         held = held_by(everyone)
-        # Slots that it has given up and still holds are as good as free ones: nobody else can have them yet.
+        # Slots that the attempt has given up but still holds count as free: no other exec can have them yet.
         free = [slot for slot in self._total if slot.kind == kind and slot.id not in held]
         free += [slot for slot in active.slots if slot not in has]
         chosen = choose(has, free, count)
@@ -68,13 +68,13 @@ class Shares:
         return chosen
 
     def allot(self, active: Active, slots: tuple[Slot, ...]) -> None:
-        """These are an attempt's slots from now on. First in the row, so that no server ever gives them to another,
-        then to the runner. Raises what database and disk raise."""
+        """Set the slots of an attempt: first in the row, so that no server ever gives them to another exec, then for
+        the runner. Raises errors of database and disk."""
         assert active.runner is not None
         active.service(now := time.monotonic())
         union = tuple(dict.fromkeys([*active.slots, *slots]))
         self._records.slots(active.paths, union)
-        # Whatever becomes of the rest, the next turn looks again at what is really held.
+        # If a later write fails, the next turn checks again which slots are really held.
         if not active.allocation.slots:
             active.parked += now - active.changed
         active.slots, active.report, active.changed = union, None, now
@@ -85,12 +85,12 @@ class Shares:
         processes.send_signal(active.runner, signal.SIGUSR1)
 
     def heed(self, active: Active) -> None:
-        """Do what follows from what the runner says: slots that it does not hold any more are free, and the state of
-        the exec is RECOVERING or is not. Raises what the database raises."""
+        """Apply the runner's report: release slots that the runner no longer holds, and set or clear the state
+        RECOVERING. Raises database errors."""
         report = read_report(active.paths, active.attempt)
         if report is None or report == active.report:
             return
-        if report.sequence == active.allocation.sequence:  # else it says nothing of slots that it was given since
+        if report.sequence == active.allocation.sequence:  # an older report does not cover slots given since
             held = {*report.held, *(slot.id for slot in active.allocation.slots)}
             kept = tuple(slot for slot in active.slots if slot.id in held)
             if kept != active.slots:
@@ -104,21 +104,21 @@ class Shares:
 
 
 def held_by(everyone: Iterable[Active]) -> set[str]:
-    """Ids of the slots that these attempts hold."""
+    """Return the ids of the slots that these attempts hold."""
     return {slot.id for active in everyone for slot in active.slots}
 
 
 def choose(has: Sequence[Slot], free: Sequence[Slot], count: int) -> tuple[Slot, ...] | None:
-    """`count` slots for a job that `has` some: it keeps its first ones, and gets more out of `free` in their order.
+    """Return `count` slots for a job that `has` some: its first ones, then more from `free` in order.
 
-    None when there are not enough. Pure.
+    Return None when there are not enough. Pure.
     """
     chosen = (*has[:count], *free[: max(0, count - len(has))])
     return chosen if len(chosen) == count else None
 
 
 def _shortage(active: Active, count: int, free: int, kind: str, everyone: Iterable[Active]) -> str:
-    """Why an attempt cannot have so many slots: how many are free, and who holds the others."""
+    """Return why an attempt cannot have this many slots: how many are free, and which execs hold the others."""
     others = [
         f"{other.exec_id} holds {number}" for other in everyone
         if other is not active and (number := sum(slot.kind == kind for slot in other.slots))

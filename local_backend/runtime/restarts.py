@@ -1,10 +1,10 @@
-"""How often a driver that is killed is started again. Pure."""
+"""Limits the restarts of a killed driver. Pure."""
 
 from __future__ import annotations
 
 
 class Restarts:
-    """Counts restarts, and those in a row that brought no progress."""
+    """Counts all restarts, and consecutive restarts without progress."""
 
     MOST = 3
 
@@ -14,7 +14,8 @@ class Restarts:
         self._furthest = float("-inf")
 
     def again(self, furthest: float) -> bool:
-        """Whether to start it once more, and if so, count it; `furthest` is the highest step it has ever told."""
+        """Return whether to restart the driver, and count the restart if so; `furthest` is the highest step ever
+        reported."""
         if furthest > self._furthest:
             self._furthest, self._fruitless = furthest, 0
         if self._fruitless >= self.MOST:

@@ -1,4 +1,5 @@
-"""Which execs that have ended are removed: those that are too old, then the oldest while all take too much room."""
+"""Selects the ended execs to remove: first execs that are too old, then the oldest while all execs use too much
+space."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Expired:
-    """An exec that is to be removed, with its bytes and why."""
+    """An exec to remove, with its bytes and the reason."""
 
     row: Brief
     size: int
@@ -24,13 +25,13 @@ class Expired:
 
     @property
     def sentence(self) -> str:
-        """All of it in one line."""
+        """All values in one line."""
         row = self.row
         return f"{row.id} of {row.creator} ({row.state}, {row.app_name}, {show_size(self.size)}): {self.why}"
 
 
 def expired(rows: Iterable[Brief], size: Callable[[str], int], quotas: Quotas, now: float) -> list[Expired]:
-    """Pure. What is to be removed, oldest end first; never what waits or runs."""
+    """Return the execs to remove, the earliest ended first; never pending or running ones. Pure."""
     rows = [row for row in rows if not row.deleted]
     over = sorted((row for row in rows if row.terminal), key=lambda row: (row.over_since, row.number))
     left = sum(size(row.id) for row in rows)
@@ -49,7 +50,7 @@ def expired(rows: Iterable[Brief], size: Callable[[str], int], quotas: Quotas, n
 
 
 def discard(database: Database, found: Iterable[Expired]) -> list[Expired]:
-    """Mark execs for removal as a deletion by hand does, and tell which were there still."""
+    """Mark execs that still exist for removal, as a manual deletion does. Return the marked ones."""
     wanted = list(found)
 
     def work(connection: execs.Connection) -> list[Expired]:

@@ -1,7 +1,7 @@
-"""The runner: one process per exec that starts its tasks, watches over them, and says how it ended.
+"""The runner: one process per exec that starts its tasks, supervises them, and records how the exec ended.
 
-It outlives the server, is single-threaded and runs no code of the user's and no tensor operation, so that workers can
-be forked from it. It uses plain descriptors and poll(2): a forked child closes them by number.
+The runner outlives the server and is single-threaded. It runs no user code and no tensor operation, so that workers
+can be forked from it. It uses plain descriptors and poll(2): a forked child closes them by number.
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ _RETRY_WRITING = 1.0
 
 
 def run(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> NoReturn:
-    """Run one attempt to its end, and leave; without having done anything when it may not run (any more).
+    """Run one attempt to its end, then exit the process. Do nothing if the attempt may not run, or no longer may.
 
-    `ready` is a pipe to the supervisor: one JSON line with `pid` and `start_time` when the attempt has begun, or with
-    `error`; nothing when this runner was fenced off. With `warm`, tasks are forked from this process.
+    `ready` is a pipe to the supervisor. The runner writes one JSON line to it: `pid` and `start_time` when the
+    attempt has begun, or `error`. It writes nothing when it was fenced off. With `warm`, tasks are forked from this
+    process.
     """
     _attempt(spec_path, attempt, ready, base_path, warm=warm)
-    os._exit(0)  # nothing is left to clean up, and taking an interpreter with torch apart takes half a second
+    os._exit(0)  # nothing is left to clean up, and a normal exit of an interpreter with torch takes 0.5 s
 
 
 def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str], *, warm: bool) -> None:
     try:
         os.setsid()
     except PermissionError:
-        pass  # started as the leader of a session
+        pass  # already the leader of a session
     gc.enable()
     signals = _signal_pipe()
     processes.become_subreaper()
@@ -75,14 +76,15 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
 
 
 def _enter(launch: Launch, attempt: int) -> int | None:
-    """Take the lock and write runner.json; None when another runner or a newer attempt has this exec.
+    """Take the lock and write runner.json. Return None when another runner or a newer attempt owns this exec.
 
-    Raises OSError when the disk does not take it.
+    Raises OSError when the files cannot be written.
     """
     paths = launch.paths
     deadline = time.monotonic() + _LOCK_PATIENCE
     while (lock := try_lock(paths)) is None:
-        # Held for a moment by a fenced runner or by a server that is just looking; for long only by a live runner.
+        # A fenced runner or a server that is just checking holds the lock for a moment; only a live runner holds it
+        # for long.
         if time.monotonic() > deadline:
             return None
         time.sleep(0.02)
@@ -100,21 +102,21 @@ def _enter(launch: Launch, attempt: int) -> int | None:
 
 
 def _run(launch: Launch, signals: int, base_path: Sequence[str], *, warm: bool) -> Outcome:
-    """The job from its first process to the death of its last; whatever goes wrong in here is an outcome too."""
+    """Run the job from its first process until its last process is dead. An exception in here becomes an outcome,
+    too."""
     job = Job(launch, signals)
     try:
         planner = Planner(launch, warm=warm, master_port=_free_port(), cores=usable_cores(), base_path=base_path)
         return job.run(planner)
-    except Exception as problem:  # a fault of ours must not leave the exec without an end
+    except Exception as problem:  # a fault of the runner must not leave the exec without an end
         launcher_log.note(launch.paths.launcher_log, "runner", traceback.format_exc(), "ERROR")
         job.clear()
         return job.outcome_of_fault(problem)
 
 
 def _write_outcome(launch: Launch, outcome: Outcome) -> None:
-    """Write exit.json. On a full disk: wait for room, the exec is not over before its end is recorded. Where the folder
-    of the exec is gone nothing can be recorded: the supervisor says so.
-    """
+    """Write exit.json. If the disk is full, retry until there is space: the exec is over only when its end is
+    recorded. If the folder of the exec is gone, give up: the supervisor then reports the end."""
     told = False
     while True:
         try:
@@ -132,11 +134,11 @@ def _tell(ready: int, message: dict[str, object]) -> None:
     try:
         os.write(ready, json.dumps(message).encode() + b"\n")
     except OSError:
-        pass  # the server is gone; it will find us by runner.json
+        pass  # the server is gone; the next one finds this runner by runner.json
 
 
 def _signal_pipe() -> int:
-    """SIGCHLD, SIGTERM and SIGUSR1 become bytes in a pipe; its reading end."""
+    """Route SIGCHLD, SIGTERM and SIGUSR1 as bytes into a pipe; return its read end."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)
@@ -149,14 +151,15 @@ def _signal_pipe() -> int:
 
 
 def _free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now."""
+    """Return a TCP port of the loopback interface on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def main() -> None:
-    """`python -m local_backend.runtime.runner JOB.JSON ATTEMPT READY_FD`: a runner with an interpreter of its own."""
+    """Entry point of a runner with its own interpreter: `python -m local_backend.runtime.runner JOB.JSON ATTEMPT
+    READY_FD`."""
     spec_path, attempt, ready = sys.argv[1:4]
     close_all_but(int(ready))
     run(Path(spec_path), int(attempt), int(ready), (), warm=False)

@@ -1,4 +1,5 @@
-"""How many bytes the files of execs take. Walking the trees is slow: it is done beside the calls that need it."""
+"""Sizes of the files of execs in bytes. Walking the trees is slow, so a separate thread measures them, not the API
+calls."""
 
 from __future__ import annotations
 
@@ -14,44 +15,46 @@ from local_backend.store.execs import Brief
 @dataclass(frozen=True)
 class _Size:
     count: int
-    #: Whether it was measured after the end of the exec: it stays the same then.
+    #: Whether the size was measured after the exec ended: it no longer changes then.
     final: bool
 
 
 class Sizes:
-    """The size of every exec as it was measured last. `measure` from one thread, the rest from any."""
+    """The last measured size of every exec. Call `measure` from one thread, all other methods from any thread."""
 
     def __init__(self) -> None:
         self._found: dict[str, _Size] = {}
 
     def measure(self, execs: Iterable[Brief], paths: Callable[[Brief], ExecPaths]) -> None:
-        """Look at execs that are new or not over, and forget those that are gone. What `paths` raises ends it."""
+        """Measure new and unfinished execs, and forget execs that no longer exist. An exception raised by `paths`
+        ends the call."""
         before, found = dict(self._found), {}
         for one in execs:
             size = before.get(one.id)
             if size is None or not size.final:
                 size = _Size(measured(paths(one)), one.terminal)
             found[one.id] = size
-        # What has come in meanwhile stays.
+        # Keep entries that `took` added in the meantime.
         self._found = {name: size for name, size in list(self._found.items()) if name not in before} | found
 
     def of(self, exec_id: str) -> int:
-        """Bytes of an exec, 0 before it was measured."""
+        """Return the bytes of an exec; 0 if it was not measured yet."""
         size = self._found.get(exec_id)
         return 0 if size is None else size.count
 
     def took(self, exec_id: str, count: int) -> None:
-        """What an exec that was just taken has brought, until it is measured."""
+        """Set the size of an exec that was just accepted, to use until it is measured."""
         self._found[exec_id] = _Size(count, final=False)
 
 
 def measured(paths: ExecPaths) -> int:
-    """Bytes on the disk of what belongs to an exec."""
+    """Return the bytes on disk of an exec's files."""
     return _tree(paths.root) + _tree(paths.state)
 
 
 def _tree(folder: Path) -> int:
-    """What a program removes or locks away meanwhile counts nothing; links are not followed."""
+    """Return the bytes below a folder. Files that a program removes or makes unreadable in the meantime count 0;
+    links are not followed."""
     total, left = 0, [str(folder)]
     while left:
         try:

@@ -1,4 +1,4 @@
-"""The server's side of starting runners: from the nursery when that is possible, else with a fresh interpreter."""
+"""Starts runners from the server: from the nursery if possible, otherwise with a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from local_backend.runtime.paths import HomePaths
 from local_backend.runtime.processes import PLACEHOLDERS
 
 _log = logging.getLogger(__name__)
-#: After this many failures in a row (it ended, or did not answer), jobs start without a nursery.
+#: Failures in a row (the nursery ended or did not answer) after which jobs start without a nursery.
 _GIVE_UP = 2
-#: Seconds that a nursery may take to import everything.
+#: Maximum seconds for a nursery to import everything.
 READY_PATIENCE = 60.0
-#: Seconds that a ready nursery may take to fork. One that is late is killed; what it did not fork starts without it.
+#: Maximum seconds for a ready nursery to fork. A late nursery is killed; requests that it did not fork start without
+#: it.
 FORK_PATIENCE = 5.0
 _CLOSING_PATIENCE = 5.0
 
 
 class Starter:
-    """Starts runners, and keeps the nursery while it is used. Owned by one thread."""
+    """Starts runners, and keeps the nursery while it is in use. Owned by one thread."""
 
     def __init__(self, home: HomePaths, idle: float) -> None:
         self._home = home
@@ -38,18 +39,18 @@ class Starter:
         self._ready = False
         self._failures = 0
         self._used = self._began = time.monotonic()
-        #: Requests that the nursery has not answered yet: from when on each has been its turn to do.
+        #: Unanswered requests: for each, since when the nursery can work on it (monotonic).
         self._asked: deque[float] = deque()
         self._cold: list[subprocess.Popen[bytes]] = []
 
     @property
     def fd(self) -> int | None:
-        """Readable when the nursery has news; None without a nursery."""
+        """Descriptor that is readable when the nursery has sent a message; None without a nursery."""
         return self._link.fileno() if self._link is not None else None
 
     @property
     def due(self) -> float | None:
-        """When `tick` is due on the monotonic clock: an unused nursery is to go, or one that does not answer."""
+        """When `tick` is due on the monotonic clock, to end an idle nursery or one that does not answer."""
         return min(self._idle_at, self._late_at) if self._link is not None else None
 
     @property
@@ -58,27 +59,27 @@ class Starter:
 
     @property
     def _late_at(self) -> float:
-        """When the nursery has taken too long for what it does now."""
+        """When the nursery has taken too long for its current task."""
         if not self._ready:
             return self._began + READY_PATIENCE
         return self._asked[0] + FORK_PATIENCE if self._asked else float("inf")
 
     @property
     def state(self) -> dict[str, object]:
-        """For GET /status: `state` (off, warming, ready) and, unless off, `pid`."""
+        """Values for GET /status: `state` (off, warming, ready) and, unless off, `pid`."""
         if self._nursery is None or self._link is None:
             return {"state": "off"}
         return {"state": "ready" if self._ready else "warming", "pid": self._nursery.pid}
 
     def warm_up(self) -> None:
-        """Start the nursery, unless there is one, or it is switched off (an idle time of 0), or it never gets ready."""
+        """Start the nursery, unless it is running, switched off (idle time 0), or has failed too often."""
         if self._link is not None or self._idle <= 0 or self._failures >= _GIVE_UP:
             return
         ours, theirs = socket.socketpair()
         env = environment.inherited(os.environ)
-        # One thread: a second one would not survive a fork. Placeholders are overwritten by every runner and worker.
+        # One thread only: a second one would not survive a fork. Every runner and worker overwrites the placeholders.
         env |= {"OPENBLAS_NUM_THREADS": "1", **PLACEHOLDERS, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-        # Forked processes keep the hash seed of this interpreter, whatever their environment says.
+        # Forked processes keep this interpreter's hash seed, independent of their environment.
         env[environment.HASH_SEED] = environment.FIXED_HASH_SEED
         with theirs:
             try:
@@ -93,9 +94,9 @@ class Starter:
         self._used = self._began = time.monotonic()
 
     def start(self, launch: Launch, warm: bool = True) -> int:
-        """Start a runner for a launch that has been written; the reading end of its ready pipe.
+        """Start a runner for a written launch; return the read end of its ready pipe.
 
-        Raises OSError when no process can be made.
+        Raises OSError when no process can be created.
         """
         reader, writer = os.pipe()
         try:
@@ -109,7 +110,7 @@ class Starter:
         return reader
 
     def on_event(self) -> None:
-        """The nursery says that it is ready or has forked, or it has ended."""
+        """Handle a message of the nursery (ready, forked) or its end."""
         if self._link is None:
             return
         try:
@@ -131,10 +132,10 @@ class Starter:
             self._asked.popleft()
             self._failures = 0
         if self._asked:
-            self._asked[0] = now  # it works on this one only since it is done with the one before
+            self._asked[0] = now  # the nursery begins with this request only now
 
     def tick(self) -> None:
-        """Let an idle nursery go, kill one that does not answer, and reap runners that have ended."""
+        """End an idle nursery, kill one that does not answer, and reap ended runners."""
         now = time.monotonic()
         if self._link is not None and now >= self._late_at:
             self._fail("the nursery does not answer and is killed; jobs that wait for it start without it")
@@ -144,13 +145,13 @@ class Starter:
         self._cold = [process for process in self._cold if process.poll() is None]
 
     def close(self) -> None:
-        """End the nursery; runners go on."""
+        """End the nursery; runners keep running."""
         if self._link is not None:
             self._link.close()
             self._link = None
         self._asked.clear()
         if self._nursery is not None:
-            self._nursery.kill()  # it has nothing to put away, and one that is stopped hears nothing else
+            self._nursery.kill()  # nothing to save; SIGKILL also ends a suspended nursery
             try:
                 self._nursery.wait(_CLOSING_PATIENCE)
             except subprocess.TimeoutExpired:
@@ -162,7 +163,7 @@ class Starter:
         _log.warning("%s", why)
 
     def _ask(self, launch: Launch, writer: int) -> bool:
-        """Ask the nursery to fork; False when there is none, or it has enough to do."""
+        """Ask the nursery to fork. Return False if there is no nursery or its request queue is full."""
         self.warm_up()
         if self._link is None:
             return False
@@ -173,7 +174,7 @@ class Starter:
         except ConnectionError:
             self.close()
             return False
-        except OSError:  # so many requests wait that there is no room for another
+        except OSError:  # the socket buffer is full of waiting requests
             return False
         if sent != len(request):
             self.close()
@@ -187,9 +188,10 @@ class Starter:
         self._cold.append(self._python("local_backend.runtime.runner", writer, *words, env=env))
 
     def _python(self, module: str, keep: int, *words: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
-        """A module of ours in a process and session of its own, with nothing to read and the log to write to.
+        """Start a module of this package in its own process and session, with empty stdin and the log as output.
 
-        Started in the state directory: the first entry of its sys.path must not be where some user happened to be.
+        The process starts in the state directory, so that the first entry of its sys.path is not a user's current
+        directory.
         """
         log = os.open(self._home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

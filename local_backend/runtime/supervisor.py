@@ -1,7 +1,7 @@
-"""The supervisor: makes the world equal the allocation, and the database equal the world.
+"""The supervisor: makes processes match the allocation, and the database match the processes.
 
-One thread of the server. It alone moves an exec on after SUBMITTED. It sleeps until something happens: `wake` from the
-API, the end of a runner, news from the nursery, a timer.
+The supervisor is one thread of the server. Only this thread changes the state of an exec after SUBMITTED. It sleeps
+until an event: `wake` from the API, the end of a runner, a message from the nursery, a timer.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from local_backend.settings import Settings
 from local_backend.store.database import Database
 
 _log = logging.getLogger(__name__)
-#: After a failure of database or disk the supervisor tries again after this many seconds.
+#: Seconds before the next try, after a failure of database or disk.
 _RETRY = 1.0
-#: Seconds that a call waits for its turn to change slots.
+#: Seconds that `resize` waits for the thread.
 _RESIZE_PATIENCE = 30.0
 
 
 class Supervisor:
-    """Runs the execs of one backend. `start` first, `close` last; the rest from any thread, in between."""
+    """Runs the execs of one backend. Call `start` first and `close` last; in between, call the other methods from any
+    thread."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -55,15 +56,15 @@ class Supervisor:
         self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
         self._closing = False
         self._retry_at: float | None = None
-        #: What runners wake this thread by, None before the start and where it cannot be made.
+        #: FIFO through which runners wake this thread; None before the start, or if it cannot be created.
         self._nudges: int | None = None
-        #: Turns that were done without a fault.
+        #: Number of turns completed without an error.
         self._rounds = 0
         self._rounds_change = threading.Condition()
         self._resizes: queue.SimpleQueue[tuple[str, int | None, Future[Resized]]] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Take over what an earlier server left, then go on in a thread of its own.
+        """Adopt the execs of an earlier server, then start the thread.
 
         Raises OSError when the home cannot be used.
         """
@@ -79,14 +80,14 @@ class Supervisor:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look at the database now."""
+        """Make the thread read the database now."""
         try:
             os.write(self._wake_writer, b"!")
         except BlockingIOError:
-            pass  # it has been woken a thousand times already
+            pass  # the pipe is full: the thread will wake anyway
 
     def close(self) -> None:
-        """End the threads and the nursery; jobs run on, for the next server to adopt."""
+        """End the threads and the nursery; jobs keep running, and the next server adopts them."""
         self._health.close()
         if self._thread.is_alive():
             self._closing = True
@@ -101,37 +102,38 @@ class Supervisor:
                 os.close(end)
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
-        """Fix the slots of a running elastic exec to `count`; with None leave them to the scheduler again.
+        """Fix the slots of a running elastic exec to `count`; with None, let the scheduler decide again.
 
-        Raises ResizeError; what database and disk raise; and TimeoutError or CancelledError, with nothing changed, when
-        the thread does not come to it.
+        Raises ResizeError, and errors of database and disk. Raises TimeoutError or CancelledError, with nothing
+        changed, when the thread does not handle the request in time.
         """
         asked: Future[Resized] = Future()
         self._resizes.put((exec_id, count, asked))
         self.wake()
         try:
             return asked.result(_RESIZE_PATIENCE)
-        except FutureTimeoutError:  # the built-in one only since Python 3.11
+        except FutureTimeoutError:  # same class as the built-in TimeoutError only since Python 3.11
             if not asked.cancel():
-                return asked.result()  # it has begun
+                return asked.result()  # the resize has begun
             raise
 
     def comes_round(self, seconds: float) -> bool:
-        """Whether the thread does a turn without a fault within so many seconds."""
+        """Return whether the thread completes a turn without an error within `seconds`."""
         with self._rounds_change:
             before = self._rounds
             self.wake()
             return self._rounds_change.wait_for(lambda: self._rounds != before, seconds)
 
     def reason(self, exec_id: str) -> Reason | None:
-        """Why an exec waits, with the estimate in epoch seconds; None when it does not, or nothing is decided yet."""
+        """Return why an exec waits, with the estimate in epoch seconds. Return None when the exec does not wait, or
+        when no decision was made yet."""
         found = self._control.reason(exec_id)
         if found is None or found.estimate is None:
             return found
         return replace(found, estimate=time.time() + found.estimate - time.monotonic())
 
     def status(self) -> dict[str, object]:
-        """Slots, execs that wait and run, and the nursery, for GET /status."""
+        """Return the slots, the pending and running execs, and the nursery, for GET /status."""
         total, everyone = self._control.total, self._control.everyone
         kinds = Counter(slot.kind for slot in total)
         return {
@@ -144,7 +146,7 @@ class Supervisor:
         }
 
     def places(self) -> list[Place]:
-        """The slots of the machine as they are now, and who holds them."""
+        """Return the current slots of the machine and their holders."""
         return places(self._control.machine, self._control.everyone)
 
     def _loop(self) -> None:
@@ -157,7 +159,7 @@ class Supervisor:
                     self._rounds += 1
                     self._rounds_change.notify_all()
                 self._resize()
-            except Exception as problem:  # the thread that moves all execs must not end by a fault in one turn
+            except Exception as problem:  # one faulty turn must not end the thread that serves all execs
                 known = isinstance(problem, SQLAlchemyError | OSError | psutil.Error)
                 _log.error("trying again in %g s: %s", _RETRY, problem, exc_info=not known)
                 self._retry_at = time.monotonic() + _RETRY
@@ -168,7 +170,7 @@ class Supervisor:
                 time.sleep(_RETRY)
 
     def _resize(self) -> None:
-        """Carry out what was asked for by `resize`."""
+        """Execute the queued requests of `resize`."""
         while not self._resizes.empty():
             exec_id, count, asked = self._resizes.get()
             if not asked.set_running_or_notify_cancel():
@@ -177,10 +179,10 @@ class Supervisor:
                 asked.set_result(self._control.resize(exec_id, count))
             except Exception as problem:
                 asked.set_exception(problem)
-            self.wake()  # others may have to make room, or may have more
+            self.wake()  # other execs may have to give up slots, or may get more
 
     def _wait(self) -> None:
-        """Sleep until there is something to do, and take note of what has happened."""
+        """Sleep until an event or a timer, then process the events."""
         poll = select.poll()
         for fd in self._sources():
             poll.register(fd, select.POLLIN)
@@ -199,7 +201,7 @@ class Supervisor:
         return [self._wake_reader, *nudges, *nursery, *self._control.descriptors]
 
     def _timeout(self) -> float | None:
-        """Milliseconds to the next timer, None when there is none."""
+        """Return the milliseconds until the next timer; None if no timer is set."""
         if self._retry_at is not None:
             times = [self._retry_at]
         else:

@@ -1,4 +1,4 @@
-"""The processes of a job: what each runs, and how it is started."""
+"""The processes of a job: what each one runs, and how it is started."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from local_backend.runtime.program import Become, Function, Interpreter, Script,
 from local_backend.scheduler.model import Slot
 
 ENGINE_WORKER = "local_backend.elastic.worker"
-#: Lists, pipes, redirections, patterns and variables.
+#: Shell syntax: lists, pipes, redirections, patterns and variables.
 _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\n]|^\s*\w+=")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One process that is to be started."""
+    """A process to start."""
 
     task: TaskId
     environment: dict[str, str]
     directory: Path
-    #: For an interpreter, or another program, of its own.
+    #: Command line, for a process with its own interpreter or another program.
     argv: tuple[str, ...]
     stdout: Path
     stderr: Path
-    #: For a process forked from this one; None when it needs its own.
+    #: Step for a process forked from this one; None if it needs its own interpreter.
     step: Step | None = None
     #: Descriptor that the process inherits besides the standard ones.
     keep: int | None = None
 
 
 class Planner:
-    """Makes the plans of one launch."""
+    """Creates the plans of one launch."""
 
     def __init__(self, launch: Launch, *, warm: bool, master_port: int, cores: int, base_path: Sequence[str]) -> None:
         self.launch = launch
@@ -55,17 +55,18 @@ class Planner:
         self.warm = warm and not environment.needs_own_interpreter(launch.spec) and not self._shadows()
 
     def driver(self, channel: int, restarts: int) -> Plan:
-        """The driver of an elastic job, with its end of the runner channel; it was started `restarts` times before."""
+        """Return the plan of an elastic job's driver. `channel` is its end of the runner channel; `restarts` counts
+        its earlier starts."""
         extra = {"DLI_RUNNER_FD": str(channel), "DLI_RESTARTS": str(restarts)}
         task = TaskId(DRIVER, 0)
         if self.launch.spec.user_cmd is not None:
-            # The command line may set variables for the program, and the workers need them, too.
+            # The command may set variables for the program, and the workers need these, too.
             env = environment.of_task(self.launch, task, **self._peers)
             extra[initial_environment.TOLD] = initial_environment.told(env)
         return self._program(task, extra, keep=channel)
 
     def workers(self) -> list[Plan]:
-        """All workers of a job that is not elastic."""
+        """Return the plans of all workers of a job that is not elastic."""
         spec, slots = self.launch.spec, self.launch.slots
         each = len(slots) // spec.num_worker
         return [
@@ -74,7 +75,8 @@ class Planner:
         ]
 
     def engine_worker(self, number: int, slot: Slot, hub: dict[str, str]) -> Plan:
-        """An elastic worker on a slot; `hub` are the variables that tell it where to find its hub."""
+        """Return the plan of an elastic worker on a slot; the variables in `hub` tell the worker how to reach its
+        hub."""
         task = TaskId(worker_task(number), number, (slot,))
         argv = (environment.interpreter(self.launch.spec), "-m", ENGINE_WORKER)
         return self._plan(task, argv, hub | {"DLI_WORKER_NUMBER": str(number)}, engine=True)
@@ -102,7 +104,8 @@ class Planner:
         return Plan(task, env, code, argv, stdout, stderr, step, keep)
 
     def _shadows(self) -> bool:
-        """Whether the program ships a module that an import would find loaded already, as a different one."""
+        """Return whether the program ships a module whose name is already loaded here: an import would find the wrong
+        one."""
         spec, code = self.launch.spec, self.launch.paths.code(self.launch.spec)
         loaded = {name.partition(".")[0] for name in sys.modules} - {"__main__", "__mp_main__"}
         folders = {code, (code / str(spec.main)).parent, self.launch.home.result_fs / spec.user}
@@ -110,7 +113,7 @@ class Planner:
 
 
 def modules_in(folder: Path) -> set[str]:
-    """Names of the modules and packages that lie directly in a folder."""
+    """Return the names of the modules and packages directly in a folder."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -120,11 +123,11 @@ def modules_in(folder: Path) -> set[str]:
 
 
 def resolve(words: Sequence[str], code: Path, python: str) -> tuple[str, ...]:
-    """The command of --user-cmd, ready to be executed in `code`.
+    """Return the command of --user-cmd, ready to be executed in `code`.
 
-    A file of the code is run itself, made executable when it begins with `#!`, else by Python; any other word is left
-    to PATH. A whole command line in one word, as scripts have it that were written when quotes were lost on the way,
-    is taken apart as a shell would, or given to one where it says more than words.
+    If the first word is a file of the code, the file is run: itself if executable or starting with `#!` (then made
+    executable), else by Python. Any other word is left to PATH. Older scripts pass a whole command line as one word,
+    because quotes were lost. Such a line is split as a shell would, or passed to a shell if it has shell syntax.
     """
     if not words:
         return (python,)
@@ -150,14 +153,14 @@ def _apart(line: str) -> list[str]:
         return ["/bin/sh", "-c", line]
     try:
         return shlex.split(line) or [line]
-    except ValueError:  # a quote without its end
+    except ValueError:  # an unclosed quote
         return [line]
 
 
 def start(plan: Plan) -> int:
-    """Start a process of its own group that dies with this one; its pid. In the child, this does not return.
+    """Start a process in its own group that dies with this process; return its pid. Does not return in the child.
 
-    Raises OSError when its output files cannot be opened or no process can be made.
+    Raises OSError when its output files cannot be opened or no process can be created.
     """
     for path in (plan.stdout, plan.stderr):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -174,15 +177,15 @@ def start(plan: Plan) -> int:
         for fd in opened if os.getpid() == parent else ():
             os.close(fd)
     try:
-        os.setpgid(pid, pid)  # the child does it too; whoever comes first
+        os.setpgid(pid, pid)  # the child does this, too: the first call takes effect
     except (PermissionError, ProcessLookupError):
-        pass  # it has done it and gone on already
+        pass  # the child has done it and already runs its program
     return pid
 
 
 def _log(path: Path) -> int:
-    """A log to append to. What an earlier attempt of the program has put in its place, a link to somebody's file or a
-    pipe that nobody reads, is removed. Raises OSError."""
+    """Open a log for appending. If an earlier attempt of the program has replaced the log, remove the replacement: a
+    link to another user's file, or a pipe without a reader. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         fd = os.open(path, flags | os.O_NONBLOCK, 0o600)
@@ -199,7 +202,7 @@ def _log(path: Path) -> int:
 
 
 def _child(plan: Plan, parent: int, streams: Sequence[int]) -> None:
-    """The forked child, up to its own program. Raises Become, or ends."""
+    """Set up the forked child and run its program. Raises Become, or ends the process."""
     try:
         die_with_parent(parent)
         os.setpgid(0, 0)
@@ -227,7 +230,7 @@ def _execute(plan: Plan) -> None:
 
 
 def close_all_but(keep: int | None) -> None:
-    """Close every descriptor above the standard three, but `keep`."""
+    """Close every descriptor above the standard three, except `keep`."""
     most = os.sysconf("SC_OPEN_MAX")
     if keep is None:
         os.closerange(3, most)
@@ -237,7 +240,8 @@ def close_all_but(keep: int | None) -> None:
 
 
 def reset_signals() -> None:
-    """Handlers and mask as the system gives them to a new program; what Python ignores it goes on ignoring."""
+    """Reset signal handlers and mask to what the system gives a new program; signals that Python ignores stay
+    ignored."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Ends processes: the tree below a runner, and what is left when its runner was killed."""
+"""Ends processes: the process tree below a runner, and leftovers of a killed runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local_backend.runtime.processes import LINUX, MARK, WORKER_MARK, start_time
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """All living descendants of a process, zombies excluded."""
+    """Return all living descendants of a process, without zombies."""
     try:
         children = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -24,7 +24,7 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def kill(processes: list[psutil.Process]) -> None:
-    """SIGKILL each."""
+    """Send SIGKILL to each process."""
     for process in processes:
         try:
             process.kill()
@@ -33,7 +33,7 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Signal a process group, if it is there."""
+    """Send a signal to a process group, if it exists."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -41,7 +41,8 @@ def signal_group(group: int, number: int) -> None:
 
 
 def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
-    """Processes of an exec whose runner is gone: by the mark in their environment, and by the runner's session."""
+    """Return the processes of an exec whose runner is gone, found by the mark in their environment and by the
+    runner's session."""
     session = _session(runner)
     found = []
     for process in psutil.process_iter():
@@ -52,7 +53,8 @@ def leftovers(mark: str, runner: RunnerIdentity | None) -> list[psutil.Process]:
 
 
 def sweep(mark: str, runner: RunnerIdentity | None, patience: float = 10.0) -> int:
-    """Kill all leftovers of an exec, again and again until none is found; how many were killed."""
+    """Kill all leftovers of an exec, repeatedly until none is found or `patience` seconds have passed. Return the
+    number killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + patience
     while (found := leftovers(mark, runner)) and time.monotonic() < deadline:
@@ -63,7 +65,7 @@ def sweep(mark: str, runner: RunnerIdentity | None, patience: float = 10.0) -> i
 
 
 def _session(runner: RunnerIdentity | None) -> int | None:
-    """The session of a dead runner. As long as it has members, the system does not use its number for another."""
+    """Return the session of a dead runner. While the session has members, the system does not reuse its number."""
     if runner is None or runner.boot_id != boot_id():
         return None
     leader = start_time(runner.pid)
@@ -78,7 +80,8 @@ def _session_of(process: psutil.Process) -> int | None:
 
 
 def of_worker(number: int, group: int) -> list[psutil.Process]:
-    """What this runner's worker `number` has left: by the mark in their environment, and by its process group."""
+    """Return the processes that worker `number` of this runner left, found by the mark in their environment and by
+    their process group."""
     mark = worker_mark(number)
     return [
         process for process in descendants(os.getpid())
@@ -106,7 +109,7 @@ def _carries(process: psutil.Process, variable: str, value: str) -> bool:
 
 
 def group_and_tree(pid: int) -> Iterator[psutil.Process]:
-    """A task's own process, its descendants, and those of its process group whose parent has died."""
+    """Yield a task's own process, its descendants, and members of its process group whose parent has died."""
     seen = {pid}
     try:
         yield psutil.Process(pid)
@@ -124,6 +127,6 @@ def group_and_tree(pid: int) -> Iterator[psutil.Process]:
 
 
 def terminate_group(group: int) -> None:
-    """Ask a process group to end; a stopped one is woken to hear it."""
+    """Send SIGTERM to a process group, then SIGCONT so that a stopped process receives it."""
     signal_group(group, signal.SIGTERM)
     signal_group(group, signal.SIGCONT)

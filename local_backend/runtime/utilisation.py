@@ -1,4 +1,5 @@
-"""How busy the GPUs are, as NVML says. Whoever asks is never kept waiting by a device in trouble."""
+"""Utilization of the GPUs, from NVML. A GPU that does not respond blocks a caller for a fraction of a second at
+most."""
 
 from __future__ import annotations
 
@@ -7,22 +8,22 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-#: Seconds that a reading counts as new, and that a call waits for one.
+#: Seconds that a reading counts as new, and seconds that a call waits for one.
 _NEW = 0.5
 _PATIENCE = 0.3
 
 
 class Use(NamedTuple):
-    """What a GPU says of itself."""
+    """Utilization of a GPU as the GPU reports it."""
 
-    #: Part of the last moments, 0 to 1, in which it computed.
+    #: Fraction of the last sample period, 0 to 1, in which the GPU computed.
     busy: float
-    #: Bytes of its memory that are in use; 0 where it has none of its own.
+    #: Used bytes of GPU memory; 0 if the GPU has no memory of its own.
     memory: int
 
 
 class Utilisation:
-    """Reads the devices in a thread of its own, one reading at a time; NVML is started once. From any thread."""
+    """Reads the devices in its own thread, one reading at a time; NVML is started once. Call from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +33,7 @@ class Utilisation:
         self._found: dict[str, Use] = {}
 
     def of(self, devices: Iterable[str]) -> dict[str, Use]:
-        """How much each of these devices (UUIDs) is used; without those that do not say so now."""
+        """Return the use of each of these devices (UUIDs), without devices that give no answer now."""
         wanted = sorted(set(devices))
         if not wanted:
             return {}
@@ -56,18 +57,18 @@ class Utilisation:
                 handle = self._nvml.nvmlDeviceGetHandleByUUID(device)
                 found[device] = Use(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100, self._memory(handle))
             except self._nvml.NVMLError:
-                continue  # a part of a GPU does not tell, a lost one cannot
+                continue  # a MIG slice does not report utilization, a lost GPU cannot
         self._found = found
 
     def _memory(self, handle: Any) -> int:
         try:
             return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
         except self._nvml.NVMLError:
-            return 0  # a GPU that shares the machine's memory does not count it
+            return 0  # a GPU that shares the machine's memory does not report it
 
 
 def _start() -> Any:
-    """The NVML module, ready; None where there is none."""
+    """Return the initialized NVML module; None if it is not available."""
     try:
         import pynvml
     except ImportError:

@@ -1,4 +1,4 @@
-"""Why a process failed, in one line."""
+"""Describes in one line why a process failed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def describe(status: int, stderr: Path) -> str:
-    """One line about a process that ended with `status` (negative: killed by that signal).
+    """Return one line about a process that ended with `status` (negative: killed by that signal).
 
-    The last line that a failing program wrote to standard error says most: of a traceback it is the exception, and
-    of `sys.exit("text")` the text. Of an exception of several lines the first says most. Both end with code 1, and what
-    cannot be started with 126 or 127; any other code was chosen and is told.
+    The last line on standard error explains most. In a traceback it is the exception; for `sys.exit("text")` it is
+    the text. If the exception has several lines, the first one explains most. Both end with code 1, and a command
+    that cannot be started with 126 or 127. The program chose any other code itself, so the line shows it.
     """
     if status < 0:
         return f"killed by signal {-status} ({signal_name(-status)})"
@@ -31,7 +31,7 @@ def describe(status: int, stderr: Path) -> str:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9."""
+    """Return the name of a signal: SIGKILL for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -39,15 +39,15 @@ def signal_name(number: int) -> str:
 
 
 def exception(lines: list[str]) -> str:
-    """The first line of the exception of the last traceback, empty when there is none."""
+    """Return the first line of the exception of the last traceback; empty if there is none."""
     begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     after = lines[begins[-1] + 1 :] if begins else []
     return next((one_line(line) for line in after if not line[0].isspace()), "")
 
 
 def last_lines(path: Path) -> list[str]:
-    """The last lines of a file that show anything; none when it cannot be read."""
-    # Not through a link: a program may have put one to somebody's secrets in the place of its output.
+    """Return the last non-blank lines of a file; an empty list if it cannot be read."""
+    # Follow no link: a program may have replaced its output with a link to another user's secrets.
     file = open_regular(path, path.parent)
     if file is None:
         return []

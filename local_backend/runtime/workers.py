@@ -1,4 +1,4 @@
-"""The workers of an elastic job, as its runner sees them: which slot each has, and until when it holds it."""
+"""The workers of an elastic job, as seen by its runner: the slot of each worker, and until when the worker holds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from local_backend.runtime.paths import ExecPaths, worker_number
 
 
 def started(paths: ExecPaths) -> list[int]:
-    """Numbers of all workers of an elastic exec that were ever started, lowest first: each has left its output."""
+    """Return the numbers of all workers of an elastic exec that were ever started, lowest first. Each left an output
+    file."""
     try:
         names = os.listdir(paths.captures)
     except OSError:
@@ -26,7 +27,7 @@ class _Worker:
 
 
 class Workers:
-    """Workers by number. One that has ended still holds its slot while anything that it started lives."""
+    """Workers by number. An ended worker still holds its slot while any process that it started lives."""
 
     def __init__(self) -> None:
         self._running: dict[int, _Worker] = {}
@@ -36,35 +37,35 @@ class Workers:
         return len(self._running)
 
     def __contains__(self, number: int) -> bool:
-        """Whether something of this worker lives."""
+        """Return whether any process of this worker lives."""
         return number in self._running or number in self._leaving
 
     @property
     def slots(self) -> dict[int, str]:
-        """Slots of the workers that run, by their number."""
+        """Slots of the running workers, by worker number."""
         return {number: worker.slot for number, worker in self._running.items()}
 
     @property
     def held(self) -> set[str]:
-        """Slots on which something of a worker lives."""
+        """Slots on which any process of a worker lives."""
         return {worker.slot for worker in (*self._running.values(), *self._leaving.values())}
 
     def started(self, number: int, pid: int, slot: str) -> None:
-        """The worker has been started."""
+        """Add a worker that has been started."""
         self._running[number] = _Worker(pid, slot)
 
     def pid(self, number: int) -> int | None:
-        """Its process, None when it does not run."""
+        """Return the pid of a worker; None if the worker is not running."""
         worker = self._running.get(number)
         return worker.pid if worker else None
 
     def ended(self, number: int) -> None:
-        """Its process has been reaped; what it has left is killed (see `settle`)."""
+        """Mark a worker as ended, after its process was reaped. `settle` kills the processes that it left."""
         self._leaving[number] = self._running.pop(number)
 
     def settle(self) -> None:
-        """Kill what ended workers have left, and forget those of which nothing is left. To be called whenever a process
-        has been reaped: this is their subreaper, so each of their deaths shows."""
+        """Kill the processes that ended workers left, and forget workers with none left. Call this whenever a process
+        was reaped: this process is their subreaper, so it sees each of their ends."""
         for number, worker in list(self._leaving.items()):
             left = tree.of_worker(number, worker.pid)
             if left:

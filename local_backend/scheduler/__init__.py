@@ -1,1 +1,1 @@
-"""Which job runs on which slots: the policy as pure functions, and the slots of this machine."""
+"""The scheduling policy, as pure functions that assign slots to jobs, and the slots of this machine."""

@@ -1,8 +1,9 @@
-"""Which jobs run: those whose floor fits, in the order in which the tree asks them. Pure.
+"""Admission: select the jobs that run. The tree gives the order, and each job whose floor fits is admitted. Pure.
 
-The first one that has to wait for slots is the *head*. Elastic jobs may begin although it waits, for they make room as
-soon as it can begin; a job of a fixed size may if it is over before the head can begin, or takes only what the head
-leaves (EASY backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995), and not when the head has waited too long.
+The first job that has to wait for slots is the *head*. Elastic jobs may start before the head, because they make
+room as soon as the head can start. A fixed-size job may start if it ends before the head can start, or takes only
+slots that the head leaves (EASY backfilling: Lifka, "The ANL/IBM SP scheduling system", 1995). No fixed-size job
+starts before a head that has waited too long.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from local_backend.scheduler.packing import Fit, Shared
 from local_backend.scheduler.tree import Node, Unasked
 from local_backend.scheduler.urgency import waited
 
-#: Seconds after which nobody of a fixed size overtakes a waiting job any more.
+#: Seconds of waiting after which no fixed-size job overtakes a job any more.
 OVERTAKING_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
 class Refusal:
-    """Why a job gets nothing now."""
+    """A job that gets nothing now, and why."""
 
     job: Job
-    #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack"; "leaving" when it is others' for a moment.
+    #: "slots", "queue", "plan", "reserved", "share", "memory" or "pack"; "leaving" while others give up its slots.
     lacks: str
-    #: Its user.
+    #: The user of the job.
     owner: Node
-    #: The plan or user whose limit it is.
+    #: The plan or user whose limit refuses the job.
     limit: Node | None = None
 
 
 class Rest:
-    """Who came when nothing was left: all of them lack slots, and nothing else. From any thread."""
+    """Jobs that were left when no slot was free; they lack nothing but slots. Safe to use from any thread."""
 
     def __init__(self, unasked: Unasked) -> None:
         self._unasked = unasked
@@ -48,62 +49,62 @@ class Rest:
 
     @property
     def jobs(self) -> Iterator[Job]:
-        """In no order."""
+        """All these jobs, in no order."""
         return self._unasked.jobs
 
 
 @dataclass
 class Admission:
-    """Jobs in the order in which they were asked."""
+    """Admitted and refused jobs, in the order in which they were considered."""
 
     admitted: list[Job] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    #: Who came after these.
+    #: Refused jobs that come after these.
     rest: Rest | None = None
     head: Job | None = None
-    #: Slots that nobody needs.
+    #: Slots that no admitted job needs.
     left: int = 0
-    #: Whose the admitted jobs are, and where those go that share their slots.
+    #: Exec id → user of an admitted job; exec id → bins of an admitted job that shares slots.
     owners: dict[str, Node] = field(default_factory=dict)
     fits: dict[str, Fit] = field(default_factory=dict)
 
     @property
     def all_refused(self) -> list[Refusal]:
-        """In their order, which has to be made for many first."""
+        """All refused jobs, in order. Sorting takes time if there are many."""
         return [*self.refused, *(self.rest or ())]
 
     @property
     def waiting(self) -> Iterator[Job]:
-        """Those who were refused, in no order."""
+        """All refused jobs, in no order."""
         yield from (one.job for one in self.refused)
         yield from self.rest.jobs if self.rest is not None else ()
 
 
 @dataclass
 class Memory:
-    """Bytes for jobs that say what they need."""
+    """Bytes of memory for jobs that declare their need."""
 
-    #: What nobody has.
+    #: Bytes that no job has.
     left: int
-    #: What is kept of that for jobs which wait for it since long.
+    #: Part of these bytes that is kept for jobs that have waited for memory for long.
     kept: int = 0
 
 
 @dataclass
 class _Shadow:
-    """When the head can begin, as far as is known, and the slots that will be left then."""
+    """Estimated time at which the head can start, and the slots that are left then."""
 
     at: float
     spare: float
 
 
 class Asking:
-    """One job after the other is let go, or is not."""
+    """Considers jobs one after the other, and admits or refuses each."""
 
     def __init__(  # noqa: PLR0917
         self, root: Node, capacity: int, total: int, memory: Memory, now: float, shared: Shared
     ) -> None:
-        """`capacity`: of `total` slots that may be used, those that are not of fixed jobs that run."""
+        """`total` slots may be used; `capacity` is this number without the slots of running fixed jobs."""
         self.found = Admission(left=capacity)
         self._root = root
         self._total = total
@@ -111,17 +112,18 @@ class Asking:
         self._now = now
         self._shared = shared
         self._shadow: _Shadow | None = None
-        #: The two users with the most urgent jobs that could grow, and how urgent those are.
+        #: The two users with the most urgent jobs that could grow, and the urgency of these jobs.
         self._growing: list[tuple[float, Node]] = []
-        #: Who was held back for the sake of others; and whether that is over: for elastic jobs, for all.
+        #: Jobs that were held back in favor of others; whether they are considered again (`_again`), and whether all
+        #: of them, not only elastic ones, may then borrow reserved slots (`_lend`).
         self._held: list[tuple[Node, Job]] = []
         self._again = self._lend = False
 
     def ask_all(self, growing: Mapping[Node, float]) -> None:
-        """Ask all jobs of a tree whose `queue` has begun.
+        """Consider all jobs of a tree whose `queue` was called.
 
-        Who has his part begins nothing more while elastic jobs of others could grow instead, unless it is more urgent
-        than those: `growing` has how urgent the most urgent one of each user is.
+        A user or plan that has its share starts no more jobs while elastic jobs of others could grow instead, unless
+        the job is more urgent than theirs. `growing` has the urgency of each user's most urgent job that could grow.
         """
         pairs = ((level, user) for user, level in growing.items())
         self._growing = heapq.nlargest(2, pairs, key=lambda pair: pair[0])
@@ -134,11 +136,11 @@ class Asking:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nobody else can be let go."""
+        """Whether no other job can be admitted."""
         return self.found.left <= 0 and self.found.head is not None and not self._root.joins
 
     def _refuse(self, rest: Unasked) -> None:
-        """All who are left; one by one if some lack more than slots, or may not wait for ever."""
+        """Refuse all remaining jobs; one by one if some may lack more than slots, or have a time limit."""
         if any(user.limited for user, _ in rest.users) or not all(_waits_for_slots(job) for job in rest.jobs):
             for user, job in rest:
                 self._ask(user, job)
@@ -146,11 +148,10 @@ class Asking:
             self.found.rest = Rest(rest)
 
     def ask_again(self, left: int) -> list[Job]:
-        """Ask those who were held back, for slots that are left because nobody else could use them; those that begin
-        all the same.
+        """Consider again the jobs that were held back, for `left` slots that no other job could use.
 
-        What is reserved is lent to elastic jobs then, which make room in a step; to others only when none of those for
-        whom it is reserved waits for slots.
+        Elastic jobs may then borrow reserved slots, because they make room within a step. Other jobs may borrow them
+        only if no job that the slots are reserved for waits for slots. Return the jobs that start.
         """
         found, before = self.found, len(self.found.admitted)
         found.left = left
@@ -171,13 +172,13 @@ class Asking:
         return found.admitted[before:]
 
     def _ask(self, user: Node, job: Job) -> None:
-        """Decide about a job of a user."""
+        """Admit or refuse a job of a user."""
         found = self.found
         if job.pinned:
             job = self._fitted(job, user)
         fit = self._shared.fit(job) if job.shares else None
         slots = job.floor if fit is None else fit.new
-        # The slot of a pack is all its own: it counts for the first job in it.
+        # A pack has its slot for itself: the whole slot counts for the first job of the pack.
         size = slots if job.pack else job.size
         if job.shares and fit is None:
             found.refused.append(Refusal(job, "pack", user))
@@ -200,7 +201,7 @@ class Asking:
                 found.fits[job.exec_id] = fit
 
     def _fitted(self, job: Job, user: Node) -> Job:
-        """A job whose slots are fixed, with as many of them as there can be at all."""
+        """Return a pinned job, reduced to as many workers as slots, limits and memory allow."""
         if not job.least:
             return job
         there = [job.least, int(self.found.left - user.owed_to_others()) // job.per_worker]
@@ -212,7 +213,7 @@ class Asking:
         return job if workers == job.least else replace(job, least=workers, most=workers)
 
     def _keep(self, limit: Node, job: Job) -> None:
-        """What a job lacks since long is not given to those of a fixed size that come after it."""
+        """Keep room below a limit for a job that has waited for long. Later fixed-size jobs cannot use this room."""
         if self._waits_long(job) and not job.running and job.size <= (limit.plan.most or 0):
             limit.kept += job.size
 
@@ -220,7 +221,7 @@ class Asking:
         return waited(job, self._now) >= OVERTAKING_SECONDS
 
     def _lacks(self, job: Job, slots: int, user: Node) -> str:
-        """What a job lacks that takes so many slots which nobody is on; empty when it can be let go."""
+        """Return what a job lacks; empty if it can be admitted. `slots` are those it needs that no job is on yet."""
         found = self.found
         if job.memory and not self._has_memory(job):
             return "memory"
@@ -239,7 +240,7 @@ class Asking:
         return "" if _may_overtake(job, slots, found.head, self._shadow, self._now) else "queue"
 
     def _is_modest(self, job: Job, user: Node) -> bool:
-        """Whether a job that could begin leaves that to others, for its user has his part."""
+        """Return whether a job that could start leaves the slots to others, because its user has its share."""
         if job.running or self._again or not self._growing or not user.has_its_part:
             return False
         level = next((level for level, rival in self._growing if rival is not user), -math.inf)
@@ -255,14 +256,14 @@ class Asking:
 
 
 def _waits_for_slots(job: Job) -> bool:
-    """Whether a job lacks nothing else, and waits as long as it takes."""
+    """Return whether a job can lack only slots, and may wait without a time limit."""
     return not (job.memory or job.pinned or job.running) and job.patience is None
 
 
 def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
     assert found.head is not None
     free, needed = float(found.left), found.head.size
-    # An elastic job that was let go before the head keeps its floor; it may end, too.
+    # An elastic job that was admitted before the head keeps its floor, but it may end, too.
     ends = [(_end(job, now), job.weight if job.fixed else job.size) for job in [*_fixed(root), *found.admitted]]
     for at, slots in sorted(ends):
         free += slots
@@ -272,7 +273,7 @@ def _shadow(root: Node, found: Admission, now: float) -> _Shadow:
 
 
 def _fixed(root: Node) -> list[Job]:
-    """Fixed jobs that run; the tree holds them apart from those that are asked."""
+    """Return the running fixed jobs. The tree holds them apart from the jobs that are considered."""
     return [job for user in root.users() for job in user.fixed]
 
 
@@ -283,7 +284,8 @@ def _end(job: Job, now: float) -> float:
 
 
 def _may_overtake(job: Job, slots: int, head: Job, shadow: _Shadow, now: float) -> bool:
-    """`slots`: that nobody is on yet; a job that only joins others on theirs takes nothing from the head."""
+    """Return whether a job may start before the head. `slots` are those it needs that no job is on yet: a job that
+    only joins others on shared slots takes nothing from the head."""
     if waited(head, now) >= OVERTAKING_SECONDS:
         return False
     if not slots or (job.lasts is not None and now + job.lasts <= shadow.at < math.inf):

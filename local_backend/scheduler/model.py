@@ -1,4 +1,4 @@
-"""What the scheduler decides about: slots, jobs, resource plans; and what it decides. Values only."""
+"""Values of the scheduler: slots, jobs, resource plans, and the decision. No logic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 
 CPU = "cpu"
 GPU = "gpu"
-#: Parts of a slot that a worker with a slot of its own takes.
+#: Parts of one slot. A worker that shares no slot takes all of them.
 WHOLE = 1000
 
 #: Priority of a job that asks for none; larger is more urgent.
@@ -24,95 +24,98 @@ class Slot:
     id: str
     #: CPU, GPU, or the profile of a MIG slice such as "1g.10gb".
     kind: str
-    #: What CUDA_VISIBLE_DEVICES calls it; empty for a CPU slot.
+    #: Name of the device in CUDA_VISIBLE_DEVICES; empty for a CPU slot.
     device: str = ""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A consumer of the resource plan tree. Slots of every kind are shared alike, each kind by itself."""
+    """A consumer of the resource plan tree. Slots of each kind are shared separately, by the same rules."""
 
     name: str
-    #: Of what its siblings and it compete for.
+    #: Weight of the plan when it competes with its siblings.
     weight: float = 1.0
-    #: Slots that it gets before anybody gets more than what is reserved for them, as soon as it can use them.
+    #: Slots that the plan gets, once it can use them, before any plan gets more than its own reservation.
     reserved: int = 0
-    #: Slots that it never exceeds; None for no limit. The same for each of its users.
+    #: Maximum slots of the plan, and of each of its users; None for no limit.
     most: int | None = None
     user_most: int | None = None
-    #: Below it slots go to the most urgent first, instead of to all alike.
+    #: Whether slots below the plan go to the most urgent jobs first, instead of to all jobs fairly.
     by_priority: bool = False
-    #: Seconds after which a fixed-size job on a slot that is lent to it ends and waits again; None for never.
+    #: Seconds that an owner of lent slots waits before a fixed-size job of this plan on them ends and is queued
+    #: again; None for never.
     reclaim_grace: float | None = None
     children: tuple[Plan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An exec that waits or runs, in slots of one kind. Times are seconds of the clock that `now` is read from."""
+    """A pending or running exec, on slots of one kind. Times are seconds of the clock that `now` is read from."""
 
     exec_id: str
     user: str
     kind: str
-    #: Names of plans from the root down.
+    #: Names of plans, from the root down.
     plan: tuple[str, ...]
-    #: When it was submitted.
+    #: Time of submission.
     since: float
-    #: Slots per worker, at least 1; workers without which it cannot run; workers that it can use.
+    #: Slots per worker, at least 1; minimum workers to run; maximum workers that the job can use.
     per_worker: int = 1
     least: int = 1
     most: int = 1
     elastic: bool = False
-    #: Parts of a slot that each worker takes. Below WHOLE, and in a pack, it is of a fixed size, with one slot per
-    #: worker; jobs of one pack share one slot.
+    #: Parts of a slot that each worker takes. A job with a share below WHOLE, or in a pack, has a fixed size and one
+    #: slot per worker. Jobs of one pack share one slot.
     share: int = WHOLE
     pack: str = ""
-    #: Labels that the machine must have, with their values; an empty value stands for any.
+    #: Labels that the machine must have, with their values; an empty value matches any.
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = DEFAULT_PRIORITY
-    #: How long it may wait, None for ever.
+    #: Maximum seconds that the job may wait; None for no limit.
     patience: float | None = None
-    #: Bytes of memory of a worker that are set aside for it.
+    #: Bytes of memory that are set aside for each worker.
     memory: int = 0
-    #: It was taken when the machine may have been larger: then it waits until it is so again.
+    #: Whether an earlier server accepted the job, perhaps on a larger machine. The job then waits for one as large.
     accepted: bool = False
-    #: An administrator has fixed its slots: it gets so many, or as many of them as there can be.
+    #: Whether an administrator has fixed the number of slots. The job gets as many of that number as possible.
     pinned: bool = False
-    #: It has a runner: it has slots, or is elastic and parked.
+    #: Whether the job has a runner. It then has slots, or is elastic and parked.
     running: bool = False
-    #: It can be told to take other slots, or to end; not while it begins, or has not answered to what it was told.
+    #: Whether the job can be told to take other slots, or to end. False while the job starts, and until it has
+    #: answered the last message of this kind.
     movable: bool = True
-    #: It is being stopped: its slots come free by themselves.
+    #: Whether the job is being stopped. Its slots then become free without a decision.
     leaving: bool = False
-    #: Slots that it may use, and all that nobody else can have: those that it gives up, too.
+    #: Slots that the job may use; all slots that no other job can get, including those that this job is giving up.
     slots: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
-    #: When it was queued again, after having run; and seconds that it waited before, or was parked.
+    #: Time at which the job was queued again, after a run or after its data arrived; seconds that it waited before
+    #: that, or was parked.
     requeued: float | None = None
     waited: float = 0.0
-    #: When it first got slots, and when it was last given others.
+    #: Time at which the job got the first slots of its present run; time at which its slots last changed.
     started: float = 0.0
     changed: float = 0.0
-    #: Measured: seconds that training stands still for a resize, and seconds of a step.
+    #: Measured: seconds that a resize pauses training, and seconds per step.
     pause: float = 0.0
     step: float = 0.0
-    #: Slot-seconds that it has had: of two with the same claim to one slot, it goes to who has had less.
+    #: Slot-seconds used so far. Of two jobs with equal claims to a slot, the job with fewer gets the slot.
     service: float = 0.0
-    #: Estimated moment of its end when it runs, estimated seconds that it will run when it waits; None when unknown.
+    #: Estimated time at which a running job ends; estimated seconds that a pending job will run; None when unknown.
     ends: float | None = None
     lasts: float | None = None
 
-    #: Derived. Slots without which it cannot run, and that it can use, when it shares none.
+    #: Derived. Minimum slots to run, and maximum slots that the job can use, if it shares none.
     floor: int = field(init=False)
     ceiling: int = field(init=False)
-    #: Whether others may be on its slots.
+    #: Whether other jobs may be on its slots.
     shares: bool = field(init=False)
-    #: Slots without which it cannot run, and that it has, as they count: of those that it shares, its part.
+    #: Minimum slots to run, and slots that the job has. Of a shared slot, only the job's part counts.
     size: float = field(init=False)
     weight: float = field(init=False)
-    #: It runs and keeps the slots that it has to its end, or for now.
+    #: Whether the job runs and keeps its slots, until it ends or for now.
     fixed: bool = field(init=False)
-    #: Since when it waits.
+    #: Time since which the job waits.
     entered: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,22 +132,22 @@ class Job:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to share."""
+    """The slots, memory and labels of the machine."""
 
     slots: tuple[Slot, ...]
-    #: Bytes of memory for jobs that say what they need; None when that is not known.
+    #: Bytes of memory for jobs that declare their need; None when unknown.
     memory: int | None = None
-    #: Ids of slots that must not be used any more → why, in a few words.
+    #: Ids of slots that must not be used any more → the reason, in a few words.
     drained: Mapping[str, str] = field(default_factory=dict)
-    #: What node selectors choose by.
+    #: Labels that node selectors match.
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def count(self, kind: str) -> int:
-        """How many slots of a kind there are."""
+        """Return the number of slots of a kind."""
         return self._counts.get(kind, 0)
 
     def usable(self, kind: str) -> list[Slot]:
-        """Slots of a kind that may be used."""
+        """Return the slots of a kind that may be used."""
         return [slot for slot in self.slots if slot.kind == kind and slot.id not in self.drained]
 
     @cached_property
@@ -154,40 +157,40 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a job waits."""
+    """The reason why a job waits."""
 
     #: One of `reasons.CODES`.
     code: str
     sentence: str
-    #: Its place among those that wait for the same kind of slot, from 1; 0 for one that does not wait for slots yet.
+    #: Position among the jobs that wait for the same kind of slot, from 1; 0 while the job does not wait for slots.
     position: int
-    #: The earliest moment at which it may start, None when nothing is known that would tell.
+    #: Earliest time at which the job may start; None when unknown.
     estimate: float | None = None
-    #: What can be done: "wait", "change" the submission, or "ask" an administrator; and what would make it start.
+    #: What to do: "wait", "change" the submission, or "ask" an administrator; and what would make the job start.
     advice: str = "wait"
     starts: str = ""
 
 
 @dataclass
 class Decision:
-    """What to do now. Every job that was asked about and does not run is in exactly one of the first four."""
+    """What to do now. Each given job that does not run is in exactly one of the first four fields."""
 
     start: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
     waiting: Mapping[str, Reason] = field(default_factory=dict)
-    #: Could never be scheduled on this machine → the sentence that says why and names the cure.
+    #: Jobs that can never be scheduled on this machine → a sentence that gives the reason and the remedy.
     impossible: dict[str, str] = field(default_factory=dict)
-    #: Waited longer than it allowed → the sentence.
+    #: Jobs that waited longer than they allowed → a sentence.
     expired: dict[str, str] = field(default_factory=dict)
-    #: Running elastic jobs → their slots from now on, fewer or more; none to park them.
+    #: Running elastic jobs → their slots from now on, more or fewer; empty to park the job.
     resize: dict[str, tuple[Slot, ...]] = field(default_factory=dict)
-    #: Running elastic jobs that have no slot and get none → what they wait for.
+    #: Running elastic jobs that have no slot and get none → the reason.
     parked: dict[str, Reason] = field(default_factory=dict)
-    #: Fixed-size jobs that end now and wait again → whose slots they are on.
+    #: Fixed-size jobs that end now and are queued again → the job that owns their slots.
     reclaim: dict[str, str] = field(default_factory=dict)
-    #: When the same jobs may lead to another decision, though nothing has happened.
+    #: Time at which the same jobs may lead to another decision without any event; None for never.
     again: float | None = None
 
 
-#: The tree that is used when no other is configured.
+#: The plan tree that is used when no other is configured.
 ROOT = Plan("local", children=(Plan("training"),))
 DEFAULT_PLAN = ("local", "training")

@@ -1,7 +1,7 @@
-"""Slots that several jobs share: which of them has room for one more. Pure.
+"""Slots that several jobs share: find a slot with room for one more job. Pure.
 
-A worker goes where the least is left that is enough for it (best fit: Johnson, "Fast algorithms for bin packing",
-1974), so that whole slots stay whole; jobs of one pack go to the one slot that is theirs alone.
+A worker goes to the slot with the least room that is enough for it (best fit: Johnson, "Fast algorithms for bin
+packing", 1974), so that whole slots stay free. Jobs of one pack go to one slot that no other job uses.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from local_backend.scheduler.model import WHOLE, Job
 
 @dataclass(eq=False)
 class Bin:
-    """A shared slot; without an id as long as it is not known which one it will be."""
+    """A shared slot. Its id is None until a slot has been chosen."""
 
     slot: str | None
     left: int = WHOLE
-    #: Jobs of this pack alone may use it; empty for jobs of no pack.
+    #: Only jobs of this pack may use it; empty for jobs without a pack.
     pack: str = ""
 
 
 @dataclass
 class Fit:
-    """A bin for each worker of a job, and how many of them are slots that nobody is on yet."""
+    """A bin for each worker of a job, and the number of bins on slots that no job uses yet."""
 
     bins: list[Bin] = field(default_factory=list)
     new: int = 0
 
 
 class Shared:
-    """The shared slots of a machine while a decision is made."""
+    """The shared slots of a machine during one decision."""
 
     def __init__(self, usable: Iterable[str], jobs: Iterable[Job]) -> None:
-        """`jobs` run; those on slots that are not `usable` stay there, and nobody joins them."""
+        """`jobs` run. Jobs on slots that are not `usable` stay there, and no other job joins them."""
         self._packs: dict[str, Bin] = {}
-        #: What is left of bins of no pack → those bins; and these numbers in order.
+        #: Parts that are left → bins without a pack that have so many parts left; and these numbers in order.
         self._by_left: dict[int, list[Bin]] = {}
         self._lefts: list[int] = []
         allowed, bins = set(usable), dict[str, Bin]()
@@ -50,7 +50,7 @@ class Shared:
                 self._keep(found)
 
     def fit(self, job: Job) -> Fit | None:
-        """Where the workers of a job can go; None when there is no room for it in its pack."""
+        """Return where the workers of a job can go; None if its pack has no room for it."""
         if job.pack:
             found = self._packs.get(job.pack)
             if found is None:
@@ -69,14 +69,14 @@ class Shared:
         return fit
 
     def take(self, job: Job, fit: Fit) -> None:
-        """The job goes where it fits."""
+        """Add the job to the bins of `fit`."""
         for found in dict.fromkeys(fit.bins):
             self._drop(found)
             found.left -= fit.bins.count(found) * job.share
             self._keep(found)
 
     def left(self, pack: str) -> int:
-        """Parts of a pack's slot that nobody has."""
+        """Return the free parts of a pack's slot."""
         return self._packs[pack].left if pack in self._packs else WHOLE
 
     def _keep(self, found: Bin) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of slots become slots, each job keeping what it has as far as possible. Pure."""
+"""Placement: turn numbers of slots into slots. Each job keeps its slots as far as possible. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from local_backend.scheduler.packing import Fit
 
 @dataclass
 class Free:
-    """What nobody holds at this moment. What others are about to give up is not in it."""
+    """Memory and slots that no job holds now. Slots that jobs are about to give up are not included."""
 
-    #: Bytes, and slots of the kind that is looked at.
+    #: Bytes; slots of the kind that is being placed.
     memory: int
     slots: list[Slot] = field(default_factory=list)
 
     def workers(self, job: Job) -> int:
-        """How many more workers of a job there is memory for."""
+        """Return how many more workers of a job the memory allows."""
         return max(0, self.memory) // job.memory if job.memory else len(self.slots)
 
 
@@ -27,7 +27,7 @@ def place(  # noqa: PLR0917
     jobs: Iterable[Job], admission: Admission, targets: Mapping[str, int], usable: Sequence[Slot], free: Free,
     decision: Decision,
 ) -> list[Job]:
-    """Starts and resizes, into `decision`; the jobs that have to wait for what others are giving up."""
+    """Write starts and resizes into `decision`. Return the admitted jobs that wait until others give up slots."""
     known = {slot.id: slot for slot in usable}
     late, admitted = [], {}
     for job in admission.admitted:
@@ -51,7 +51,7 @@ def place(  # noqa: PLR0917
 
 
 def _begin(job: Job, target: int, free: Free) -> tuple[Slot, ...]:
-    """Slots for a job that starts, in whole workers; none when they are too few for it."""
+    """Return slots for a job that starts, in whole workers; empty if they are too few for it."""
     workers = min(target // job.per_worker, len(free.slots) // job.per_worker, free.workers(job))
     if workers < job.least:
         return ()
@@ -60,7 +60,7 @@ def _begin(job: Job, target: int, free: Free) -> tuple[Slot, ...]:
 
 
 def _join(job: Job, fit: Fit, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
-    """Slots for the workers of a job that shares them; none when those that nobody is on yet are not free."""
+    """Return slots for the workers of a job that shares slots; empty if its new slots or its memory are not free."""
     nameless = [found for found in dict.fromkeys(fit.bins) if found.slot is None]
     if len(nameless) > len(free.slots) or job.least * job.memory > max(0, free.memory):
         return ()
@@ -71,9 +71,9 @@ def _join(job: Job, fit: Fit, free: Free, known: Mapping[str, Slot]) -> tuple[Sl
 
 
 def _move(job: Job, target: int, free: Free, known: Mapping[str, Slot]) -> tuple[Slot, ...]:
-    """`target` slots for a job that runs, as far as they are there; it keeps those that it has."""
+    """Return `target` slots for a running job, or as many as are free. The job keeps slots that it has."""
     keep = [known[name] for name in job.slots if name in known][:target]
-    # What it is giving up is as good as free for it: nobody else can have it, or its memory, yet.
+    # Slots that the job is giving up are as good as free for it: no other job can have them, or their memory, yet.
     own = [known[name] for name in job.held if name in known and name not in job.slots]
     more = min(len(free.slots), free.workers(job) * job.per_worker)
     count = min(target, len(keep) + len(own) + more) // job.per_worker * job.per_worker

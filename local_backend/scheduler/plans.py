@@ -1,4 +1,4 @@
-"""Resource plans as people write them, as they are kept, and as clients of the contract read them. Pure."""
+"""Resource plans as users write them, as they are stored, and as clients of the contract read them. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Path = tuple[str, ...]
 
 
 class PlanError(ValueError):
-    """A plan cannot be as it is written; a sentence without its full stop that says where and why."""
+    """A plan is invalid. The message is a sentence without its full stop; it says where and why."""
 
 
 def parse(document: Any) -> Plan:
-    """The tree of a document {"plans": [{"name": ..., "weight": ..., "plans": [...]}, ...]}. Raises PlanError."""
+    """Parse a document {"plans": [{"name": ..., "weight": ..., "plans": [...]}, ...]}. Raises PlanError."""
     if not isinstance(document, Mapping) or set(document) != {"plans"}:
         raise PlanError('the plans are written as "plans:" with a list of plans below it')
     root = replace(ROOT, children=_children(document["plans"], ROOT.name, 1))
@@ -37,12 +37,12 @@ def parse(document: Any) -> Plan:
 
 
 def dump(root: Plan) -> dict[str, Any]:
-    """The document that `parse` reads."""
+    """Return the document that `parse` reads."""
     return {"plans": [describe(child) for child in root.children]}
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """One plan with those below it, as it is written; what has its default is left out."""
+    """Return one plan with those below it, as written; fields with their default value are left out."""
     default = Plan(plan.name)
     found: dict[str, Any] = {"name": plan.name}
     for key, field in KEYS.items():
@@ -55,7 +55,7 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def tree_object(plan: Plan, parent: str = "") -> dict[str, Any]:
-    """A node of the contract's tree: `id`, `pid`, `childTreeDto`, and the limits beside them."""
+    """Return a node of the contract's tree: `id`, `pid`, `childTreeDto`, and the limits of the plan."""
     found = {"id": plan.name, "pid": parent, **{k: v for k, v in describe(plan).items() if k not in ("name", "plans")}}
     if plan.children:
         found["childTreeDto"] = [tree_object(child, plan.name) for child in plan.children]
@@ -63,7 +63,7 @@ def tree_object(plan: Plan, parent: str = "") -> dict[str, Any]:
 
 
 def walk(plan: Plan, above: Path = ()) -> Iterator[tuple[Path, Plan]]:
-    """A plan and all below it, with their paths."""
+    """Yield a plan and all plans below it, with their paths."""
     path = (*above, plan.name)
     yield path, plan
     for child in plan.children:
@@ -71,7 +71,7 @@ def walk(plan: Plan, above: Path = ()) -> Iterator[tuple[Path, Plan]]:
 
 
 def locate(root: Plan, name: str) -> tuple[Path, Plan]:
-    """The plan with this path, absolute or from the root, or the only one with this name. Raises PlanError."""
+    """Return the plan with this path, absolute or from the root, or the only one of this name. Raises PlanError."""
     words = tuple(filter(None, name.split("/")))
     found = [(path, plan) for path, plan in walk(root) if path == words or path[1:] == words]
     found = found or [(path, plan) for path, plan in walk(root) if path[-1:] == words]
@@ -84,7 +84,7 @@ def locate(root: Plan, name: str) -> tuple[Path, Plan]:
 
 
 def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
-    """The tree with this plan (a path below the root) as written; what is above it must be there. Raises PlanError."""
+    """Return the tree with this plan as written, at a path from the root. Raises PlanError if it has no parent."""
     parent = tuple(path[:-1])
     if not parent or not any(found == parent for found, _ in walk(root)):
         raise PlanError(f"there is no plan {'/' + '/'.join(parent)} to put it under")
@@ -99,17 +99,17 @@ def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
 
 
 def remove(root: Plan, path: Sequence[str]) -> Plan:
-    """The tree without this plan and those below it. Raises PlanError for the root."""
+    """Return the tree without this plan and those below it. Raises PlanError for the root."""
     if len(path) < 2:
         raise PlanError("the outermost plan is always there")
     return _changed(root, tuple(path[1:]), None)
 
 
 def resolve(root: Plan, consumer: str, user: str) -> tuple[Path, bool]:
-    """The plan that `--consumer` means, and whether that is what was asked for.
+    """Return the path of the plan that `--consumer` names, and whether it is the plan that was asked for.
 
-    As WMLA has it, the path may end with the user's name; one that is not here, of another cluster, say, stands for the
-    nearest plan above it, and when there is none, for the default one.
+    As in WMLA, the path may end with the user's name. An unknown path, for example of another cluster, stands for
+    the nearest plan above it, or for the default plan if there is none.
     """
     words = [word for word in consumer.split("/") if word]
     if words and words[0] == root.name and (len(words) > 1 or consumer.startswith("/")):
@@ -126,13 +126,13 @@ def resolve(root: Plan, consumer: str, user: str) -> tuple[Path, bool]:
 
 
 def default(root: Plan) -> Path:
-    """The plan of jobs that name none."""
+    """Return the path of the plan for jobs that name none."""
     there = any(child.name == DEFAULT_PLAN[-1] for child in root.children)
     return DEFAULT_PLAN if there else (root.name,)
 
 
 def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
-    """The tree with `made` at a path below `plan`, or with nothing there."""
+    """Return the tree with `made` at a path below `plan`, or with no plan there if `made` is None."""
     name, rest = path[0], path[1:]
     children = list(plan.children)
     at = next((i for i, child in enumerate(children) if child.name == name), len(children))

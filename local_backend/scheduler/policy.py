@@ -1,10 +1,10 @@
-"""The scheduler's policy: `decide(machine, plans, jobs, now)`. Pure: the same arguments give the same decision.
+"""The scheduling policy, `decide(machine, plans, jobs, now)`. Pure: the same arguments give the same decision.
 
-Slots of each kind are shared by themselves, in four steps. *Admission*: which jobs run, each with its floor, in the
-order that plans, priority and waiting time give (`tree`, `admission`). *Surplus*: what is left is divided fairly
-between elastic jobs (`surplus`). *Placement*: numbers become slots, each job keeping what it has as far as possible;
-what somebody else still holds is given when it is free (`placement`). *Reasons*: all others learn why they wait
-(`reasons`).
+Slots of each kind are shared separately, in four steps. *Admission* selects the jobs that run, each with its floor,
+in the order that plans, priority and waiting time give (`tree`, `admission`). *Surplus* divides the remaining slots
+fairly between elastic jobs (`surplus`). *Placement* turns numbers into slots: each job keeps its slots as far as
+possible, and slots that another job still holds are given once they are free (`placement`). *Reasons* say why all
+other jobs wait (`reasons`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from local_backend.scheduler.surplus import ROTATION, Surplus
 from local_backend.scheduler.tree import Node, grow
 from local_backend.scheduler.urgency import next_urgency, order
 
-#: So many owners of lent slots are looked at in one decision: each look is as long as a decision.
+#: Maximum owners of lent slots that one decision tries; each trial takes as long as a decision.
 _MOST_TRIALS = 4
 
 
 def decide(machine: Machine, plans: Plan, jobs: Iterable[Job], now: float) -> Decision:
-    """What to do with all jobs that wait or run, and when to ask again though nothing has happened."""
+    """Decide about all pending and running jobs, and when to decide again if no event comes first."""
     expired: dict[str, str] = {}
     left = list(jobs)
     while True:
@@ -39,7 +39,7 @@ def decide(machine: Machine, plans: Plan, jobs: Iterable[Job], now: float) -> De
         if not decision.expired:
             decision.expired = expired
             return decision
-        # Without those that give up now others may begin.
+        # Other jobs may start in place of the expired ones.
         expired |= decision.expired
         left = [job for job in left if job.exec_id not in expired]
 
@@ -71,7 +71,7 @@ def _decide(machine: Machine, plans: Plan, jobs: Sequence[Job], now: float) -> D
 
 
 class _Pass:
-    """A decision about the jobs in slots of one kind."""
+    """A decision about the jobs on slots of one kind."""
 
     def __init__(self, machine: Machine, plans: Plan, kind: str, jobs: list[Job], now: float) -> None:
         self._machine = machine
@@ -87,9 +87,9 @@ class _Pass:
         self._shared = Shared(self._ids, self._fixed)
 
     def admit(self, memory: Memory) -> None:
-        """Which jobs run."""
+        """Select the jobs that run."""
         self._before = replace(memory)
-        # Fixed jobs may be on slots that nobody else gets any more.
+        # Fixed jobs may be on slots that no other job gets any more.
         capacity = len(self._ids) - len(self._ids.intersection(slot for job in self._fixed for slot in job.slots))
         self._root.queue(self._keys)
         self._root.divide(len(self._ids.union(slot for job in self._fixed for slot in job.slots)))
@@ -98,8 +98,9 @@ class _Pass:
         self._admission = self._asking.found
 
     def _growing(self) -> dict[Node, float]:
-        """Users with elastic jobs that can use more than their floor → how urgent the most urgent of these is. Whether
-        they have it at the moment makes no difference: who takes it from them would have to give it back."""
+        """Return the users with elastic jobs that can use more than their floor → the urgency of their most urgent
+        such job. Slots beyond the floor that such a job has now do not matter: a job that took them would have to
+        give them back."""
         found: dict[Node, float] = {}
         for user in self._root.users():
             levels = [
@@ -111,13 +112,13 @@ class _Pass:
         return found
 
     def divide(self, memory: Memory) -> None:
-        """How many slots they get."""
+        """Compute how many slots each admitted job gets."""
         self._surplus = Surplus(self._root, self._admission, self._keys, memory, self._now)
         left = max(0, self._surplus.rest - self._surplus.later)
         self._surplus.join(self._asking.ask_again(left), left)
 
     def finish(self, decision: Decision, waiting: Waiting, free: Free) -> None:
-        """Which slots, why others wait, and whose slots are taken back."""
+        """Write into `decision` the slots of jobs, why other jobs wait, and the jobs that lose lent slots."""
         free.slots = self._unheld()
         late = place(self._jobs, self._admission, self._surplus.targets, self._usable, free, decision)
         queue = reasons.Queue(
@@ -140,7 +141,7 @@ class _Pass:
         self._look_again(decision, reclaim)
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """Release the tree. No other method may be called afterwards."""
         self._root.dissolve()
 
     def _unheld(self) -> list[Slot]:
@@ -150,7 +151,7 @@ class _Pass:
         return free
 
     def _helps(self, owner: Job, victims: list[Job]) -> bool:
-        """Whether the owner gets more when the victims wait again."""
+        """Return whether the owner gets more slots if the victims are queued again."""
         gone = {victim.exec_id for victim in victims}
         freed = sum(victim.least * victim.memory for victim in victims)
         jobs = [
@@ -170,8 +171,8 @@ class _Pass:
         return self._surplus.targets.get(job.exec_id, job.size) if there else 0.0
 
     def _look_again(self, decision: Decision, reclaim: Reclaim) -> None:
-        """When time alone changes the decision: jobs may be resized again, waiting ones get more urgent or give up,
-        slots are taken back, a slot rotates."""
+        """Set the time at which the decision changes without an event: jobs may be resized again, pending jobs
+        become more urgent or expire, lent slots are taken back, or a slot rotates."""
         now, targets = self._now, self._surplus.targets
         moments = [*self._surplus.again, *reclaim.moments]
         moments.append(next_urgency(self._admission.waiting, now))

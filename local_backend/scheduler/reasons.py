@@ -1,4 +1,4 @@
-"""Why a job waits, in words, and until when at least; why it never runs. Pure."""
+"""Sentences that say why a job waits, with its earliest start, and why a job can never run. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from local_backend.scheduler.model import CPU, GPU, WHOLE, Job, Machine, Reason
 from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.tree import Node
 
-#: What a job can lack → what its submitter can do: "wait", "change" the submission, or "ask" an administrator; and what
-#: would make it start. {slots} are those that it wants, {user} is whom it counts for.
+#: Code of what a job lacks → what its submitter can do ("wait", "change" the submission, or "ask" an administrator),
+#: and what would make it start. {slots} are the slots that the job wants, {user} is the user that it counts for.
 CODES = {
     "SLOTS": ("wait", "when {missing} more of them come free"),
     "QUEUE": ("wait", "when those before it have begun, and {slots} are left"),
@@ -28,14 +28,14 @@ CODES = {
     "MACHINE": ("ask", "when the server is started with as many slots again, or when it asks for less"),
     "DRAINED": ("ask", "when these are in service again, or when it asks for less"),
 }
-#: The same for who asks for more than its limit.
+#: The same for a job that asks for more than its limit.
 _NEVER = ("change", "only when it asks for less, or with a larger limit (--rp-apply)")
-#: What those lack who begin as soon as there are slots enough for them and those before them.
+#: What a job lacks if it starts as soon as enough slots are free for it and the jobs before it.
 _FOR_SLOTS = frozenset({"slots", "queue", "reserved", "share"})
 
 
 def want(job: Job) -> str:
-    """The slots without which it cannot run."""
+    """Return the slots that a job needs to run, in words."""
     kind = kind_name(job.kind)
     if job.shares:
         part = f"{job.share / WHOLE:g} of a {kind} slot" + (f" in the pack {_pack(job)}" if job.pack else "")
@@ -44,17 +44,17 @@ def want(job: Job) -> str:
 
 
 def kind_name(kind: str) -> str:
-    """As people call slots of this kind."""
+    """Return the name of this kind of slot in messages."""
     return kind.upper() if kind in (CPU, GPU) else f"MIG {kind}"
 
 
 def expired(job: Job) -> str:
-    """It has waited longer than it said that it would."""
+    """Return the sentence for a job that has waited longer than it allowed."""
     return f"waited longer than {job.patience:g} s (--msd-pending-timeout) for {want(job)}"
 
 
 def impossible(job: Job, machine: Machine) -> str | None:
-    """Why it can never run on this machine; None when it can."""
+    """Return why a job can never run on this machine; None if it can."""
     total = machine.count(job.kind)
     for name, value in job.labels:
         there = machine.labels.get(name)
@@ -74,7 +74,7 @@ def impossible(job: Job, machine: Machine) -> str | None:
 
 
 def _least(job: Job) -> int:
-    """Slots that it needs when nobody else is there."""
+    """Return the number of slots that a job needs on a machine without other jobs."""
     if not job.shares:
         return job.floor
     return 1 if job.pack else -(-job.least // (WHOLE // job.share))
@@ -92,16 +92,16 @@ def _cure(job: Job, total: int) -> str:
 
 
 class Queue:
-    """Those who wait for one kind of slot, in their order, whether they run parked or not at all.
+    """The jobs that wait for one kind of slot, in order: pending jobs, and running jobs that are parked.
 
-    What is said of one is made when somebody asks for it: there may be thousands, and nobody asks for most.
+    Reasons are computed on demand: thousands of jobs may wait, and most reasons are never read.
     """
 
     def __init__(  # noqa: PLR0917
         self, admission: Admission, late: Iterable[Job], fixed: Iterable[Job], shared: Shared, machine: Machine,
         kind: str, now: float,
     ) -> None:
-        """`late` are jobs that were let go, and whose slots others are still giving up."""
+        """`late` are admitted jobs whose slots other jobs are still giving up."""
         self._asked = list(filter(_waits, admission.refused))
         self._rest = admission.rest
         self._late = [Refusal(job, "leaving", admission.owners[job.exec_id]) for job in late]
@@ -115,7 +115,7 @@ class Queue:
         ends += [(job.ends, job.size) for job in admission.admitted]
         self._free = admission.left
         self._ends = sorted((end, slots) for end, slots in ends if end is not None)
-        # The tree is taken apart when all is decided, and with it go the names of its plans.
+        # The tree is dissolved after the decision, and the names of its plans are lost. So format them now.
         self._limits = {limit: _limit(limit) for limit in {one.limit for one in self._asked} if limit is not None}
 
     def __iter__(self) -> Iterator[Job]:
@@ -126,7 +126,7 @@ class Queue:
 
     @property
     def apart(self) -> Iterator[tuple[int, Job]]:
-        """The places of those who run without slots, or do not wait for ever; none of them is in the rest."""
+        """Positions (from 0) and jobs of all parked jobs and all jobs with a time limit; none is in `_rest`."""
         later = len(self) - len(self._late)
         for at, one in itertools.chain(enumerate(self._asked), enumerate(self._late, later)):
             if one.job.running or one.job.patience is not None:
@@ -137,7 +137,7 @@ class Queue:
         return [*self._asked, *(self._rest or ()), *self._late]
 
     def reason(self, at: int) -> Reason:
-        """Why the job at this place of the line waits; the first is at 0."""
+        """Return why the job at this position waits; the first position is 0."""
         refusal = self._line[at]
         job = refusal.job
         code, sentence = self._say(at)
@@ -147,7 +147,7 @@ class Queue:
         return Reason(code, sentence, at + 1, self._estimate(at), advice, starts)
 
     def _estimate(self, at: int) -> float | None:
-        """When enough has come free for this job and those before it, as far as is known."""
+        """Return when enough slots are free for this job and those before it; None when unknown."""
         lacks = self._line[at].lacks
         if lacks == "leaving":
             return self._now
@@ -160,12 +160,12 @@ class Queue:
 
     @cached_property
     def _needed(self) -> list[float]:
-        """Slots for each and for those before it."""
+        """Slots for each job and those before it."""
         return list(itertools.accumulate(one.job.size if one.lacks in _FOR_SLOTS else 0.0 for one in self._line))
 
     @cached_property
     def _freed(self) -> list[float]:
-        """Slots that can be had now, when the first of those that run has ended, the second, ..."""
+        """Slots that are free now, after the first running job has ended, after the second, ..."""
         return list(itertools.accumulate((slots for _, slots in self._ends), initial=float(self._free)))
 
     def _say(self, at: int) -> tuple[str, str]:
@@ -179,7 +179,7 @@ class Queue:
         return code, f"waiting for {want(job)}{waits}"
 
     def _lack(self, at: int) -> tuple[str, str]:
-        """The code, and how the sentence goes on that says what the job wants."""
+        """Return the code, and the end of the sentence that begins with what the job wants."""
         refusal = self._line[at]
         job, free = refusal.job, max(0, self._free)
         if refusal.lacks == "reserved":
@@ -199,13 +199,13 @@ class Queue:
 
 
 class Waiting(Mapping[str, Reason]):
-    """Why each of many jobs waits, told when somebody asks. From any thread."""
+    """Why each of many jobs waits, computed on demand. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._queues: list[tuple[Queue, Set[str]]] = []
 
     def add(self, queue: Queue, without: Set[str]) -> None:
-        """The jobs of a queue wait, but for those whose ids are in `without`."""
+        """Add the jobs of a queue, except those whose ids are in `without`."""
         self._queues.append((queue, without))
 
     @cached_property
@@ -227,12 +227,12 @@ class Waiting(Mapping[str, Reason]):
 
 
 def _waits(refusal: Refusal) -> bool:
-    """Whether it has no slots: a job that runs on some may be refused more, or them."""
+    """Return whether a refused job has no slots. A running job may be refused more slots, or those it has."""
     return not (refusal.job.running and refusal.job.slots)
 
 
 def _never(refusal: Refusal) -> bool:
-    """Whether it asks for more than the limit that it is refused for."""
+    """Return whether a job asks for more than the limit that refuses it."""
     return refusal.limit is not None and refusal.job.size > (refusal.limit.plan.most or 0)
 
 
@@ -244,5 +244,5 @@ def _limit(node: Node) -> tuple[str, str]:
 
 
 def _pack(job: Job) -> str:
-    """The pack as its user calls it."""
+    """Return the pack by the name that its user gave it."""
     return job.pack.partition("/")[2]

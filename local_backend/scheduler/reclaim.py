@@ -1,4 +1,4 @@
-"""Lent slots that fixed-size jobs are on: taken back when their owner has waited as long as the plan grants. Pure."""
+"""Reclaim: take lent slots back from fixed-size jobs once the owner has waited for the plan's grace time. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_backend.scheduler.tree import Node
 
 
 class Reclaim:
-    """Proposals: whether the owner really gets the slots is for the policy to find out."""
+    """Proposals to take slots back. The policy checks whether the owner really gets the slots."""
 
     def __init__(
         self, root: Node, admission: Admission, targets: Mapping[str, int], fixed: Sequence[Job],
@@ -32,16 +32,18 @@ class Reclaim:
 
     @property
     def moments(self) -> list[float]:
-        """When a grace is over."""
+        """Times at which a grace time is over."""
         found = {grace for grace in self._graces.values() if grace is not None}
         return [job.entered + grace for job, _ in self._wanting for grace in found]
 
     def proposals(self, now: float) -> Iterator[tuple[Job, list[Job]]]:
-        """A job that gets slots if those fixed-size jobs end and wait again.
+        """Yield jobs that need slots, each with the fixed-size jobs (victims) that must end and be queued again for
+        it.
 
-        Only for jobs whose plan stays within its share with them; only from plans that have more than theirs and a
-        reclaim grace, which the job must have waited; the youngest first, and only if that is enough. Who shares a slot
-        keeps it: that one of several leaves it makes room for nobody. Elastic jobs make room by themselves.
+        With the slots, the plan of the job must stay within its share. The plan of a victim must have more than its
+        share, and a reclaim grace that the job has waited for. The youngest victims come first, and only if all of
+        them free enough. A job that shares its slot is no victim: its end makes no room for a job that needs whole
+        slots. Elastic jobs are no victims either: they make room without being stopped.
         """
         if not self._wanting:
             return
@@ -73,11 +75,11 @@ class Reclaim:
         return found
 
     def _gain(self, victim: Job) -> int:
-        """Slots that others can have when a job ends."""
+        """Return the number of slots that other jobs can use when a job ends."""
         return 0 if victim.shares else len(self._usable.intersection(victim.slots))
 
     def _find_wanting(self) -> Iterator[tuple[Job, float]]:
-        """Jobs that lack slots, and how many: those that wait, and elastic ones with less than is reserved for them."""
+        """Yield jobs that lack slots, and how many: pending jobs, and elastic jobs below their reservation."""
         for refusal in self._admission.all_refused:
             if refusal.lacks in ("slots", "reserved") and not refusal.job.running:
                 yield refusal.job, math.ceil(refusal.job.size)
@@ -92,7 +94,7 @@ class Reclaim:
                         yield job, min(more, short)
 
     def _granted(self) -> dict[Node, float]:
-        """Slots of every plan once the decision is made true."""
+        """Return the slots of every plan after the decision has been carried out."""
         got: dict[Node, float] = {}
         granted = [(job, job.weight) for job in self._fixed]
         granted += [(job, self._targets.get(job.exec_id, job.size)) for job in self._admission.admitted]
@@ -102,7 +104,7 @@ class Reclaim:
         return got
 
     def _held(self) -> dict[Node, float]:
-        """Slots that each plan's own jobs need."""
+        """Return the slots that each plan's own jobs need."""
         held: dict[Node, float] = {}
         for job in [*self._fixed, *self._admission.admitted]:
             home = _home(self._root, job)
@@ -111,12 +113,12 @@ class Reclaim:
 
 
 def _home(root: Node, job: Job) -> Node:
-    """The node of which the job's user is one."""
+    """Return the parent of the node of the job's user."""
     home = root.find(job.plan).user(job.user).parent
     assert home is not None
     return home
 
 
 def names(victims: Iterable[Job], owner: Job) -> dict[str, str]:
-    """Victim → whose slots it was on, as a decision has it."""
+    """Return victim → owner of the slots that it was on, as in `Decision.reclaim`."""
     return {victim.exec_id: owner.exec_id for victim in victims}

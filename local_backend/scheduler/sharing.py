@@ -1,8 +1,8 @@
-"""Weighted max-min fair shares of whole slots between claims with bounds. Pure arithmetic, no jobs here.
+"""Weighted max-min fair shares of whole slots between claims with bounds. Pure arithmetic, without jobs.
 
-Max-min fairness: nobody can get more without somebody who has less, per weight, getting even less (Bertsekas and
-Gallager, Data Networks, 2nd edition, section 6.5.2). With bounds it is one level λ: everybody gets weight·λ, but not
-less than `least` and not more than `most`.
+Max-min fairness: no claim can get more unless another claim that has less, per weight, gets even less (Bertsekas and
+Gallager, Data Networks, 2nd edition, section 6.5.2). With bounds, one level λ decides: each claim gets weight·λ, but
+not less than `least` and not more than `most`.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: Numbers of slots that differ by less are the same.
+#: Numbers of slots that differ by less than this are equal.
 NEARLY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What somebody gets at least and can use at most, in slots, with least ≤ most."""
+    """The minimum and maximum slots of one claimant, with least ≤ most."""
 
     least: float
     most: float
     weight: float = 1.0
-    #: Of claims that differ in nothing else, the lowest gets the slot that cannot be shared; who `has` it already
-    #: counts as lower by `edge`.
+    #: Of claims that are otherwise equal, the claim with the lowest rank gets the slot that cannot be split. A claim
+    #: that already `has` this slot counts as lower by `edge`.
     rank: float = 0.0
     has: int = 0
 
 
 def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int]:
-    """Whole slots for each claim, together `capacity` or all that the claims can use.
+    """Return whole slots for each claim, in total `capacity` or all that the claims can use.
 
-    What `least` promises is given even when that is more than the capacity.
+    Each claim gets its `least`, even when that exceeds the capacity.
     """
     exact = parts(capacity, claims)
     shares = [math.floor(value + NEARLY) for value in exact]
@@ -40,7 +40,7 @@ def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int
         return shares
 
     def precedence(number: int) -> tuple[float, float, int]:
-        # Who lacks the largest part of a slot, then the rank, then the order.
+        # First the claim that lacks the largest part of a slot, then the lowest rank, then the order of the claims.
         claim = claims[number]
         rank = claim.rank - (edge if claim.has > shares[number] else 0.0)
         return -round(exact[number] - shares[number], 6), rank, number
@@ -52,7 +52,7 @@ def share(capacity: int, claims: Sequence[Claim], edge: float = 0.0) -> list[int
 
 
 def parts(capacity: float, claims: Sequence[Claim]) -> list[float]:
-    """The same, in fractions of slots, too."""
+    """Return the same shares as `share`, but with fractions of slots."""
     if sum(claim.most for claim in claims) <= capacity:
         return [claim.most for claim in claims]
     height = level(capacity, claims)
@@ -60,7 +60,7 @@ def parts(capacity: float, claims: Sequence[Claim]) -> list[float]:
 
 
 def level(capacity: float, claims: Sequence[Claim]) -> float:
-    """The level λ at which the claims take `capacity`; 0 when `least` alone takes it, infinite when they never do."""
+    """Return the level λ at which the claims take `capacity`; 0 if `least` alone does, infinite if no level does."""
     turns = sorted(
         turn
         for claim in claims

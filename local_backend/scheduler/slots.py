@@ -1,4 +1,4 @@
-"""The slots of this machine: GPUs, or MIG slices of them, as NVML shows them, and CPU cores."""
+"""The slots of this machine: GPUs or their MIG slices, as NVML reports them, and CPU cores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 def discover(override: int | None = None) -> tuple[Slot, ...]:
-    """All slots. With `override` there are exactly that many, all of them CPU slots.
+    """Return all slots. With `override`, return exactly that many CPU slots and no others.
 
-    Otherwise: one slot per GPU, or per MIG slice of it (none when NVML is missing or finds none), and one CPU slot per
+    Otherwise return one slot per GPU or MIG slice (none when NVML is missing or finds no GPU), and one CPU slot per
     core that this process may use.
     """
     if override is not None:
@@ -27,19 +27,19 @@ def discover(override: int | None = None) -> tuple[Slot, ...]:
 
 
 def cpu_slots(count: int) -> tuple[Slot, ...]:
-    """`count` slots for work on the CPU."""
+    """Return `count` CPU slots."""
     return tuple(Slot(f"cpu-{number}", CPU) for number in range(count))
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, at least 1."""
+    """Return the number of cores that this process may run on, at least 1."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def gpu_slots() -> tuple[Slot, ...]:
-    """The slots of all GPUs; only those in CUDA_VISIBLE_DEVICES when the server was started with that."""
+    """Return the slots of all GPUs, or only of those in CUDA_VISIBLE_DEVICES if the server was started with that."""
     with opened() as nvml:
         if nvml is None:
             return ()
@@ -52,7 +52,7 @@ def gpu_slots() -> tuple[Slot, ...]:
 
 @contextmanager
 def opened() -> Iterator[ModuleType | None]:
-    """NVML, ready for use; None when it is not installed, or there is no driver: the ordinary laptop."""
+    """Yield the initialized NVML module. Yield None without NVML or a driver, as on an ordinary laptop."""
     try:
         import pynvml
     except ImportError:
@@ -70,7 +70,7 @@ def opened() -> Iterator[ModuleType | None]:
 
 
 def _gpus(nvml: ModuleType) -> Iterator[tuple[str, tuple[Slot, ...]]]:
-    """UUID and slots of every GPU that answers."""
+    """Yield the UUID and slots of every GPU that answers."""
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as problem:
@@ -84,7 +84,7 @@ def _gpus(nvml: ModuleType) -> Iterator[tuple[str, tuple[Slot, ...]]]:
 
 
 def _slots_of(nvml: ModuleType, index: int) -> tuple[str, tuple[Slot, ...]]:
-    """UUID and slots of a GPU: itself, or its slices when it is cut into some. Raises NVMLError."""
+    """Return the UUID and slots of a GPU: the GPU itself, or its slices in MIG mode. Raises NVMLError."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     device = text(nvml.nvmlDeviceGetUUID(handle))
     if not _is_cut(nvml, handle):
@@ -94,7 +94,7 @@ def _slots_of(nvml: ModuleType, index: int) -> tuple[str, tuple[Slot, ...]]:
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
         except nvml.NVMLError:
-            continue  # nothing has been made of this part of the GPU
+            continue  # no MIG device has this number
         slots.append(Slot(f"gpu-{index}-mig-{number}", _profile(nvml, part), text(nvml.nvmlDeviceGetUUID(part))))
     return device, tuple(slots)
 
@@ -103,11 +103,11 @@ def _is_cut(nvml: ModuleType, handle: Any) -> bool:
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE)
     except nvml.NVMLError:
-        return False  # a GPU that cannot be
+        return False  # this GPU does not support MIG
 
 
 def _profile(nvml: ModuleType, part: Any) -> str:
-    """Profile of a slice, as in the name of the device, `NVIDIA H200 MIG 1g.18gb`."""
+    """Return the profile of a MIG slice, from its device name if possible: `NVIDIA H200 MIG 1g.18gb`."""
     match = re.search(r"MIG (\S+)$", text(nvml.nvmlDeviceGetName(part)))
     if match:
         return match[1].lower()
@@ -116,10 +116,10 @@ def _profile(nvml: ModuleType, part: Any) -> str:
 
 
 def visible(devices: Sequence[str], restriction: str | None, named: Sequence[str] = ()) -> list[str]:
-    """Those of `devices` (UUIDs) that a CUDA_VISIBLE_DEVICES value leaves, in its order; all when it is None.
+    """Return the `devices` (UUIDs) that a CUDA_VISIBLE_DEVICES value selects, in its order; all devices for None.
 
-    As CUDA reads it: numbers, or beginnings of UUIDs, up to the first that names no device. By their UUIDs those in
-    `named` can be chosen, too.
+    The value is read as CUDA reads it: indices or UUID prefixes, up to the first word that selects no device. UUID
+    prefixes select from `named` if it is given.
     """
     if restriction is None:
         return list(devices)
@@ -138,5 +138,5 @@ def visible(devices: Sequence[str], restriction: str | None, named: Sequence[str
 
 
 def text(value: str | bytes) -> str:
-    """Texts of NVML: bytes in older bindings."""
+    """Return a text of NVML as `str`; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -1,10 +1,10 @@
-"""How many slots each job gets that was let go: its floor, and a fair part of what is left. Pure.
+"""Surplus: how many slots each admitted job gets, its floor and a fair part of the slots that are left. Pure.
 
-From the root down every node divides what it gets between its children (see `sharing`); a plan by priority gives the
-most urgent job all that it can use, then the next one. Jobs that were given other slots a moment ago keep them for a
-while: what moving costs (the pause, times the slots that stand still) must have been earned since, so that resizing
-never takes more than half of the time, however often the wishes of others change. (The ski-rental argument: Karlin et
-al., "Competitive snoopy caching", 1988.)
+From the root down, each node divides its slots between its children (see `sharing`). A plan by priority gives the
+most urgent job all slots that it can use, then the next job. A job whose slots have just changed keeps them for a
+while: it must first have earned the cost of the move (the pause, times the slots that stand still). So resizing
+never takes more than half of the time, however often the demand of other jobs changes. (The ski-rental argument:
+Karlin et al., "Competitive snoopy caching", 1988.)
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from local_backend.scheduler.sharing import NEARLY, Claim, share
 from local_backend.scheduler.tree import Node
 from local_backend.scheduler.urgency import Key
 
-#: A job keeps its slots for at least so many of its steps.
+#: A job keeps its slots for at least this many of its steps.
 STEPS = 10
-#: Slot-seconds after which a slot that two have the same claim to goes to the other.
+#: Difference in slot-seconds after which a slot with two equal claims goes to the other claim.
 ROTATION = 60.0
-#: Seconds: a job that was given its slots so soon after its start has those that it began with.
+#: Seconds. A job whose slots last changed this soon after its start still has its first slots.
 _BEGINNING = 0.1
 
 
 def settles(job: Job) -> float:
-    """When a running job may be given other slots again, because others could make better use of them. Nothing was paid
-    for those that it began with."""
+    """Return when a running job may be given other slots, because other jobs could make better use of them. A job's
+    first slots have cost no resize, so they may change at once."""
     if job.changed - job.started < _BEGINNING:
         return job.changed
     return job.changed + max(STEPS * job.step, job.pause * len(job.slots))
 
 
 class Surplus:
-    """Divides slots of one kind between the jobs of a tree that were admitted, and those that keep theirs."""
+    """Divides slots of one kind between the admitted jobs of a tree, next to the jobs that keep their slots."""
 
     def __init__(self, root: Node, admission: Admission, keys: Mapping[str, Key], memory: Memory, now: float) -> None:
         self._root = root
@@ -46,19 +46,19 @@ class Surplus:
         self._jobs = {job.exec_id: job for job in admission.admitted if not job.shares}
         self._owners = admission.owners
         self._bounds: dict[str, tuple[int, int]] = {}
-        #: Least, most, rank and present slots of every node.
+        #: Minimum, maximum, rank and present slots of every node.
         self._sums: dict[int, tuple[int, int, float, int]] = {}
-        #: Of users: jobs that get slots here; of most there may be none.
+        #: Of users: jobs that get slots here; most users may have none.
         self._chosen: dict[int, list[Job]] = {}
-        #: Of users: slots of jobs that keep what they have, or get what they share with others.
+        #: Of users: slots of jobs that keep their slots, or that share slots with others.
         self._settled: dict[int, int] = {}
-        #: Slots of each job; and those that nobody can use.
+        #: Slots of each job; slots that no job can use.
         self.targets: dict[str, int] = {}
         self.rest = 0
-        #: Of these, what jobs can use soon that keep what they have for now.
+        #: Part of `rest` that jobs which keep their slots for now can use soon.
         self.later = sum(self._later(job, user) for user in root.users() for job in user.fixed)
         self._taken: dict[str, int] = {}
-        #: When a job that keeps its slots for now may be given others.
+        #: Times at which a job that keeps its slots for now may be given others.
         self.again: list[float] = []
         left = admission.left
         for job in self._jobs.values():
@@ -69,7 +69,7 @@ class Surplus:
         self._take()
 
     def join(self, jobs: Iterable[Job], left: int) -> None:
-        """Jobs that begin on slots that nobody else could use: divide what they leave of these `left`."""
+        """Add jobs that start on slots that no other job could use; divide what they leave of these `left` slots."""
         found = [job for job in jobs if not job.shares]
         for job in found:
             self._jobs[job.exec_id] = job
@@ -82,14 +82,14 @@ class Surplus:
             self._take()
 
     def _take(self) -> None:
-        """Count as used what jobs get."""
+        """Count as used the slots that jobs get beyond their floors."""
         for name, job in self._jobs.items():
             more = self.targets[name] - job.floor
             self._owners[name].take(more - self._taken.get(name, 0))
             self._taken[name] = more
 
     def _bound(self, job: Job, left: int) -> int:
-        """Note what a job gets at least and at most; how many of the slots that are left that takes."""
+        """Record the minimum and maximum slots of a job. Return how many of the `left` slots its minimum takes."""
         least, most = job.floor, job.ceiling if job.elastic else job.floor
         has, kept = len(job.slots), 0
         if job.running and has and least <= has <= most and (settled := settles(job)) > self._now:
@@ -101,7 +101,7 @@ class Surplus:
         return kept
 
     def _later(self, job: Job, owner: Node) -> int:
-        """Slots that an elastic job can use besides its own, once it can be told to."""
+        """Return how many slots an elastic job can use beyond its own, once it can be resized."""
         if not job.elastic or job.leaving:
             return 0
         most = int(min(job.ceiling - len(job.slots), owner.room))
@@ -110,7 +110,7 @@ class Surplus:
         return max(0, most)
 
     def _kept(self, job: Job, left: int) -> int:
-        """How many of its slots a job keeps, beside its floor: it gives only what others need to run at all."""
+        """Return how many slots a job keeps beyond its floor: it gives up only what others need to run at all."""
         owner = self._owners[job.exec_id]
         workers = int(min(len(job.slots) - job.floor, left, max(0.0, owner.room))) // job.per_worker
         if job.memory:
@@ -121,8 +121,8 @@ class Surplus:
         return workers * job.per_worker
 
     def _sum(self, node: Node, busy: Set[Node]) -> tuple[int, int, float, int]:
-        """What a node gets at least, and can use; how much its jobs have had, and have. `busy` are users with jobs that
-        get slots here."""
+        """Return the minimum and maximum slots of a node, and the slot-seconds and present slots of its jobs. `busy`
+        are users with jobs that get slots here."""
         least = most = has = 0
         rank = 0.0
         if node.is_user:
@@ -131,7 +131,7 @@ class Surplus:
             for job in self._chosen[id(node)]:
                 low, high = self._bounds[job.exec_id]
                 least, most, rank, has = least + low, most + high, rank + job.service, has + len(job.slots)
-            # Parts of slots count as whole ones here: then what the others get is no fraction, either.
+            # Round parts of slots up to whole slots, so that the other jobs get whole slots, too.
             settled = self._settled[id(node)] = math.ceil(parts - NEARLY)
             least, most, has = least + settled, most + settled, has + settled
         for child in node.children:
@@ -160,7 +160,7 @@ class Surplus:
                 self._share(child, got)
 
     def _guarded(self, node: Node, claims: list[Claim], slots: int) -> list[Claim]:
-        """The claims with what is reserved for each as the least it gets, as far as that is there."""
+        """Return the claims with each minimum raised to what is reserved for the child, as far as slots are left."""
         if not node.reserved:
             return claims
         left = slots - sum(claim.least for claim in claims)
@@ -182,7 +182,7 @@ class Surplus:
             self._give(job, got)
 
     def _by_priority(self, node: Node, slots: int) -> None:
-        """First what is reserved for plans below this one, then all that the most urgent can use; limits hold."""
+        """Give reserved slots to the plans below, then all usable slots to the most urgent jobs, within limits."""
         users = list(node.users())
         names = [job.exec_id for user in users for job in self._chosen[id(user)]]
         names.sort(key=self._keys.__getitem__)
@@ -203,7 +203,7 @@ class Surplus:
             self._give(self._jobs[name], got[name])
 
     def _give(self, job: Job, slots: int) -> None:
-        """In whole workers, and as far as their memory reaches."""
+        """Set the slots of a job: whole workers only, and only as many as their memory allows."""
         workers, least = slots // job.per_worker, self._bounds[job.exec_id][0] // job.per_worker
         if job.memory:
             more = min(workers - least, max(0, self._memory.left) // job.memory)
@@ -212,7 +212,7 @@ class Surplus:
         self.targets[job.exec_id] = workers * job.per_worker
 
     def _spread(self, capacity: int) -> None:
-        """To others go slots that are fewer than a worker of one job takes, or that it lacks the memory for."""
+        """Give other jobs the slots that are too few for a worker of one job, or that it lacks the memory for."""
         totals = {id(user): self._settled[id(user)] for user in self._root.users()}
         hungry: list[tuple[int, float, str]] = []
         for name, job in self._jobs.items():
@@ -244,7 +244,7 @@ class Surplus:
 
 
 def _below(node: Node, top: Node) -> Iterable[Node]:
-    """A node and those above it, as far as they are below `top`."""
+    """Yield a node and the nodes above it that are below `top`."""
     for found in node.up():
         if found is top:
             return

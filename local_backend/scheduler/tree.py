@@ -1,8 +1,8 @@
-"""The resource plan tree with jobs on it, and in which order these are asked: who has least of its share comes first.
+"""The resource plan tree with jobs on it, and the order in which jobs are considered: least served first.
 
-Every node passes on the job that it would let go first. Between plans that is the one whose slots per weight are the
-fewest, after those that have less than is reserved for them; among the users of a plan the most urgent job counts
-first. (Slots per weight as the order is the hierarchical fair scheduler of Hadoop YARN; DRF with one resource.)
+Each node offers its parent the job that it would admit first. Among plans, a plan with less than its reservation
+comes first, then the plan with the fewest slots per weight. Among the users of a plan, the most urgent job comes
+first. (Ordering by slots per weight is the hierarchical fair scheduler of Hadoop YARN; DRF with one resource.)
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ _FIRST = operator.itemgetter(0)
 
 
 class Node:
-    """A plan, or a user of one. `plan` holds its limits."""
+    """A plan, or a user of a plan. `plan` holds its limits."""
 
     def __init__(self, plan: Plan, parent: Node | None = None, *, is_user: bool = False) -> None:
         self.plan = plan
         self.parent = parent
         self.is_user = is_user
-        #: Whether there is a limit, here or above.
+        #: Whether this node or a node above has a limit.
         self.limited: bool = plan.most is not None or (parent is not None and parent.limited)
         self.children: list[Node] = []
-        #: Of a user: jobs that are asked; and those that keep what they have.
+        #: Of a user: jobs to consider; jobs that keep their slots.
         self.jobs: list[Job] = []
         self.fixed: list[Job] = []
-        #: Of a user: slots of those who share them, as they count: parts of them, and the whole slot of a pack once.
+        #: Of a user: slots of jobs that share slots, as counted: parts of slots, and the whole slot of a pack once.
         self.parts = 0.0
-        #: What is reserved for this plan, or for those below it together.
+        #: Slots reserved for this plan, or for the plans below it together.
         self.reserved = plan.reserved
-        #: Slots that are in use or were promised, and that its jobs want at most.
+        #: Slots that are in use or promised; maximum slots that its jobs want.
         self.used = 0.0
         self.wanted = 0.0
-        #: The part of all slots that is its own when all want some, see `divide`.
+        #: Fair part of all slots that is due to this node, given what all nodes want; see `divide`.
         self.due = math.inf
-        #: Room below its limit that is kept for jobs which wait for it since long.
+        #: Room below its limit that is kept for jobs that have waited for it for long.
         self.kept = 0.0
-        #: While jobs are asked: the user below this node whose job is the next, None when all have been.
+        #: The user below this node whose job is considered next; None when all jobs have been considered.
         self.next: Node | None = None
-        #: Of the root: there are jobs that need no slot of their own.
+        #: Of the root: whether some jobs need no slot of their own.
         self.joins = False
         self._plans: dict[str, Node] = {}
         self._users: dict[str, Node] = {}
-        #: Of a plan with others below it: where its own users are. They compete with those plans as one of them.
+        #: Of a plan with plans below it: the node of its own users. They compete with these plans as one of them.
         self._own: Node | None = None
-        #: Of a user: its jobs in the order in which they are asked, the next one last.
+        #: Of a user: its jobs in reverse order; the next one to consider is last.
         self._line: list[tuple[Key, Job]] = []
         self._heap: list[tuple[tuple[float, ...], int, Node]] = []
 
     @property
     def name(self) -> str:
-        """Absolute, as jobs and clients name it."""
+        """Absolute path of the plan, as jobs and clients write it."""
         if self.parent is None:
             return f"/{self.plan.name}"
         return self.parent.name + (f"/{self.plan.name}" if self.parent._own is not self else "")
 
     def grow(self, plans: Iterable[Plan]) -> None:
-        """Put plans below this one."""
+        """Add plans below this one."""
         for plan in plans:
             node = self._plans[plan.name] = Node(plan, self)
             node.grow(plan.children)
@@ -71,7 +71,7 @@ class Node:
         self.reserved = max(self.reserved, sum(child.reserved for child in self.children))
 
     def find(self, path: Sequence[str]) -> Node:
-        """The node of a plan, or of the nearest one above it that there is."""
+        """Return the node of a plan, or of the nearest existing plan above it."""
         node = self
         for name in path[1:]:
             if name not in node._plans:
@@ -80,7 +80,7 @@ class Node:
         return node
 
     def user(self, name: str) -> Node:
-        """The node of a user of this plan."""
+        """Return the node of a user of this plan; add it if it is missing."""
         if self._plans:
             if self._own is None:
                 own = Plan(self.plan.name, user_most=self.plan.user_most, by_priority=self.plan.by_priority)
@@ -93,14 +93,14 @@ class Node:
         return self._users[name]
 
     def up(self) -> Iterator[Node]:
-        """This node and those above it."""
+        """Yield this node and the nodes above it."""
         node: Node | None = self
         while node is not None:
             yield node
             node = node.parent
 
     def users(self) -> Iterator[Node]:
-        """All users below this node."""
+        """Yield all users below this node."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -109,15 +109,15 @@ class Node:
             stack += node.children
 
     def take(self, slots: float) -> None:
-        """Count slots as used, here and above."""
+        """Count slots as used, by this node and the nodes above it."""
         node: Node | None = self
         while node is not None:
             node.used += slots
             node = node.parent
 
     def limit(self, slots: float, *, heed: bool = False) -> Node | None:
-        """The nearest node whose limit forbids so many more, None when none does; with `heed` the room that is kept for
-        others counts, too."""
+        """Return the nearest node whose limit forbids `slots` more slots; None if no limit does. With `heed`, count
+        the room that is kept for other jobs, too."""
         node: Node | None = self if self.limited else None
         while node is not None:
             most = node.plan.most
@@ -128,21 +128,21 @@ class Node:
 
     @property
     def room(self) -> float:
-        """Slots that the limits from here up leave."""
+        """Slots that the limits of this node and the nodes above leave."""
         return min((node.plan.most - node.used for node in self.up() if node.plan.most is not None), default=math.inf)
 
     @property
     def owed(self) -> float:
-        """Slots that are reserved for this plan and those below it, and wanted, and not in use."""
+        """Slots that are reserved for this plan or the plans below it, and wanted, but not in use."""
         if not self.reserved:
             return 0.0
         own = min(self.plan.reserved, self.wanted) - self.used
         return max(0.0, own, sum(child.owed for child in self.children))
 
     def owed_to_others(self) -> float:
-        """Slots that jobs of this user must leave to plans that have less than is reserved for them."""
+        """Return the slots that jobs of this user must leave to plans that have less than their reservation."""
         total, node = 0.0, self
-        # Up to the first plan that has not got what is reserved for it as a whole: that is for this user, too.
+        # Stop at the first plan whose reservation as a whole is not met: this user may use that part, too.
         while node.parent is not None and not node.owed > sum(child.owed for child in node.children):
             if node.parent.reserved:
                 total += sum(other.owed for other in node.parent.children if other is not node)
@@ -150,14 +150,14 @@ class Node:
         return total
 
     def dissolve(self) -> None:
-        """The end: without cycles all is given back at once, and no garbage collector has to look for it."""
+        """Remove the reference cycles, so that all memory is freed at once and without the garbage collector."""
         for child in self.children:
             child.dissolve()
         self.parent = self.next = None
         self._heap.clear()
 
     def add_up(self) -> None:
-        """What is wanted above the users."""
+        """Compute the wanted slots of the nodes above the users, within the limits."""
         for child in self.children:
             child.add_up()
         if not self.is_user:
@@ -166,10 +166,10 @@ class Node:
             self.wanted = min(self.wanted, self.plan.most)
 
     def divide(self, slots: float) -> None:
-        """Note the fair part of so many slots that is due to every node below, in fractions of a slot, too.
+        """Set the fair part of `slots` that is due to every node below; it may be a fraction.
 
-        Max-min by weight, what is reserved first, not more than is wanted and allowed. Below a plan by priority all
-        may have all.
+        Max-min by weight: reserved slots first, and never more than a node wants and may have. Below a plan by
+        priority, each node may have all slots.
         """
         self.due = slots
         claims = []
@@ -182,7 +182,7 @@ class Node:
 
     @property
     def has_its_part(self) -> bool:
-        """Whether jobs of this user, or of a plan above, need all that is due to them."""
+        """Whether the jobs of this user, or of a plan above, need all slots that are due to them."""
         node: Node | None = self
         while node is not None:
             if node.used >= node.due - NEARLY:
@@ -190,10 +190,10 @@ class Node:
             node = node.parent
         return False
 
-    # --- whose turn it is
+    # --- order of consideration
 
     def queue(self, keys: Mapping[str, Key]) -> None:
-        """Begin to ask: `keys` say of each job how urgent it is."""
+        """Start with the first job. `keys` say how urgent each job is."""
         if self.is_user:
             self._line = [(keys[job.exec_id], job) for job in self.jobs]
             self._line.sort(key=_FIRST, reverse=True)
@@ -207,23 +207,23 @@ class Node:
 
     @property
     def job(self) -> Job:
-        """Of a user who is `next`: the job."""
+        """The next job of a user that is `next`."""
         return self._line[-1][1]
 
     @property
     def urgency(self) -> float:
-        """Of that job."""
+        """The urgency of that job."""
         return -self._line[-1][0][0]
 
     def advance(self) -> None:
-        """The job of the user who is `next` below this node, the root, has had its turn."""
+        """Remove the considered job, which is the next one of the user `next`. This node must be the root."""
         child = self.next
         assert child is not None
         child._line.pop()
         if not child._line:
             child.next = None
         node = child.parent
-        while node is not None:  # on this way everybody is the first of the heap above
+        while node is not None:  # each node on this path is the first in the heap of its parent
             heap = node._heap
             if child.next is None:
                 heapq.heappop(heap)
@@ -233,8 +233,8 @@ class Node:
             child, node = node, node.parent
 
     def unasked(self) -> Unasked | None:
-        """Who has not had a turn yet, for when nobody takes anything any more; None while plans compete: then it
-        depends on these who is asked next."""
+        """Return the jobs not considered yet; used when no slots are left to admit a job. None while several plans
+        compete: their state then decides which job is next."""
         node = self
         while len(node._heap) == 1 and not node._heap[0][2].is_user:
             node = node._heap[0][2]
@@ -251,11 +251,11 @@ class Node:
 
 
 class Unasked:
-    """Who has had no turn, in an order that is made when somebody wants to know it: thousands may be left when nothing
-    else is, and hardly anybody asks whose turn it would have been. From any thread."""
+    """The jobs that have not been considered, sorted on demand: thousands of jobs may be left when no slots are
+    left, and their order is rarely read. Safe to use from any thread."""
 
     def __init__(self, users: Sequence[tuple[Node, float]]) -> None:
-        """Users, and what counts among them before the places of their jobs that are equally urgent."""
+        """`users` are user nodes, each with a number that orders equally urgent jobs before their positions do."""
         self.users = users
 
     def __len__(self) -> int:
@@ -268,12 +268,12 @@ class Unasked:
 
     @property
     def jobs(self) -> Iterator[Job]:
-        """In no order."""
+        """The jobs, in no order."""
         return (job for user, _ in self.users for _, job in user._line)
 
 
 def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
-    """The tree of `plan` with these jobs on it."""
+    """Build the tree of `plan` with these jobs on it."""
     root = Node(plan)
     root.grow(plan.children)
     users: dict[tuple[Sequence[str], str], tuple[Node, float]] = {}
@@ -300,7 +300,7 @@ def grow(plan: Plan, jobs: Iterable[Job]) -> Node:
         else:
             user.jobs.append(job)
             root.joins = root.joins or job.shares or not job.floor
-        # Who asks for more than its limit never gets it, and has no claim to what is reserved.
+        # A job that asks for more than its limit never starts, so it has no claim to reserved slots.
         user.wanted += wanted if job.size <= room or job.fixed else 0.0
     root.add_up()
     return root

@@ -1,4 +1,4 @@
-"""How urgent jobs are: by what their submitters asked for, and by how long they have waited. Pure."""
+"""Urgency of jobs, from the priority that their submitters asked for and the time that they have waited. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 
 from local_backend.scheduler.model import Job
 
-#: A job that waits for more urgent ones gets this much more urgent every so many seconds, until it is as urgent as they
-#: are, and keeps that while it runs.
+#: A job that waits for more urgent jobs gains AGEING every AGEING_SECONDS, until it is as urgent as they are. It
+#: keeps this gain while it runs.
 AGEING, AGEING_SECONDS = 1000, 3600.0
 
-#: How urgent a job is, the lowest first, and its place among all, from 0: by how urgent they are in the first place.
+#: Negative urgency of a job (the lowest is first), and position among all jobs, from 0, by urgency first.
 Key = tuple[int, int]
 
 
 def waited(job: Job, now: float) -> float:
-    """Seconds that a job has been without slots, since it was submitted, and not by its own choice."""
+    """Return the seconds without slots since the submission of a job. Parked time with `most` = 0 does not count."""
     if not job.running:
         return job.waited + (now - job.entered if now > job.entered else 0.0)
     parked = max(0.0, now - job.changed) if not job.slots and job.most else 0.0
@@ -28,31 +28,31 @@ def waited(job: Job, now: float) -> float:
 
 
 def hours(job: Job, now: float) -> int:
-    """Whole ones (of AGEING_SECONDS) that a job has waited."""
+    """Return the whole hours (of AGEING_SECONDS) that a job has waited."""
     return int(waited(job, now) // AGEING_SECONDS)
 
 
 def urgency(job: Job, hours: int, highest: int) -> int:
-    """Priority and what waiting has added to it, up to the `highest` priority of all jobs. Among equals, then, it has
-    its turn when its user has least, or when it has waited longest."""
+    """Return the priority plus the gain from waiting, up to the `highest` priority of all jobs. Of equally urgent
+    jobs, the job whose user has least, or that has waited longest, is considered first."""
     return max(job.priority, min(job.priority + AGEING * hours, highest))
 
 
 def next_urgency(jobs: Iterable[Job], now: float) -> float:
-    """When the first of jobs that wait will be more urgent; infinite for none."""
+    """Return when the first of the waiting jobs becomes more urgent; infinite for no jobs."""
     phases = [waited(job, now) % AGEING_SECONDS for job in jobs]
     return now + AGEING_SECONDS - max(phases) if phases else math.inf
 
 
 def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
-    """How urgent each job is: its urgency, then the hours that it has waited, then whether it has slots, then its age.
+    """Return the key of each job: by urgency, then by hours waited, then by whether it has slots, then by age.
 
-    A job that began on slots that one which waits longer could not use has no precedence over that: it is the first to
-    go when that one can begin.
+    A job may have started on slots that a longer waiting job could not use. It has no precedence over the longer
+    waiting job, and is the first to lose its slots when that job can start.
     """
     highest = max((job.priority for job in jobs), default=0)
     ages = [hours(job, now) for job in jobs]
-    # Waiting adds nothing before the first hour: of thousands most are that young.
+    # Waiting adds nothing before the first hour, and most of thousands of jobs are that young.
     levels = [urgency(job, age, highest) if age else job.priority for job, age in zip(jobs, ages, strict=True)]
     loose = _overtaking(jobs, levels)
     line = [
@@ -64,7 +64,7 @@ def order(jobs: Sequence[Job], now: float) -> dict[str, Key]:
 
 
 def _overtaking(jobs: Sequence[Job], levels: Sequence[int]) -> set[str]:
-    """Jobs with slots that began after one had been submitted which waits and is no less urgent."""
+    """Return jobs with slots that started after the submission of a pending job that is no less urgent."""
     earliest: dict[int, float] = {}
     for job, level in zip(jobs, levels, strict=True):
         if not job.running and job.since < earliest.get(level, math.inf):

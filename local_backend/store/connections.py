@@ -1,5 +1,5 @@
-"""Connections: servers that have data, and how to get in. Each query takes the connection of a transaction (see
-database.py); what is secret comes and goes sealed."""
+"""Connections: servers that hold data, and how to access them. Each query takes the connection of a transaction (see
+database.py). Secrets are passed in and returned sealed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sqlalchemy import Connection, delete, insert, select
 
 from local_backend.store.schema import connections
 
-#: What names a connection, for those who wrote something else.
+#: The rule for names of connections, for error messages.
 NAMES = "1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces, the first a letter, a digit or _, the last no space"
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_. @()-]{0,62}[A-Za-z0-9_.@()-])?")
 
 
 class ConnectionExists(ValueError):
-    """Its owner has one of that name already."""
+    """The owner has a connection of that name already."""
 
     def __init__(self, name: str, where: str = "") -> None:
         super().__init__(f"There is a connection {name!r} already{where and ', '}{where}")
@@ -42,18 +42,18 @@ class ConnectionRow:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Values that are no secrets; of others where they are taken from: {"env": NAME} or {"keyring": PLACE}."""
+        """Values that are not secret; for secrets, their source: {"env": NAME} or {"keyring": PLACE}."""
         found: dict[str, Any] = json.loads(self.public)
         return found
 
     @property
     def shared_with(self) -> Sequence[str] | bool:
-        """Users that may use it, beside its owner; True for everybody."""
+        """Users that may use the connection, beside its owner; True for all users."""
         found: Sequence[str] | bool = json.loads(self.shared)
         return found
 
     def is_shared_with(self, user: str) -> bool:
-        """Whether this user may use it without owning it."""
+        """Return whether this user may use the connection without owning it."""
         shared = self.shared_with
         return shared is True or (not isinstance(shared, bool) and user in shared)
 
@@ -62,7 +62,7 @@ _COLUMNS = [connections.c[field.name] for field in fields(ConnectionRow)]
 
 
 def is_name(text: str) -> bool:
-    """Whether a connection can have this name."""
+    """Return whether a connection can have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -70,7 +70,7 @@ def add(  # noqa: PLR0917
     connection: Connection, owner: str, name: str, kind: str, public: Mapping[str, Any], sealed: str | None,
     shared: Sequence[str] | bool, replace: bool = False,
 ) -> ConnectionRow:
-    """A new connection; with `replace` in the place of the one that has its name, by the same id. Raises
+    """Add a connection. With `replace`, it replaces the owner's connection of that name and keeps the id. Raises
     ConnectionExists."""
     mine = (connections.c.owner == owner) & (connections.c.name == name)
     before = connection.execute(select(connections.c.id).where(mine)).scalar()
@@ -84,11 +84,11 @@ def add(  # noqa: PLR0917
 
 
 def everything(connection: Connection) -> list[ConnectionRow]:
-    """All connections, by name and owner."""
+    """Return all connections, by name and owner."""
     query = select(*_COLUMNS).order_by(connections.c.name, connections.c.owner)
     return [ConnectionRow(**found) for found in connection.execute(query).mappings()]
 
 
 def remove(connection: Connection, connection_id: str) -> bool:
-    """Forget a connection; whether it was there."""
+    """Delete a connection; return whether it existed."""
     return connection.execute(delete(connections).where(connections.c.id == connection_id)).rowcount == 1

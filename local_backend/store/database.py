@@ -1,5 +1,5 @@
-"""One database, an SQLite file or a PostgreSQL one: a single writer thread does every write, readers have connections
-of their own."""
+"""A database, in an SQLite file or on a PostgreSQL server. A single writer thread does every write; readers have
+their own connections."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from local_backend.store.sqlite import Sqlite
 
 T = TypeVar("T")
 _Job = tuple[Callable[[Connection], Any], "Future[Any]"]
-#: Writes that are committed together, at most.
+#: Maximum number of writes that are committed together.
 _TOGETHER = 64
 
 
 class Database:
-    """The database in a file, or at the address of a PostgreSQL one. `open` first, `close` last; `read` alone needs no
-    `open` where the tables are there. Raises DatabaseError when the driver of PostgreSQL is missing."""
+    """The database in a file, or at the address of a PostgreSQL database. Call `open` first and `close` last; `read`
+    alone needs no `open` if the tables exist. Raises DatabaseError if the driver of PostgreSQL is missing."""
 
     def __init__(self, where: Path | URL) -> None:
         self._kind: Sqlite | Postgres = Sqlite(where) if isinstance(where, Path) else Postgres(where)
-        #: What messages call it; no secret is in it.
+        #: Name of the database in messages; contains no secret.
         self.name = self._kind.name
-        #: Grows with every committed write: who saw this number before reading need not read again while it stays.
+        #: Grows with every committed write. A reader that notes this number before it reads need not read again
+        #: while the number stays the same.
         self.changes = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_loop, name="database-writer", daemon=True)
@@ -66,12 +67,12 @@ class Database:
         self._writer.start()
 
     def damage(self) -> str | None:
-        """What is damaged, None when nothing is found. Raises what the database raises."""
+        """Return what is damaged; None if no damage is found. Raises the errors of the database."""
         return self.read(self._kind.damage)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on the writer thread as if in a transaction of its own; what it raises rolls it back and is raised
-        here. Returns when it is on the disk."""
+        """Run `work` on the writer thread, as if in its own transaction. Return its result once it is on disk. If
+        `work` raises an error, its changes are rolled back and the error is raised here."""
         result: Future[T] = Future()
         self._jobs.put((work, result))
         return result.result()
@@ -82,7 +83,7 @@ class Database:
             return work(connection)
 
     def close(self) -> None:
-        """Finish the writes already asked for and close all connections."""
+        """Finish the writes that were already requested, and close all connections."""
         if self._writer.is_alive():
             self._jobs.put(None)
             self._writer.join()
@@ -109,8 +110,8 @@ class Database:
                     result.set_result(outcome)
 
     def _waiting(self) -> list[_Job]:
-        """The writes that wait now, to be committed together: a commit waits for the disk, and they for each other
-        else. None when there will be no more."""
+        """Return the pending writes, to be committed together, because each commit waits for the disk. Return an
+        empty list when no more writes will come."""
         jobs = []
         job = self._jobs.get()
         while job is not None:
@@ -124,15 +125,15 @@ class Database:
 
 
 class _Refused:
-    """What a write has raised; it alone was rolled back."""
+    """The error of a write that was rolled back alone."""
 
     def __init__(self, problem: Exception) -> None:
         self.problem = problem
 
 
 def _apart(connection: Connection, work: Callable[[Connection], Any]) -> Any:
-    """Run one of several writes of a transaction. Raises what is about the database and not about this write: then all
-    of them have failed, for nobody knows what is left of the transaction."""
+    """Run one of several writes of a transaction. Raises errors that concern the database and not this write. All
+    writes have then failed, because the state of the transaction is unknown."""
     try:
         with connection.begin_nested():
             return work(connection)

@@ -1,4 +1,4 @@
-"""Documents that are kept as a whole. Each query takes the connection of a transaction (see database.py)."""
+"""Documents that are stored as a whole. Each query takes the connection of a transaction (see database.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLANS = "plans"
 
 
 def read(connection: Connection, name: str) -> Any:
-    """The document, None when there is none. Raises ValueError for a damaged one."""
+    """Return the document; None if it does not exist. Raises ValueError for a damaged one."""
     text = connection.execute(select(documents.c.text).where(documents.c.name == name)).scalar()
     return None if text is None else json.loads(text)
 

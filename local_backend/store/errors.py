@@ -1,4 +1,4 @@
-"""What the store says when it cannot work."""
+"""Errors that the store raises when it cannot work."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ExecRow:
 
     @property
     def user(self) -> str:
-        """In whose name it gets slots: its creator, or who it was submitted for."""
+        """The user that its slots count for: its creator, or the user that it was submitted for."""
         return self.job.counts_for
 
     @property
@@ -66,7 +66,7 @@ class ExecRow:
 
 @dataclass(frozen=True)
 class Brief:
-    """What there is to know of an exec without its submission: for those who look at all of them."""
+    """The columns of an exec without its submission, for queries on all execs."""
 
     number: int
     id: str
@@ -84,7 +84,7 @@ class Brief:
 
     @property
     def over_since(self) -> float:
-        """When it ended, epoch seconds; of one that never began, when it was made."""
+        """End time in epoch seconds; the creation time of an exec without an end time."""
         return self.end_time or self.create_time
 
 
@@ -95,7 +95,7 @@ _COLUMNS = [execs.c[field.name] for field in fields(ExecRow)]
 
 
 def next_number(connection: Connection) -> int:
-    """A number that was never handed out before."""
+    """Return a number that was never issued before."""
     last = connection.execute(select(sequences.c.last).where(sequences.c.name == "exec")).scalar()
     if last is None:
         connection.execute(insert(sequences).values(name="exec", last=1))
@@ -105,24 +105,24 @@ def next_number(connection: Connection) -> int:
 
 
 def exec_id(number: int) -> str:
-    """The exec id, also the application id: `<namespace>-<n>`."""
+    """Return the exec id, which is also the application id: `<namespace>-<n>`."""
     return f"{NAMESPACE}-{number}"
 
 
 def is_exec_id(text: str) -> bool:
-    """Whether this has the form of an exec id of ours."""
+    """Return whether a text has the form of an exec id of this server."""
     return re.fullmatch(rf"{NAMESPACE}-[1-9][0-9]{{0,17}}", text) is not None
 
 
 def last_number(connection: Connection) -> int:
-    """The last number handed out, 0 before the first."""
+    """Return the last issued number; 0 before the first."""
     return connection.execute(select(sequences.c.last).where(sequences.c.name == "exec")).scalar() or 0
 
 
 def create(  # noqa: PLR0917
     connection: Connection, number: int, spec: JobSpec, args: str, data_source: list[Any] | None, work_dir: str
 ) -> ExecRow:
-    """Insert a submission in state SUBMITTED. Once this commits, the submission is acknowledged and never lost."""
+    """Insert a submission in state SUBMITTED. After the commit the submission is acknowledged and never lost."""
     now = time.time()
     connection.execute(
         insert(execs).values(
@@ -139,7 +139,7 @@ def create(  # noqa: PLR0917
 
 
 def get(connection: Connection, exec_id: str, deleted: bool = False) -> ExecRow | None:
-    """One exec, or None; a deleted one only when asked for."""
+    """Return one exec, or None. A deleted exec is found only with `deleted`."""
     query = select(*_COLUMNS).where(execs.c.id == exec_id)
     if not deleted:
         query = query.where(execs.c.deleted.is_(False))
@@ -156,10 +156,11 @@ def of_user(
     down: bool = False,
     most: int | None = None,
 ) -> list[ExecRow]:
-    """Execs of one user (None: of all) that are not deleted, oldest first: those in one of `states` (None: in any).
+    """Return the execs of one user (None: of all users) that are not deleted, oldest first.
 
-    `sort` is a column to sort by instead, `down` from the largest on; rows without a value are the smallest, and of
-    equal ones the older comes first. Of the sorted rows the first `most`.
+    With `states`, return only execs in one of these states. `sort` is a column to sort by instead, and `down` sorts
+    from the largest down. Rows without a value are the smallest, and of equal rows the older comes first. `most`
+    limits the number of rows after sorting.
     """
     query = select(*_COLUMNS).where(execs.c.deleted.is_(False))
     if creator is not None:
@@ -172,7 +173,7 @@ def of_user(
 
 
 def count(connection: Connection, creator: str) -> tuple[int, int]:
-    """How many execs of a user are not over, and how many there are; deleted ones do not count."""
+    """Return how many execs of a user are not over, and how many exist; deleted ones do not count."""
     active = func.sum(case((execs.c.state.in_(TERMINAL), 0), else_=1))
     query = select(active, func.count()).where(execs.c.creator == creator, execs.c.deleted.is_(False))
     found = connection.execute(query).one()
@@ -180,52 +181,52 @@ def count(connection: Connection, creator: str) -> tuple[int, int]:
 
 
 def ids_of(connection: Connection, creator: str) -> list[str]:
-    """Ids of the execs of a user that are not deleted."""
+    """Return the ids of the execs of a user that are not deleted."""
     query = select(execs.c.id).where(execs.c.creator == creator, execs.c.deleted.is_(False))
     return list(connection.execute(query).scalars())
 
 
 def briefs(connection: Connection) -> list[Brief]:
-    """All execs, deleted ones included, oldest first."""
+    """Return all execs, deleted ones included, oldest first."""
     query = select(*(execs.c[field.name] for field in fields(Brief))).order_by(execs.c.number)
     return [Brief(*found) for found in connection.execute(query)]
 
 
 def unfinished(connection: Connection) -> list[ExecRow]:
-    """Execs that need the supervisor: not terminal, or deleted with files still there. Oldest first."""
+    """Return the execs that need the supervisor: not terminal, or deleted with files left. Oldest first."""
     return [ExecRow(*found) for found in connection.execute(of_unfinished(_COLUMNS))]
 
 
 def of_unfinished(columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
-    """Ask for some columns of them, oldest first."""
-    # Named one by one, the states are found by their index; without the ended ones, which are nearly all.
+    """Build a query for some columns of the unfinished execs, oldest first."""
+    # With each state named, the database uses the index, and skips the ended execs, which are nearly all rows.
     query = select(*columns).where(execs.c.state.in_(_UNFINISHED) | execs.c.deleted.is_(True))
     return query.order_by(execs.c.number)
 
 
 def numbered(connection: Connection, numbers: Collection[int]) -> list[ExecRow]:
-    """Those that are there of the execs with these numbers; so few that a database takes them as parameters."""
+    """Return the existing execs with these numbers, which must be few enough for the parameters of one query."""
     query = select(*_COLUMNS).where(execs.c.number.in_(numbers))
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
 def running(connection: Connection) -> list[ExecRow]:
-    """Execs that run, deleted ones included until they have stopped. Oldest first."""
+    """Return the running execs, including deleted ones that have not stopped. Oldest first."""
     query = select(*_COLUMNS).where(execs.c.state.in_((RECOVERING, RUNNING))).order_by(execs.c.number)
     return [ExecRow(*found) for found in connection.execute(query)]
 
 
 def states_of(connection: Connection, ids: list[str]) -> dict[str, str]:
-    """The states of those of these execs that are there and not deleted."""
+    """Return the states of the given execs. Missing and deleted execs are left out."""
     found: dict[str, str] = {}
-    for at in range(0, len(ids), 500):  # databases bound the number of parameters
+    for at in range(0, len(ids), 500):  # databases limit the number of parameters
         query = select(execs.c.id, execs.c.state).where(execs.c.id.in_(ids[at : at + 500]), execs.c.deleted.is_(False))
         found.update((str(row.id), str(row.state)) for row in connection.execute(query))
     return found
 
 
 def counts(connection: Connection, creator: str | None = None) -> dict[str, int]:
-    """How many execs (of this user) are in each state, without deleted ones."""
+    """Return the number of execs (of this user) in each state, without deleted ones."""
     query = select(execs.c.state, func.count()).where(execs.c.deleted.is_(False)).group_by(execs.c.state)
     if creator is not None:
         query = query.where(execs.c.creator == creator)
@@ -233,17 +234,17 @@ def counts(connection: Connection, creator: str | None = None) -> dict[str, int]
 
 
 def all_ids(connection: Connection) -> set[str]:
-    """Ids of all rows, deleted ones included."""
+    """Return the ids of all rows, deleted ones included."""
     return set(connection.execute(select(execs.c.id)).scalars())
 
 
 def likeness(row: ExecRow) -> Likeness:
-    """What execs have in common that probably do the same."""
+    """Return the values that are equal for execs that probably do the same."""
     return row.creator, row.framework, row.app_name, row.num_worker
 
 
 def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]:
-    """Seconds that the last `most` execs ran that are like this one and ended well, the newest first."""
+    """Return the run times in seconds of the last `most` execs like this one that ended well, newest first."""
     columns = (execs.c.creator, execs.c.framework, execs.c.app_name, execs.c.num_worker)
     alike = [column == value for column, value in zip(columns, likeness(row), strict=True)]
     query = (
@@ -255,7 +256,7 @@ def earlier_runs(connection: Connection, row: ExecRow, most: int) -> list[float]
 
 
 def damaged(connection: Connection) -> str | None:
-    """Id of an exec whose row makes no sense, None when all do: for a database file that may have been damaged."""
+    """Return the id of an exec with an invalid row; None if all are valid. For a possibly damaged database file."""
     for found in connection.execute(select(*_COLUMNS)):
         row = ExecRow(*found)
         try:
@@ -272,12 +273,13 @@ def damaged(connection: Connection) -> str | None:
 def transition(
     connection: Connection, exec_id: str, to: str, *, attempt: int | None = None, **values: Any
 ) -> bool:
-    """Move an exec to state `to`, the only way in which a state changes.
+    """Move an exec to state `to`. Only this function changes a state.
 
-    False, with nothing changed, when the move is not legal from its present state or when `attempt` is not the
-    current one (a stale runner's news). `start_time` and `end_time` are set on entering RUNNING (but not from
-    RECOVERING: it has run all the time) and a terminal state. An end that is older than the news of the beginning, as
-    that of a short program may be, moves the beginning. In PENDING and terminal states it holds no slots.
+    Return False and change nothing if the move is not legal from the present state, or if `attempt` is not the
+    current attempt (a report of a stale runner). Entering RUNNING sets `start_time`, except from RECOVERING, because
+    the exec has run all the time. Entering a terminal state sets `end_time`. A short program may have an end that is
+    earlier than its recorded start: then `start_time` becomes `end_time`. In PENDING and terminal states an exec
+    holds no slots.
     """
     assert "slots" not in values
     now = time.time()
@@ -300,8 +302,8 @@ def transition(
 
 
 def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> int:
-    """Count a new attempt of an exec that is not over, on these slots; its number fences all earlier ones. What it
-    holds counts for the resource plan with the path `consumer`."""
+    """Count a new attempt of an exec that is not over, on these slots. Return its number, which fences all earlier
+    attempts. The slots count for the resource plan with the path `consumer`."""
     active = [state for state in MOVES if state not in TERMINAL]
     change = (
         update(execs)
@@ -315,7 +317,7 @@ def begin_attempt(connection: Connection, exec_id: str, parts: Iterable[Part], c
 
 
 def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: str) -> None:
-    """An exec holds exactly these slots from now on; they count for the resource plan with the path `consumer`."""
+    """Record that an exec holds exactly these slots from now on, for the resource plan with the path `consumer`."""
     parts = list(parts)
     ids = json.dumps([part.slot for part in parts])
     change = update(execs).where(execs.c.id == exec_id).values(slots=ids).returning(execs.c.spec)
@@ -324,22 +326,22 @@ def hold(connection: Connection, exec_id: str, parts: Iterable[Part], consumer: 
 
 
 def release(connection: Connection, exec_id: str, when: float | None = None) -> None:
-    """An exec holds no slots since `when` (epoch seconds), by default from now on."""
+    """Record that an exec holds no slots since `when` (epoch seconds), by default from now on."""
     connection.execute(update(execs).where(execs.c.id == exec_id).values(slots=None))
     holdings.release(connection, exec_id, time.time() if when is None else when)
 
 
 def note(connection: Connection, exec_id: str, **values: Any) -> None:
-    """Set columns that are neither the state nor the slots: `message`, `reason`, `stop_requested`, `deleted`, ..."""
+    """Set columns other than the state and the slots: `message`, `reason`, `stop_requested`, `deleted`, ..."""
     assert not {"state", "slots"} & set(values)
     connection.execute(update(execs).where(execs.c.id == exec_id).values(**values))
 
 
 def request_stops(connection: Connection, ids: list[str], creator: str | None) -> dict[str, str]:
-    """Ask that those of these execs (of this user; None: of anybody) be stopped that are not over. The states of all
-    that are there and not deleted."""
+    """Request a stop of the given execs (of this user; None: of any user) that are not over. Return the states of
+    all given execs; missing and deleted execs are left out."""
     found: dict[str, str] = {}
-    for at in range(0, len(ids), 500):  # databases bound the number of parameters
+    for at in range(0, len(ids), 500):  # databases limit the number of parameters
         these = execs.c.id.in_(ids[at : at + 500]) & execs.c.deleted.is_(False)
         if creator is not None:
             these &= execs.c.creator == creator
@@ -350,7 +352,7 @@ def request_stops(connection: Connection, ids: list[str], creator: str | None) -
 
 
 def remove(connection: Connection, *ids: str) -> None:
-    """Forget deleted execs whose files are gone; not what they held."""
+    """Remove deleted execs whose files are gone. The history of their slots stays."""
     for exec_id in ids:
         release(connection, exec_id)
         connection.execute(delete(execs).where(execs.c.id == exec_id))
@@ -359,6 +361,6 @@ def remove(connection: Connection, *ids: str) -> None:
 
 
 def history(connection: Connection, exec_id: str) -> list[str]:
-    """The states of an exec in the order in which it entered them."""
+    """Return the states of an exec in the order in which it entered them."""
     query = select(events.c.state).where(events.c.exec_id == exec_id).order_by(events.c.sequence)
     return list(connection.execute(query).scalars())

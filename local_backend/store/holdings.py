@@ -1,8 +1,8 @@
-"""Who held which slot, and when: the history of `execs.slots`, which also outlives the exec.
+"""Which exec held which slot, and when: the history of `execs.slots`. The rows stay when the exec is removed.
 
-A row is an interval; it is open (`until` is NULL) while the slot is held. The rows are written by execs.py, in the
-transaction that changes what an exec holds, so that the two cannot disagree. Each function takes the connection of a
-transaction (see database.py). Times are epoch seconds.
+A row is an interval. It is open (`until` is NULL) while the slot is held. execs.py writes the rows in the
+transaction that changes the slots of an exec, so that the two cannot disagree. Each function takes the connection of
+a transaction (see database.py). Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 
 from local_backend.store.schema import holdings
 
-#: Intervals that ended longer ago than this many seconds are forgotten: more than a year, for yearly accounts.
+#: Seconds for which an interval is kept after its end: more than a year, for yearly accounts.
 KEPT = 400 * 86400.0
 
 
 @dataclass(frozen=True)
 class Part:
-    """A slot that is held, or a fraction of one."""
+    """A held slot, or a fraction of one."""
 
     slot: str
     kind: str
@@ -32,7 +32,7 @@ class Part:
 def hold(  # noqa: PLR0917
     connection: Connection, exec_id: str, user: str, consumer: str, parts: Iterable[Part], now: float
 ) -> None:
-    """From `now` on an exec holds exactly these parts, and they count for this resource plan (its path)."""
+    """Record that from `now` on an exec holds exactly these parts, for the resource plan with this path."""
     shares: defaultdict[tuple[str, str], float] = defaultdict(float)
     for part in parts:  # several workers may be on one slot
         shares[part.slot, part.kind] += part.share
@@ -48,13 +48,13 @@ def hold(  # noqa: PLR0917
 
 
 def release(connection: Connection, exec_id: str, when: float) -> None:
-    """An exec holds nothing since `when`."""
+    """Record that an exec holds no slots since `when`."""
     numbers = connection.execute(select(holdings.c.number).where(_open(exec_id))).scalars().all()
     _close(connection, numbers, when)
 
 
 def recount(connection: Connection, consumers: Mapping[str, str], now: float) -> None:
-    """From `now` on what execs hold counts for these resource plans: exec id → path."""
+    """Record that from `now` on, held slots count for these resource plans: exec id → path."""
     for exec_id, consumer in consumers.items():
         rows = connection.execute(select(holdings).where(_open(exec_id), holdings.c.consumer != consumer)).all()
         _close(connection, [row.number for row in rows], now)
@@ -65,8 +65,8 @@ def recount(connection: Connection, consumers: Mapping[str, str], now: float) ->
 
 
 def covered(connection: Connection, exec_id: str, since: float, now: float) -> tuple[float, float | None]:
-    """Seconds since `since` in which an exec held anything, and when it gave up the last of it; None while it holds
-    something, or never did."""
+    """Return the seconds since `since` in which an exec held any slot, and when it released its last slot. That time
+    is None while it holds a slot, or if it never held one."""
     query = select(holdings.c.since, holdings.c.until).where(holdings.c.exec_id == exec_id).order_by(holdings.c.since)
     seconds, reached, last, opened = 0.0, since, None, False
     for began, until in connection.execute(query):
@@ -78,21 +78,21 @@ def covered(connection: Connection, exec_id: str, since: float, now: float) -> t
 
 
 def holders(connection: Connection) -> list[str]:
-    """Ids of the execs that hold something."""
+    """Return the ids of the execs that hold slots."""
     query = select(holdings.c.exec_id).where(holdings.c.until.is_(None)).distinct()
     return list(connection.execute(query).scalars())
 
 
 def held(connection: Connection, exec_id: str) -> list[str]:
-    """Ids of the slots that an exec holds, in their order."""
+    """Return the ids of the slots that an exec holds, sorted."""
     return sorted(connection.execute(select(holdings.c.slot).where(_open(exec_id))).scalars())
 
 
 def intervals(  # noqa: PLR0917
     connection: Connection, begin: float, end: float, kind: str | None, most: int, user: str | None = None
 ) -> list[Mapping[str, Any]]:
-    """The first `most` intervals in which a slot (of this kind) was held (for this user) at some time between two
-    moments, oldest first, whole as they are in the table."""
+    """Return the first `most` intervals in which a slot (of this kind, for this user) was held at some time between
+    `begin` and `end`. Oldest first, and not clipped."""
     names = ("exec_id", "user", "consumer", "slot", "kind", "share", "since", "until")
     query = _within(select(*(holdings.c[name] for name in names)), begin, end, kind, user)
     query = query.order_by(holdings.c.since, holdings.c.number).limit(most)
@@ -102,8 +102,8 @@ def intervals(  # noqa: PLR0917
 def totals(  # noqa: PLR0917
     connection: Connection, begin: float, end: float, now: float, kind: str | None, by: str, user: str | None = None
 ) -> list[tuple[str, float]]:
-    """Slot-seconds (of this kind, for this user) between two moments, by a column (consumer, user, exec_id or slot),
-    most first. What is still held counts until `now`."""
+    """Return the slot-seconds (of this kind, for this user) between `begin` and `end`, per value of a column
+    (consumer, user, exec_id or slot), most first. Open intervals count until `now`."""
     since = _later(holdings.c.since, begin)
     ended = func.coalesce(holdings.c.until, now)
     seconds = case((ended < end, ended), else_=end) - since
@@ -115,7 +115,7 @@ def totals(  # noqa: PLR0917
 
 
 def prune(connection: Connection, now: float) -> int:
-    """Forget what ended too long ago; how many intervals those were."""
+    """Delete intervals that ended too long ago; return their number."""
     return connection.execute(delete(holdings).where(holdings.c.until < now - KEPT)).rowcount
 
 
@@ -124,7 +124,7 @@ def _open(exec_id: str) -> Any:
 
 
 def _close(connection: Connection, numbers: Iterable[int], when: float) -> None:
-    """The clock of a machine may be set back: no interval ends before it began."""
+    """Close intervals. The clock of a machine may be set back, so no interval ends before it began."""
     change = update(holdings).where(holdings.c.number.in_(list(numbers)))
     connection.execute(change.values(until=_later(holdings.c.since, when)))
 

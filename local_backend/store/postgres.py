@@ -1,7 +1,7 @@
-"""A PostgreSQL database, which several machines can look into, but one server alone writes.
+"""A PostgreSQL database. Several machines can read it, but only one server writes to it.
 
-The writer's session holds an advisory lock: every write goes through the connection that holds it, so that a server
-which has lost it, with its connection, can write nothing until it has it again.
+The session of the writer holds an advisory lock, and every write uses the connection that holds it. So a server that
+has lost this connection, and with it the lock, can write nothing until it has the lock again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from local_backend.store.errors import DatabaseError, Occupied
 DRIVER = "postgresql+psycopg"
 #: Key of the advisory lock, within the database: "dlicmd" in ASCII.
 LOCK = 0x646C69636D64
-#: Seconds for which the session of a server that was killed may go on holding the lock.
+#: Seconds to wait for the lock: the session of a killed server may still hold it for so long.
 _PATIENCE = 5.0
 _POLL = 0.1
-#: Threads of the web server read at the same time.
+#: Connections for reading beyond the pool: threads of the web server read at the same time.
 _READERS = 40
-#: The variable of libpq that holds a password. It is read once, for no job is to inherit it.
+#: The variable of libpq that holds a password. It is read once, because no job may inherit it.
 PASSWORD = "PGPASSWORD"
 
 
 def parse(text: str) -> URL:
-    """The address of a database: `postgresql+psycopg://user@host:port/name`. Raises ValueError with a sentence that
-    does not repeat the text, which may hold a password."""
+    """Parse the address of a database: `postgresql+psycopg://user@host:port/name`. Raises ValueError with a sentence
+    that does not repeat the text, because the text may hold a password."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
@@ -46,7 +46,7 @@ class Postgres:
     def __init__(self, url: URL) -> None:
         password = os.environ.get(PASSWORD)
         self._url = url if url.password or not password else url.set(password=password)
-        #: What messages call it.
+        #: Name of the database in messages.
         self.name = self._url.render_as_string(hide_password=True)
         try:
             import psycopg  # noqa: F401
@@ -54,19 +54,19 @@ class Postgres:
             raise DatabaseError(f"{self.name} needs psycopg ({problem}): pip install 'dlicmd[postgres]'") from None
 
     def prepare(self) -> None:
-        """Nothing: the database is there, or the first connection says that it is not."""
+        """Do nothing: the database exists, or the first connection reports that it does not."""
 
     @staticmethod
     def damage(_connection: Connection) -> str | None:
-        """What is damaged: PostgreSQL looks after that itself."""
+        """Return None: PostgreSQL checks for damage itself."""
         return None
 
     @staticmethod
     def overwrite(_engine: Engine) -> None:
-        """Nothing: the server uses the room of deleted rows again by itself."""
+        """Do nothing: the PostgreSQL server reuses the space of deleted rows itself."""
 
     def engine(self, read_only: bool) -> Engine:
-        """Connections for reading, or the one for writing."""
+        """Return an engine for reading, or the one for writing."""
         options: dict[str, Any] = {"pool_size": 5, "max_overflow": _READERS} if read_only else {
             "pool_size": 1, "max_overflow": 0,
         }
@@ -77,7 +77,7 @@ class Postgres:
             if read_only:
                 import psycopg
 
-                # Several queries of one reader see one state, as with SQLite.
+                # Several queries of one reader see the same state, as with SQLite.
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 connection.read_only = True
             else:
@@ -91,9 +91,9 @@ class Postgres:
 
 
 def _occupy(connection: Any) -> None:
-    """Take the lock, for as long as this session lives. Raises Occupied."""
+    """Take the lock for as long as this session lives. Raises Occupied."""
     deadline = time.monotonic() + _PATIENCE
-    # So that the server of a machine that vanished keeps nobody waiting for hours.
+    # Without keepalives, the session of a machine that vanished could hold the lock for hours.
     for setting, seconds in (("idle", 15), ("interval", 5), ("count", 3)):
         connection.execute(f"SET tcp_keepalives_{setting} = {seconds}")
     while not connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()[0]:

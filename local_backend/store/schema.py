@@ -1,4 +1,4 @@
-"""Tables of the embedded database. Changed only together with a migration."""
+"""Tables of the database. Change them only together with a migration."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ execs = Table(
     Column("app_name", String(200), nullable=False),
     Column("args", Text, nullable=False),  # as shown: secret-looking values masked
     Column("spec", Text, nullable=False),  # JobSpec as JSON
-    Column("data_source", Text),  # JSON list as understood, or NULL
+    Column("data_source", Text),  # JSON list as parsed, or NULL
     Column("elastic", Boolean, nullable=False),
     Column("num_worker", Integer, nullable=False),
     Column("work_dir", Text, nullable=False),
     Column("state", String(40), nullable=False),
-    Column("attempt", Integer, nullable=False, default=0),  # 0: never handed to a runner
+    Column("attempt", Integer, nullable=False, default=0),  # 0: never given to a runner
     Column("slots", Text),  # JSON list of the slot ids that the current attempt holds
     Column("create_time", Float, nullable=False),  # epoch seconds, like the two below
     Column("start_time", Float),
@@ -31,13 +31,13 @@ execs = Table(
     Column("message", Text),
     Column("reason", String(40)),
     Column("stop_requested", Boolean, nullable=False, default=False),
-    Column("deleted", Boolean, nullable=False, default=False),  # hidden; files and row go once it has ended
+    Column("deleted", Boolean, nullable=False, default=False),  # hidden; removed with its files once the exec has ended
     Column("pinned", Integer),  # slots that an administrator has fixed; NULL: the scheduler decides
     Index("execs_by_state", "state"),
     Index("execs_by_name", "creator", "framework", "app_name"),
     Index("execs_by_creator", "creator", "number"),
 )
-#: Partial, or SQLite would take it for the other value, too, which nearly all have.
+#: Partial. SQLite would otherwise use it for `false`, too, the value of nearly all rows.
 Index("execs_deleted", execs.c.deleted, sqlite_where=execs.c.deleted.is_(True),
       postgresql_where=execs.c.deleted.is_(True))
 
@@ -52,7 +52,7 @@ events = Table(
     Column("message", Text),
 )
 
-#: Numbers handed out for ever; a number is never used twice, even when the submission fails.
+#: Issued numbers. A number is never used twice, even when the submission fails.
 sequences = Table(
     "sequences",
     metadata,
@@ -60,7 +60,7 @@ sequences = Table(
     Column("last", Integer, nullable=False),
 )
 
-#: Users beside the one that the server runs as; see users.py.
+#: Users beside the user that the server runs as; see users.py.
 users = Table(
     "users",
     metadata,
@@ -70,7 +70,7 @@ users = Table(
     Column("created", Float, nullable=False),  # epoch seconds
 )
 
-#: Tokens made by logon that are neither over nor revoked, as SHA-256.
+#: Tokens made by logon, as SHA-256, that are neither expired nor revoked.
 tokens = Table(
     "tokens",
     metadata,
@@ -79,7 +79,7 @@ tokens = Table(
     Column("expires", Float, nullable=False),
 )
 
-#: What is kept as a whole, as JSON: the resource plans.
+#: Documents that are stored as a whole, as JSON: the resource plans.
 documents = Table(
     "documents",
     metadata,
@@ -87,23 +87,23 @@ documents = Table(
     Column("text", Text, nullable=False),
 )
 
-#: Who held which slot, and when; see holdings.py. Says all that it says without the row of the exec, which may be gone.
+#: Which exec held which slot, and when; see holdings.py. A row needs no row of the exec, which may be gone.
 holdings = Table(
     "holdings",
     metadata,
     Column("number", Integer, primary_key=True),
     Column("exec_id", String(40), nullable=False),
     Column("user", String(200), nullable=False),
-    Column("consumer", Text, nullable=False),  # path of the resource plan that it counted for
+    Column("consumer", Text, nullable=False),  # path of the resource plan that the slot counted for
     Column("slot", String(100), nullable=False),
     Column("kind", String(20), nullable=False),
-    Column("share", Float, nullable=False),  # of the slot
+    Column("share", Float, nullable=False),  # fraction of the slot
     Column("since", Float, nullable=False),  # epoch seconds
     Column("until", Float),  # NULL while it is held
     Index("holdings_by_until", "until"),
 )
 
-#: Servers that have data, and how to get in; see connections.py.
+#: Servers that hold data, and how to access them; see connections.py.
 connections = Table(
     "connections",
     metadata,
@@ -111,14 +111,14 @@ connections = Table(
     Column("owner", String(200), nullable=False),
     Column("name", String(64), nullable=False),
     Column("kind", String(64), nullable=False),
-    Column("public", Text, nullable=False),  # JSON object: values that are no secrets, and where secrets are taken from
+    Column("public", Text, nullable=False),  # JSON object: values that are not secret, and the sources of secrets
     Column("sealed", Text),  # JSON object of the secret values, sealed; NULL for none
-    Column("shared", Text, nullable=False),  # JSON list of users, or `true` for everybody
+    Column("shared", Text, nullable=False),  # JSON list of users, or `true` for all users
     Column("created", Float, nullable=False),  # epoch seconds
     Index("connections_by_owner", "owner", "name", unique=True),
 )
 
-#: What execs need and nobody may see, sealed; gone when the exec is over. See exec_secrets.py.
+#: Sealed secrets that execs need and no user may see; deleted when the exec is over. See exec_secrets.py.
 exec_secrets = Table(
     "exec_secrets",
     metadata,
@@ -133,7 +133,7 @@ submission_keys = Table(
     Column("user", String(200), primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("digest", String(64), nullable=False),
-    Column("exec_id", String(40), nullable=False),  # the exec may be gone
+    Column("exec_id", String(40), nullable=False),  # the exec may no longer exist
     Column("time", Float, nullable=False),  # epoch seconds
     Index("submission_keys_by_time", "time"),
 )

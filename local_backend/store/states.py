@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dlicmd.contract.states import ERROR, FINISHED, KILLED, PENDING, RECOVERING, RUNNING, SUBMITTED, TERMINAL
 
-#: state → states it may be followed by. Clients that poll know SUBMITTED, PENDING and RUNNING as "not yet over" and
-#: treat anything else as the end, so no other active state is shown on the normal path.
+#: State → states that may follow it. Polling clients know SUBMITTED, PENDING and RUNNING as "not yet over" and treat
+#: any other state as the end. So the normal path has no other active state.
 MOVES: dict[str, frozenset[str]] = {
     SUBMITTED: frozenset({PENDING, ERROR, KILLED}),
     PENDING: frozenset({RUNNING, ERROR, KILLED}),
@@ -15,5 +15,5 @@ MOVES: dict[str, frozenset[str]] = {
 
 
 def sources(to: str) -> frozenset[str]:
-    """States from which `to` may be entered."""
+    """Return the states from which an exec may enter `to`."""
     return frozenset(state for state, following in MOVES.items() if to in following)

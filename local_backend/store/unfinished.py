@@ -1,4 +1,4 @@
-"""Execs that need the supervisor, kept between its looks: there may be thousands that wait, and few change."""
+"""Execs that need the supervisor, cached between its passes: thousands may be pending, and few change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from local_backend.store import execs
 from local_backend.store.execs import ExecRow
 from local_backend.store.schema import execs as table
 
-#: What never changes once an exec is there, and takes most of the room: the submission.
+#: Columns that never change once an exec exists, and that take most of the space: the submission.
 _FIXED = frozenset({
     "id", "creator", "framework", "app_name", "args", "spec", "data_source", "elastic", "num_worker", "work_dir",
     "create_time",
@@ -20,14 +20,14 @@ _TOGETHER = 500
 
 
 class Unfinished:
-    """Used by one thread."""
+    """A cache of unfinished execs, for use by one thread."""
 
     def __init__(self) -> None:
-        #: By number: what may change, and the whole row.
+        #: Number of an exec → its columns that may change, and the whole row.
         self._kept: dict[int, tuple[tuple[object, ...], ExecRow]] = {}
 
     def read(self, connection: Connection) -> list[ExecRow]:
-        """The rows of `execs.unfinished`; only those are read whole that have changed since the last time."""
+        """Return the rows of `execs.unfinished`. Only rows that have changed since the last call are read whole."""
         marks = {mark[0]: tuple(mark) for mark in connection.execute(execs.of_unfinished(_MARK))}
         kept = self._kept
         stale = [number for number, mark in marks.items() if number not in kept or kept[number][0] != mark]
@@ -36,7 +36,7 @@ class Unfinished:
             for at in range(0, len(stale), _TOGETHER)
             for row in execs.numbered(connection, stale[at : at + _TOGETHER])
         }
-        # One that is gone between the two looks, where each sees what is committed by then, is left out.
+        # Each of the two queries sees what is committed by then. An exec that is removed between them is left out.
         self._kept = {
             number: found.get(number) or kept[number] for number in marks if number in found or number in kept
         }

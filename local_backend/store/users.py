@@ -1,5 +1,5 @@
-"""Users of a server, beside the one that it runs as. Each query takes the connection of a transaction (see
-database.py). Whoever loses the password or the account loses all tokens in the same transaction."""
+"""Users of a server, beside the user that it runs as. Each query takes the connection of a transaction (see
+database.py). A user that loses the password or the account loses all tokens in the same transaction."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}")
 
 
 class UserError(ValueError):
-    """A user cannot be made or changed; the text is a sentence without its full stop."""
+    """A user cannot be created or changed. The text is a sentence without its full stop."""
 
 
 class UserExists(UserError):
-    """There is one of that name already."""
+    """A user of that name exists already."""
 
 
 class LastAdmin(UserError):
-    """Without this one nobody with a name could look after the others."""
+    """The change would leave no named user that can manage the other users."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is the last administrator; add another one before")
 
 
 class NoSuchUser(UserError):
-    """There is none of that name."""
+    """No user has that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no user {name[:64]!r}")
@@ -51,33 +51,33 @@ class UserRow:
 
 
 def is_name(name: object) -> bool:
-    """Whether this can be the name of a user."""
+    """Return whether this can be the name of a user."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def checked_name(name: str) -> str:
-    """`name`, when it can be that of a user: it is also the name of a folder. Raises UserError."""
+    """Return `name` if it can be a user name. It is also the name of a folder. Raises UserError."""
     if not _NAME.fullmatch(name):
         raise UserError(f"{name[:64]!r} is no name for a user: 1 to 64 of A-Z a-z 0-9 . _ @ -, the first no . @ -")
     return name
 
 
 def checked_password(password: str) -> str:
-    """`password`, when it can be one. Raises UserError, which does not show it."""
+    """Return `password` if it can be one. Raises UserError, which does not show the password."""
     if not _SHORTEST <= len(password) <= _LONGEST or not password.isprintable():
         raise UserError(f"A password has {_SHORTEST} to {_LONGEST} characters, all of them printable")
     return password
 
 
 def add(connection: Connection, name: str, password: str, role: str) -> None:
-    """A new user; `password` is a hash. Raises UserExists."""
+    """Add a user; `password` is a hash. Raises UserExists."""
     if get(connection, name) is not None:
         raise UserExists(f"There is a user {name!r} already")
     connection.execute(insert(users).values(name=name, password=password, role=role, created=time.time()))
 
 
 def get(connection: Connection, name: str) -> UserRow | None:
-    """One user, None when there is none of that name; which may be any text."""
+    """Return one user; None if no user has that name. The name may be any text."""
     if not _NAME.fullmatch(name):
         return None
     found = connection.execute(select(users).where(users.c.name == name)).mappings().first()
@@ -85,12 +85,12 @@ def get(connection: Connection, name: str) -> UserRow | None:
 
 
 def everybody(connection: Connection) -> list[UserRow]:
-    """All users, by name."""
+    """Return all users, by name."""
     return [UserRow(**found) for found in connection.execute(select(users).order_by(users.c.name)).mappings()]
 
 
 def set_password(connection: Connection, name: str, password: str) -> None:
-    """Another password (a hash) for a user, whose tokens are worthless from now on. Raises NoSuchUser."""
+    """Set the password (a hash) of a user, and revoke all tokens of the user. Raises NoSuchUser."""
     change = update(users).where(users.c.name == name).values(password=password)
     if connection.execute(change).rowcount != 1:
         raise NoSuchUser(name)
@@ -98,8 +98,8 @@ def set_password(connection: Connection, name: str, password: str) -> None:
 
 
 def remove(connection: Connection, name: str, owner: str) -> None:
-    """Forget a user with all tokens; not what belongs to that name. `owner` is whom the server runs as, who stays an
-    administrator without being one of these. Raises NoSuchUser, LastAdmin."""
+    """Delete a user with all tokens, but not what belongs to that name. `owner` is the user that the server runs as,
+    which stays an administrator without a row here. Raises NoSuchUser, LastAdmin."""
     admins = {row.name for row in everybody(connection) if row.role == ADMIN}
     if admins == {name} and name != owner:
         raise LastAdmin(name)

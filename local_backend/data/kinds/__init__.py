@@ -1,5 +1,5 @@
-"""All kinds of connections. Each module of this folder has some, in `KINDS`: one file more is one family more. So has
-each module of another package that an entry point of the group `dlicmd.data_kinds` names."""
+"""All kinds of connections. Each module of this package lists its kinds in `KINDS`; a new module adds a new family.
+Other packages add such modules through entry points of the group `dlicmd.data_kinds`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from importlib.metadata import entry_points
 from local_backend.data.errors import DataError
 from local_backend.data.kinds.base import Kind
 
-#: Group of the entry points of other packages.
+#: Entry point group of other packages.
 GROUP = "dlicmd.data_kinds"
 _MAKERS = frozenset({"amazon", "apache", "google", "ibm", "microsoft"})
 
 
 @lru_cache(maxsize=1)
 def every() -> dict[str, Kind]:
-    """Name → kind, sorted by name."""
+    """Return name → kind, sorted by name."""
     modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     modules += [found.load() for found in entry_points(group=GROUP)]
     kinds = [kind for module in modules for kind in getattr(module, "KINDS", ())]
@@ -27,7 +27,7 @@ def every() -> dict[str, Kind]:
 
 
 def find(name: str) -> Kind:
-    """The kind of that name or alias; case, spaces, underscores and whose product it is do not matter. Raises
+    """Return the kind with this name or alias. Case, spaces, underscores and the maker's name do not matter. Raises
     DataError."""
     names = {_plain(alias): kind for kind in every().values() for alias in (kind.name, *kind.aliases, kind.title)}
     kind = names.get(_plain(name)) or {_bare(alias): kind for alias, kind in names.items()}.get(_bare(_plain(name)))
@@ -39,7 +39,7 @@ def find(name: str) -> Kind:
 
 
 def _bare(name: str) -> str:
-    """A name without its maker: consoles show "RDS for Oracle" in one list, and "Amazon RDS for Oracle" in another."""
+    """Return a name without its maker: consoles list both "RDS for Oracle" and "Amazon RDS for Oracle"."""
     maker, _, rest = name.partition("-")
     return rest if maker in _MAKERS and rest else name
 

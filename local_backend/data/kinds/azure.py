@@ -15,7 +15,7 @@ KEY = Field("account_key", "access key of the account", secret=True, aliases=("a
 STRING = Field("connection_string", "connection string of the account, in the place of name and key", secret=True)
 SAS = Field("sas_token", "shared access signature", secret=True, aliases=("sas",))
 
-#: With its port, and the account behind a slash, where it is an emulator.
+#: For an emulator: host and port, then a slash and the account.
 HOST = Field("account_host", "host of the account, unless it is Azure's own", aliases=("url", "host"),
              schemes=("https", "http"), bare=True)
 
@@ -28,7 +28,7 @@ class Blob(FileSystem):
     literal = True
 
     def spellings(self, path: str) -> list[str]:
-        # No blob is called so: on the way a dot goes from an address, and with it what was signed.
+        # No blob has such a name: a dot segment disappears from the address on the way, and the signature fails.
         return [plain(path)] if "." in path.split("/") else super().spellings(path)
 
     def storage_options(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Blob(FileSystem):
         found: dict[str, Any] = {name: self.values[name] for name in names if self.values.get(name)}
         if not found.keys() & {"account_name", "connection_string"}:
             raise DataError(f"{self.kind.title} needs 'account_name' or 'connection_string'")
-        # Without this word the library looks for credentials of whoever runs the server.
+        # Without `anon` the library looks for credentials of the user that runs the server.
         return found | {"anon": not found.keys() & {"account_key", "connection_string", "sas_token", "client_secret"}}
 
 

@@ -1,4 +1,4 @@
-"""Azure Files, through Azure's own library: there is no file system of fsspec for it that is kept up."""
+"""Azure Files, through Azure's own library: fsspec has no maintained file system for it."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Share(FileFamily):
                 reading = file.download_file(offset=start, length=length - start)
                 if str(reading.properties.etag) != entry.version:
                     raise DataChanged(f"{entry.key} changed before it was read")
-                # Azure's library pins the pieces of one download to the ETag of the first.
+                # Azure's library pins the pieces of one download to the ETag of the first piece.
                 yield from reading.chunks()
 
     def confirm(self, entry: Entry) -> None:
-        # A share is a disk to others: they write into a file while a piece of it is on its way.
+        # Other programs use a share as a disk: they may write to a file while a piece of it is being fetched.
         share, _, path = entry.key.partition("/")
         with self._told(entry.key):
             found = self._service().get_share_client(share).get_file_client(path).get_file_properties()
@@ -71,7 +71,7 @@ class Share(FileFamily):
         raise DataError("files of Azure Files cannot be streamed; have them downloaded ('access': 'download')")
 
     def _below(self, share: Any, path: str) -> Iterator[tuple[str, Any]]:
-        """Path and properties of a file, or of all those below a folder."""
+        """Yield path and properties of a file, or of all files below a folder."""
         from azure.core.exceptions import ResourceNotFoundError
 
         if path:

@@ -1,4 +1,4 @@
-"""What a kind of connection is: its name, what must be known of a server, and a family that talks to such servers."""
+"""A kind of connection: its name, the values that describe a server, and the family that talks to such servers."""
 
 from __future__ import annotations
 
@@ -20,76 +20,76 @@ from local_backend.data.wanted import check_query, database, wanted
 if TYPE_CHECKING:
     import pyarrow
 
-#: Characters of what a library says that are shown.
+#: Longest text of a library that is shown, in characters.
 LONGEST_TEXT = 400
-#: What is said to who would have a program read a table by itself.
+#: Message for a program that wants to read a table by itself.
 NO_STREAM = "a table cannot be streamed; leave 'access' out, and it comes as Parquet files"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A value of a connection. Other spellings of its name that clients use are `aliases`."""
+    """A value of a connection. `aliases` are other spellings of its name that clients use."""
 
     name: str
     help: str
     required: bool = False
     secret: bool = False
     aliases: tuple[str, ...] = ()
-    #: Of an address: what it may begin with, and whether a host alone is one, too.
+    #: Of an address: its permitted URL schemes, and whether a host alone is permitted, too.
     schemes: tuple[str, ...] = ()
     bare: bool = False
-    #: Whether it is the host, without anything else; and whether it may be the folder of a socket in its place.
+    #: Whether the value is a host without anything else; and whether it may be the folder of a socket instead.
     host: bool = False
     socket: bool = False
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of connection. A module of this folder has its kinds in `KINDS`."""
+    """A kind of connection. A module of this package lists its kinds in `KINDS`."""
 
-    #: What stands as `type` of a connection.
+    #: The `type` of a connection.
     name: str
-    #: What people call it.
+    #: Name that users see.
     title: str
     family: type[Family]
     fields: tuple[Field, ...] = ()
-    #: Other names: those of consoles and earlier products.
+    #: Other names, from consoles and earlier products.
     aliases: tuple[str, ...] = ()
-    #: Extra of this package that brings the libraries, and modules that are there when it is installed.
+    #: Extra of this package that installs the libraries, and modules that exist after its installation.
     extra: str = ""
     modules: tuple[str, ...] = ()
-    #: Constants for the family: the dialect, the port, the protocol.
+    #: Constants for the family, such as dialect, port and protocol.
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: Which real server the tests use, for the documentation; empty when there is none.
+    #: Real server that the tests use, for the documentation; empty if there is none.
     tested: str = ""
 
     def cached(self, access: str) -> bool:
-        """Whether what comes from such a server lies in a cache."""
+        """Return whether data from such a server goes into a cache."""
         return access == wire.DOWNLOAD and issubclass(self.family, FileFamily)
 
     def require(self) -> None:
-        """Raises DataError when its libraries are not installed, and says how they are."""
+        """Raise DataError, with the command that installs them, when libraries are missing."""
         if not all(_is_there(name) for name in self.modules):
             raise DataError(f"{self.title} needs libraries that are not installed on the server: "
                             f"pip install 'dlicmd[{self.extra}]'")
 
     def open(self, values: Mapping[str, str], loopback: bool = False) -> Family:
-        """A family that talks to the server of a connection with these values. Nothing is connected to yet; `loopback`
-        says whether it may be this machine: its user is the submitter.
+        """Return a family that talks to the server of a connection with these values. The family does not connect yet.
+        `loopback` permits connections to this machine: its user is the submitter.
 
-        Raises DataError: a library or a value is missing, or there is a value that it does not know.
+        Raises DataError when a library or a value is missing, and for a value that the kind does not know.
         """
         family = self.family(self, self.check(values))
         family.loopback = loopback
         return family
 
     def check(self, values: Mapping[str, str]) -> dict[str, str]:
-        """The values by the names of the fields, with nothing opened or imported. Raises DataError as `open` does."""
+        """Return the values by field name; open and import nothing. Raises DataError as `open` does."""
         self.require()
         return self._complete(values)
 
     def database(self, location: Mapping[str, Any]) -> dict[str, str]:
-        """The database that a location names, as a value that takes the place of the connection's; nothing where it
+        """Return the database that a location names, as a value that replaces the connection's; empty if the location
         names none. Raises DataError."""
         name = database(location, self.family.databases)
         return {item.name: name for item in self.fields if name and "database" in (item.name, *item.aliases)}
@@ -126,19 +126,19 @@ def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
-        # There is no package that it could be in.
+        # The package of the module is missing.
         return False
 
 
 class Family(ABC):
-    """Talks to the servers of some kinds. Its methods raise DataError, and DataUnavailable for what may pass."""
+    """Talks to the servers of some kinds. Methods raise DataError, and DataUnavailable when a retry may help."""
 
-    #: Keys of a location that say what of such a server is meant; those of them that name its database, in the place of
-    #: the one that its connection names; and further ones that name what paths are below.
+    #: `keys` of a location select data on the server. `databases` are keys among them that name the database, instead
+    #: of the one that the connection names. `tops` are further keys, for the place that paths are below.
     keys: ClassVar[tuple[str, ...]] = ()
     databases: ClassVar[tuple[str, ...]] = ()
     tops: ClassVar[tuple[str, ...]] = ()
-    #: Whether it may connect to this machine.
+    #: Whether the family may connect to this machine.
     loopback = False
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
@@ -146,19 +146,17 @@ class Family(ABC):
 
     @abstractmethod
     def test(self) -> None:
-        """Connect, and see that the credentials are good."""
+        """Connect, and check that the server accepts the credentials."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let go of the server."""
+        """Close the connections to the server."""
 
     def check(self, location: Mapping[str, Any]) -> None:
-        """Raises DataError for a location that names nothing which such a server could have, as far as that can be told
-        without asking it."""
+        """Raise DataError for a location that such a server cannot have, as far as that shows without a connection."""
         self.check_keys(location)
 
     def check_keys(self, location: Mapping[str, Any]) -> None:
-        """Raises DataError for a key that means nothing to such a server: what else it names would be read in its
-        place."""
+        """Raise DataError for a key that means nothing to such a server: to ignore the key is to read other data."""
         known = (*self.tops, *self.keys)
         strange = next((key for key in location if key not in known and key not in wire.FOREIGN), None)
         if strange is not None:
@@ -166,13 +164,13 @@ class Family(ABC):
                             + ", ".join(known))
 
     def storage(self) -> tuple[str, dict[str, Any]]:
-        """The fsspec protocol and storage options with which a program can read the same by itself. Raises DataError
-        where it cannot."""
+        """Return the fsspec protocol and storage options with which a program can read the same data by itself. Raises
+        DataError if it cannot."""
         raise DataError(NO_STREAM)
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """Addresses of a host that may be connected to. Raises DataError, and DataUnavailable when the name cannot be
-        looked up."""
+        """Return the addresses of a host to which connections are permitted. Raises DataError when there are none, and
+        DataUnavailable when the name lookup fails."""
         try:
             return network.permitted_addresses(host, port, self.loopback)
         except network.AddressRefused as problem:
@@ -181,43 +179,43 @@ class Family(ABC):
             raise DataUnavailable(f"{self.kind.title}: the name '{host}' cannot be looked up: {problem}") from None
 
     def without_secrets(self, text: object) -> str:
-        """A text of a library or server on one line, cut to a bearable length, without what nobody may see."""
+        """Return a text of a library or server on one line, without secrets, cut to LONGEST_TEXT."""
         line = " ".join(without(text, secrets_of(self.kind.fields, self.values)).split())
         return line if len(line) <= LONGEST_TEXT else line[:LONGEST_TEXT] + "…"
 
 
 class Mounted(Family):
-    """What lies on this machine already: the storage volume that the value `volume` names, or its `folder`. Whoever
-    checks a data source looks there; nothing is ever connected to."""
+    """Data that is already on this machine: the storage volume that the value `volume` names, or its `folder`. The
+    check of a data source looks into that folder; no connection is made."""
 
     keys = wire.PATH_KEYS
 
     def test(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no server."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that a server has."""
+    """A file on a server."""
 
-    #: Where it is to lie below the folder of its source: relative, with slashes, without `..`.
+    #: Path below the folder of its source: relative, with slashes, without `..`.
     path: str
-    #: Its address, for the family.
+    #: Address of the file, for the family.
     key: str
-    #: In bytes; None when the server does not say.
+    #: In bytes; None if the server does not report it.
     size: int | None
-    #: Its ETag or time of change, empty when the server says nothing of the kind.
+    #: ETag or modification time; empty if the server reports neither.
     version: str = ""
-    #: Whether the server gives parts of it; else it is read from its beginning to its end.
+    #: Whether the server supports range reads; if not, the file is read from start to end.
     ranges: bool = True
 
 
 class FileFamily(Family):
-    """Servers that have files. Where there are `tops`, such as buckets, one is needed: in the location, or as the value
-    of the connection that is called like the first of them."""
+    """Servers with files. If a family has `tops`, such as buckets, one is required: in the location, or as the
+    connection value with the name of the first top."""
 
     keys: ClassVar[tuple[str, ...]] = wire.PATH_KEYS
-    #: Whether its files have names rather than paths: there `./a` and `a//b` may be others than `a` and `a/b`.
+    #: Whether files have names rather than paths: then `./a` and `a//b` may differ from `a` and `a/b`.
     literal = False
 
     def check(self, location: Mapping[str, Any]) -> None:
@@ -226,12 +224,12 @@ class FileFamily(Family):
         self.top(location)
 
     def spellings(self, path: str) -> list[str]:
-        """What a path of a location may be called there; the first that there is counts."""
+        """Return the names that a path of a location may have on the server; the first that exists counts."""
         return [path, plain(path)] if self.literal and path != plain(path) else [plain(path)]
 
     def top(self, location: Mapping[str, Any]) -> str:
-        """What the paths of a location are below, without a slash at its end; empty where that is all of the server.
-        Raises DataError."""
+        """Return the place that the paths of a location are below, without a trailing slash; empty for all of the
+        server. Raises DataError."""
         if not self.tops:
             return ""
         named = (location[key] for key in self.tops if location.get(key))
@@ -244,20 +242,20 @@ class FileFamily(Family):
 
     @abstractmethod
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
-        """The files that a location names; a folder means everything below. At least one."""
+        """Yield the files that a location names, at least one. A folder means all files below it."""
 
     @abstractmethod
     def read(self, entry: Entry, start: int, end: int | None) -> Generator[bytes, None, None]:
-        """The bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
+        """Yield the bytes from `start` up to `end`, in pieces of some MiB at most. Several threads may call it at once.
 
-        Raises DataChanged when the file is another than `entry` by now.
+        Raises DataChanged when the file is no longer the one that `entry` describes.
         """
 
     def confirm(self, entry: Entry) -> None:
-        """Asked when the last byte of a file is here: a server that began to answer out of one file may have ended in
-        another. Where `read` sees to that, there is nothing to ask.
+        """Check a file after its last byte has arrived: a server may begin an answer with one file and end it with
+        another. A family whose `read` notices this has nothing to do.
 
-        Raises DataChanged when the file is another than `entry` by now.
+        Raises DataChanged when the file is no longer the one that `entry` describes.
         """
 
     @abstractmethod
@@ -265,13 +263,13 @@ class FileFamily(Family):
         """See the base class."""
 
     def url(self, entry: Entry) -> str:
-        """The address of a file for `fsspec.open`, beside the storage options. Raises DataError."""
+        """Return the address of a file for `fsspec.open`, to use with the storage options. Raises DataError."""
         return f"{self.storage()[0]}://{entry.key}"
 
     def reach(self, url: str) -> None:
-        """See that the server of a URL may be connected to; behind a proxy that is the proxy's to say.
+        """Check that connections to the server of a URL are permitted. Behind a proxy, that is the proxy's decision.
 
-        Raises DataError, and DataUnavailable when its name cannot be looked up.
+        Raises DataError, and DataUnavailable when the name lookup fails.
         """
         from urllib.parse import urlsplit
         from urllib.request import getproxies, proxy_bypass
@@ -288,7 +286,7 @@ class FileFamily(Family):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that a server has."""
+    """A table on a server."""
 
     schema: pyarrow.Schema
     version: str = ""
@@ -296,17 +294,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a server has of what a location names; None for what is not known."""
+    """The amount of data that a location names; None for unknown numbers."""
 
     rows: int | None = None
-    #: Whether the rows were not counted, but are what the server thinks.
+    #: Whether `rows` is an estimate of the server and not a count.
     estimated: bool = False
-    #: Bytes that they take up there.
+    #: Bytes that the data takes on the server.
     size: int | None = None
 
 
 class TableFamily(Family):
-    """Servers that have tables."""
+    """Servers with tables."""
 
     keys: ClassVar[tuple[str, ...]] = (
         wire.TABLE_NAME, wire.SCHEMA_NAME, wire.CATALOG_NAME, wire.DATABASE_NAME, wire.QUERY)
@@ -320,22 +318,22 @@ class TableFamily(Family):
 
     @staticmethod
     def typed(name: str) -> dict[str, str]:
-        """The location of a table by the name that people type: SCHEMA.TABLE."""
+        """Return the location of a table from the name that users type: SCHEMA.TABLE."""
         schema, _, table = name.rpartition(".")
         return {wire.TABLE_NAME: table} | ({wire.SCHEMA_NAME: schema} if schema else {})
 
     @abstractmethod
     def table(self, location: Mapping[str, Any]) -> Table:
-        """What the location names: a table, a collection or a query."""
+        """Return the table, collection or query that the location names."""
 
     @abstractmethod
     def batches(self, location: Mapping[str, Any], most_rows: int | None = None) -> Iterator[pyarrow.RecordBatch]:
-        """Its rows, all of one schema, in memory that does not grow with the table; each batch some 8 MiB at most."""
+        """Yield the rows in batches of one schema, each of about 8 MiB at most. Memory does not grow with the table."""
 
     def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
-        """How much that is: counted, where that is done within so many seconds."""
+        """Return the extent of the data. Rows are counted if that takes at most `seconds`."""
         return Extent()
 
     def cancel(self) -> None:
-        """Break off what another thread is waiting for in one of the methods above."""
+        """Interrupt a method above for which another thread is waiting."""
 

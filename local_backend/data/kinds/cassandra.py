@@ -1,4 +1,4 @@
-"""Apache Cassandra: a table, or what a query of CQL finds. Rows come page by page, in the order of their tokens."""
+"""Apache Cassandra: a table, or the result of a CQL query. Rows come page by page, in the order of their tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10
 _PAGE = 1000
-#: Types of CQL by the names that the driver gives them, as Arrow names them; every other becomes text.
+#: CQL types as the driver names them → Arrow types. All others except timestamp become text.
 _TYPES = {
     "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "counter": "int64",
     "float": "float32", "double": "float64", "blob": "binary", "date": "date32", "ascii": "string", "text": "string",
@@ -27,8 +27,8 @@ _TYPES = {
 
 
 class Cassandra(TableFamily):
-    """There is no state of a table that is read as a whole: of rows that change meanwhile either is read. A keyspace is
-    what others call a database, or a schema."""
+    """Cassandra has no consistent state of a whole table: if a row changes meanwhile, either version is read. Other
+    servers call a keyspace a database or a schema."""
 
     keys = (TABLE_NAME, SCHEMA_NAME, KEYSPACE, DATABASE_NAME, QUERY)
     databases = (SCHEMA_NAME, KEYSPACE, DATABASE_NAME)
@@ -45,7 +45,7 @@ class Cassandra(TableFamily):
         with self._session() as session:
             result = session.execute(self._statement(session, location, _PAGE))
             schema = _schema(result)
-            # Asked for an iterator once more, the driver begins anew with the page that it is at.
+            # A second iterator would begin anew with the current page of the driver.
             rows = (row for row in result)
             left = [most_rows]
 
@@ -60,7 +60,7 @@ class Cassandra(TableFamily):
     def extent(self, location: Mapping[str, Any], seconds: float) -> Extent:
         from cassandra import DriverException, RequestExecutionException
 
-        # What a query finds is counted by nobody: one within another is no CQL.
+        # CQL has no query within another, so the rows of a query cannot be counted.
         what = wanted(location)
         if what.query:
             return Extent()
@@ -77,12 +77,12 @@ class Cassandra(TableFamily):
         return SimpleStatement(text, fetch_size=page)
 
     def _name(self, session: Any, what: Wanted) -> str:
-        """What stands after FROM: where there is no table of that spelling, the only one that differs in case alone.
+        """Return the name after FROM. If no table has this spelling, use the only one that differs in case alone.
         Raises DataError."""
         from cassandra import InvalidRequest, Unauthorized
 
         names: list[str] = []
-        # Old servers keep their tables elsewhere, and not everybody may look.
+        # Old servers keep the list of tables elsewhere, and not every user may read it.
         with contextlib.suppress(InvalidRequest, Unauthorized):
             for kind in ("table", "view"):
                 asked = f"SELECT {kind}_name FROM system_schema.{kind}s WHERE keyspace_name = %s"
@@ -101,7 +101,7 @@ class Cassandra(TableFamily):
         values, host = self.values, self.values["host"]
         number = int(values.get("port") or self.kind.options["port"])
         addresses = self.addresses(host, number)
-        # The cluster tells of more servers; only those are spoken to whose addresses were looked at.
+        # The cluster reports more servers; connect only to servers whose addresses were checked.
         profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(addresses),
                                    row_factory=tuple_factory, request_timeout=60)
         authority = values.get("ssl_certificate")
@@ -113,7 +113,7 @@ class Cassandra(TableFamily):
             if values.get("username") else None)
         try:
             session = cluster.connect()
-            # By a query: then the server's own words say what is wrong with it.
+            # Select the keyspace by a query: then the server's own message says what is wrong with it.
             session.execute(f"USE {_quoted(values['database'])}")
             yield session
         except (DriverException, RequestExecutionException, NoHostAvailable, OSError) as problem:
@@ -125,7 +125,7 @@ class Cassandra(TableFamily):
         from cassandra import AuthenticationFailed, Timeout, Unavailable
         from cassandra.cluster import NoHostAvailable
 
-        # By the address of the server, or of the servers that were left, alone.
+        # `errors` maps server addresses to errors, or is only a list of the remaining addresses.
         errors = problem.errors if isinstance(problem, NoHostAvailable) else []
         inner = [*errors.values()] if isinstance(errors, dict) else []
         refused = any(isinstance(one, AuthenticationFailed) for one in [problem, *inner])
@@ -151,7 +151,7 @@ def _schema(result: Any) -> pyarrow.Schema:
 
 
 def _plain(value: Any) -> Any:
-    """The driver has days and containers of its own."""
+    """Return a value without the driver's own types for dates and containers."""
     if type(value).__name__ == "Date":
         return value.date()
     if type(value).__name__ in ("OrderedMapSerializedKey", "OrderedMap"):

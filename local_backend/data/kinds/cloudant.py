@@ -1,4 +1,4 @@
-"""Cloudant, and CouchDB whose protocol it speaks: a database of documents, or what a selector finds in it."""
+"""Cloudant, and CouchDB, whose protocol it speaks: a database of documents, or the documents that a selector finds."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 _PATIENCE = (10, 60)
 #: Documents of one answer, which is in memory as a whole.
 _PAGE = 200
-#: What finds the documents that are programs of the database, by their ids.
+#: Parameters that find the documents with programs of the database, by their ids.
 _DESIGNS = {"start_key": '"_design/"', "end_key": '"_design0"'}
 
 _NO_SELECTOR = "'query' is not a selector, such as {\"age\": {\"$gt\": 20}}"
 
 
 class Cloudant(TableFamily):
-    """Documents come page by page, in the order of their ids; of those that change meanwhile either is read."""
+    """Documents come page by page, in the order of their ids. If a document changes meanwhile, either version is
+    read."""
 
     keys = (DATABASE_NAME, QUERY)
     databases = (DATABASE_NAME,)
@@ -74,7 +75,7 @@ class Cloudant(TableFamily):
         return Extent(about["doc_count"] - len(designs), size=about.get("sizes", {}).get("external"))
 
     def _count(self, session: requests.Session, selector: dict[str, Any], end: float) -> int | None:
-        """How many documents a selector finds; None when they are not all read by then."""
+        """Return the number of documents that a selector finds; None if reading them takes longer than until `end`."""
         count = 0
         for page in self._selected(session, selector):
             if time.monotonic() > end:
@@ -109,14 +110,14 @@ class Cloudant(TableFamily):
                 return
             yield documents
             read += len(documents)
-            # Not every server of this protocol has bookmarks.
+            # Not every server with this protocol has bookmarks.
             on = {"bookmark": answer["bookmark"]} if answer.get("bookmark") else {"skip": read}
 
     def _session(self) -> requests.Session:
         import requests
 
         session = requests.Session()
-        # Proxies and passwords that the server's own user has are not for this.
+        # Do not use proxies and passwords of the user that runs the server.
         session.trust_env = False
         if self.values.get("apikey"):
             session.headers["Authorization"] = f"Bearer {self._token(session)}"
@@ -139,7 +140,7 @@ class Cloudant(TableFamily):
         return self._send(session, method, f"{url}/{quote(database, safe='')}{path}", **more)
 
     def _send(self, session: requests.Session, method: str, url: str, **more: Any) -> dict[str, Any]:
-        """Raises DataError: what another answer than a JSON object says."""
+        """Return the JSON object of the answer. Raises DataError with the server's reason for any other answer."""
         import requests
 
         parts = urlsplit(url)
@@ -162,12 +163,12 @@ class Cloudant(TableFamily):
 
 
 def _is_design(document: Mapping[str, Any]) -> bool:
-    """Whether it is a program of the database, and none of its data."""
+    """Return whether a document is a program of the database and not data."""
     return str(document.get("_id", "")).startswith("_design/")
 
 
 def _selector(query: Any) -> dict[str, Any] | None:
-    """The selector, which may be the text of a JSON object; None for all documents. Raises DataError."""
+    """Return the selector, which may be the text of a JSON object; None for all documents. Raises DataError."""
     if isinstance(query, str) and query.strip():
         try:
             query = strict_json.read(query)

@@ -1,4 +1,4 @@
-"""IBM Cloud Object Storage: S3, and besides its HMAC keys also the API keys that most of its connections have."""
+"""IBM Cloud Object Storage: S3 with HMAC keys, or with the API keys that most of its connections have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_backend.data.kinds.s3 import KEYS, NEEDS, S3, SCHEMES
 
 
 class Cos(S3):
-    """With an API key requests are not signed: a token of IBM Cloud's IAM, got for the key, stands in each."""
+    """With an API key, requests are not signed: each carries an IAM token that IBM Cloud issues for the key."""
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         if self._by_token():
@@ -35,14 +35,14 @@ class Cos(S3):
         return bool(self.values.get("api_key")) and not self.values.get("access_key_id")
 
     def _check_secrecy(self, name: str) -> None:
-        """Raises DataError for an address to which key or token would go in clear."""
+        """Raise DataError for an address that would receive the key or the token in clear."""
         if urlsplit(self.values.get(name, "")).scheme == "http" and not self.loopback:
             raise DataError(f"{self.kind.title}: '{name}' must be https, else who listens has the key")
 
     def _let_in(self, request: Any, **_: Any) -> None:
         request.headers["Authorization"] = f"Bearer {self._tokens.current()}"
         if self.values.get("resource_instance_id"):
-            # Whose buckets are to be listed.
+            # The service instance whose buckets the server lists.
             request.headers["ibm-service-instance-id"] = self.values["resource_instance_id"]
 
 

@@ -1,4 +1,4 @@
-"""Databases that differ from others in their dialect alone: a driver, a port, words that no query may have."""
+"""Databases that differ from others only in their dialect: a driver, a port, words that no query may have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
     from sqlalchemy.types import TypeEngine
 
-#: Statements that Transact-SQL takes in the middle of a line, with no semicolon before them.
+#: Statements that Transact-SQL accepts in the middle of a line, without a semicolon before them.
 _TRANSACT = frozenset({
     "shutdown", "waitfor", "backup", "restore", "dbcc", "kill", "use", "set", "declare", "begin", "if", "while",
     "print", "deny", "openrowset", "opendatasource", "openquery", "bulk", "reconfigure", "writetext", "updatetext",
@@ -24,7 +24,7 @@ _TRANSACT = frozenset({
 
 
 class Snowflake(Sql):
-    """An account instead of a host: the address is made of it."""
+    """An account instead of a host: the address is derived from the account."""
 
     def url(self, catalog: str) -> URL:
         from sqlalchemy.engine import URL
@@ -44,7 +44,7 @@ class Snowflake(Sql):
     def engine(self, catalog: str) -> Engine:
         import sqlalchemy
 
-        # Besides the account, of which the dialect would make an address of its own.
+        # These come in addition to the account, from which the dialect would derive an address of its own.
         arguments = dict(zip(("protocol", "host", "port"), self._server(""), strict=True))
         return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool,
                                         connect_args=arguments if self.values.get("url") else {})
@@ -52,14 +52,14 @@ class Snowflake(Sql):
     def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
         import pyarrow
 
-        # Three types of the dialect's own, that are none of SQLAlchemy's.
+        # The dialect has three types of its own that do not derive from types of SQLAlchemy.
         name = type(kind).__name__
         if name.startswith("TIMESTAMP_"):
             return pyarrow.timestamp("us", None if name == "TIMESTAMP_NTZ" else "UTC")
         return super().arrow_type(kind)
 
     def _server(self, account: str) -> tuple[str, str, int]:
-        """Protocol, host and port."""
+        """Return protocol, host and port."""
         address = self.values.get("url") or f"https://{account}.snowflakecomputing.com"
         parts = urlsplit(address if "://" in address else f"https://{address}")
         if parts.scheme == "http" and not self.loopback:

@@ -1,4 +1,4 @@
-"""What all servers of files have in common that fsspec has a file system for."""
+"""Common base of the file servers for which fsspec has a file system."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from local_backend.data.listing import paths_of, place
 from local_backend.data.troubles import in_words
 
 PIECE = 4 << 20
-#: What the file systems call that which changes with the content, the best first.
+#: Names that file systems use for a value that changes with the content, the best first.
 _VERSIONS = ("etag", "ETag", "generation", "md5Hash", "mtime", "modificationTime", "last_modified", "updated")
-#: Ends of names of errors, of whatever library: the credentials are no good.
+#: Suffixes of error names, of any library, that mean invalid credentials.
 _NOT_LET_IN = ("AuthenticationError", "PermissionDenied", "PermissionError", "RefreshError", "HostKeyNotVerifiable")
 
 
 class FileSystem(FileFamily):
-    """Servers behind a file system of fsspec. A kind says which.
+    """Servers behind a file system of fsspec. Each subclass names one.
 
-    None of them pins a read to a version: what it was is looked at after every read.
+    None of them pins a read to a version, so `read` compares the version after every read.
     """
 
-    #: As fsspec calls the file system.
+    #: Name of the file system in fsspec.
     protocol: ClassVar[str]
-    #: Says to the file system that it is not to answer out of what it remembers, where it remembers anything.
+    #: Arguments that keep the file system from answering from its cache, if it has one.
     fresh: ClassVar[Mapping[str, Any]] = {"use_listings_cache": False}
 
     def __init__(self, kind: Kind, values: Mapping[str, str]) -> None:
@@ -38,10 +38,10 @@ class FileSystem(FileFamily):
 
     @abstractmethod
     def storage_options(self) -> dict[str, Any]:
-        """What the file system is made with, as JSON. Raises DataError."""
+        """Return the arguments of the file system, as JSON values. Raises DataError."""
 
     def options(self) -> dict[str, Any]:
-        """What the file system is made with here. Raises DataError."""
+        """Return the arguments of the file system in this process. Raises DataError."""
         return self.storage_options()
 
     def storage(self) -> tuple[str, dict[str, Any]]:
@@ -49,7 +49,7 @@ class FileSystem(FileFamily):
 
     def test(self) -> None:
         with self._told("its files"):
-            # Some list their tops only when they may remember them.
+            # Some file systems list buckets only with the listings cache on.
             self._new_files({}).ls(self.top({}) if not self.tops or self.values.get(self.tops[0]) else "", detail=False)
 
     def entries(self, location: Mapping[str, Any]) -> Iterator[Entry]:
@@ -69,7 +69,7 @@ class FileSystem(FileFamily):
                 raise DataChanged(f"{entry.key} changed while it was read")
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
-        """The bytes of a file from `start` up to `end`, for file systems that can be asked for a range."""
+        """Yield the bytes of a file from `start` up to `end`, for file systems that support ranges."""
         while end is None or start < end:
             until = start + PIECE if end is None else min(start + PIECE, end)
             piece = self.files().cat_file(key, start=start, end=until)
@@ -79,7 +79,7 @@ class FileSystem(FileFamily):
             start += len(piece)
 
     def _first_below(self, top: str, path: str) -> tuple[str, dict[str, Any]]:
-        """The first spelling of a path at which there is something, and what that is. Raises DataError."""
+        """Return the first spelling of a path that has files, and these files. Raises DataError."""
         shown, spellings = path or top or "its files", self.spellings(path)
         for spelling in spellings:
             with self._told(shown):
@@ -98,12 +98,12 @@ class FileSystem(FileFamily):
         return {name: one for name, one in self.find(base) if one["type"] == "file"}
 
     def find(self, base: str) -> Iterable[tuple[str, Any]]:
-        """Names and what is known of all that lies below a folder, for servers that tell it in one go."""
+        """Return name and details of everything below a folder, for servers that list all in one request."""
         found: dict[str, Any] = self.files().find(base, detail=True)
         return found.items()
 
     def files(self) -> Any:
-        """The file system."""
+        """Return the file system."""
         with self._lock:
             if self._made is None:
                 self._made = self._new_files(self.fresh)
@@ -116,7 +116,7 @@ class FileSystem(FileFamily):
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Problems of the libraries as ours: what is not known to last may pass."""
+        """Translate errors of the libraries. An error that is not known as permanent counts as temporary."""
         title = self.kind.title
         try:
             yield
@@ -125,7 +125,7 @@ class FileSystem(FileFamily):
         except FileNotFoundError:
             raise DataError(f"{title}: there is no {what}") from None
         except Exception as problem:
-            # Some have the address in their words, and that has a token in it.
+            # Some errors quote the address, and the address has a token in it.
             text = self.without_secrets(problem) or in_words(problem)
             if isinstance(problem, PermissionError) or type(problem).__name__.endswith(_NOT_LET_IN) \
                     or getattr(problem, "status_code", getattr(problem, "code", None)) in (401, 403):
@@ -136,7 +136,7 @@ class FileSystem(FileFamily):
 
 
 class Folders(FileSystem):
-    """Servers that are asked folder by folder: there fsspec takes one that cannot be listed for an empty one."""
+    """Servers that list one folder at a time. For these, fsspec takes a folder that it cannot list for an empty one."""
 
     def find(self, base: str) -> Iterable[tuple[str, Any]]:
         folders = [base]

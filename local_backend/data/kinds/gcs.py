@@ -20,7 +20,7 @@ class Google(FileSystem):
     literal = True
 
     def storage_options(self) -> dict[str, Any]:
-        # Without a token the library would look for one of whoever runs the server.
+        # Without a token the library would look for credentials of the user that runs the server.
         found: dict[str, Any] = {"token": self._token() or "anon"}
         if self.values.get("project"):
             found["project"] = self.values["project"]
@@ -29,15 +29,15 @@ class Google(FileSystem):
         return found
 
     def _new_files(self, more: Mapping[str, Any]) -> Any:
-        # The class that fsspec knows asks what sort of bucket it is over gRPC: to addresses that network.guard does not
-        # see, and for a minute where nobody answers.
+        # fsspec's class asks for the type of a bucket over gRPC. network.guard does not see these connections, and they
+        # take a minute if no server answers.
         from gcsfs.core import GCSFileSystem
 
         self._check(self._token())
         return GCSFileSystem(skip_instance_cache=True, **more, **self.options())
 
     def _check(self, key: dict[str, Any] | None) -> None:
-        """Raises DataError for a key that the library would only stumble over."""
+        """Raise DataError for a key at which the library would fail only later."""
         from google.auth.exceptions import GoogleAuthError
         from google.oauth2.service_account import Credentials
 

@@ -1,4 +1,4 @@
-"""HDFS over its REST interface (WebHDFS), through fsspec: no Java on this side."""
+"""HDFS over its REST interface (WebHDFS), through fsspec, without Java on this machine."""
 
 from __future__ import annotations
 

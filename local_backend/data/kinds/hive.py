@@ -1,5 +1,5 @@
-"""Apache Hive, and what speaks its protocol (HiveServer2), such as Spark. Types are those that the server tells: the
-dialect loses the digits of decimals, and names go into its DESCRIBE unquoted."""
+"""Apache Hive and servers with its protocol (HiveServer2), such as Spark. Types come from the server: the dialect loses
+the digits of decimals, and puts names unquoted into its DESCRIBE."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow
     from sqlalchemy import Connection, Engine
 
-#: Types as DESCRIBE has them and, in capital letters with `_TYPE`, the protocol; every other becomes text.
+#: Names of types in DESCRIBE and, in capital letters with `_TYPE`, in the protocol; all others become text.
 _TYPES = {
     "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64", "float": "float32",
     "double": "float64", "binary": "binary", "date": "date32", "timestamp": "timestamp[us]",
@@ -27,7 +27,7 @@ _NO_TABLE = re.compile(r"table not found|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUN
 
 
 class Hive(Sql):
-    """A password says that the server asks a directory for it. A schema is a database."""
+    """With a password, the server checks it in a directory (LDAP). A schema is a database."""
 
     databases = (DATABASE_NAME, CATALOG_NAME, SCHEMA_NAME)
 
@@ -38,7 +38,7 @@ class Hive(Sql):
         return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool, connect_args=arguments)
 
     def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
-        # Of a decimal it tells no digits.
+        # The protocol does not report the digits of a decimal.
         told = [str(column[1]).removesuffix("_TYPE").lower() for column in description]
         return [None if kind == "decimal" else _arrow_type(kind) for kind in told]
 
@@ -46,7 +46,7 @@ class Hive(Sql):
         original = getattr(problem, "orig", None) or problem
         answer = original.args[0] if original.args else None
         if text := getattr(getattr(answer, "status", None), "errorMessage", None):
-            # Its first line; the others are where in the server it happened.
+            # Keep the first line of the message; the other lines show the place in the server's code.
             problem = RuntimeError(text.strip().partition("\n")[0])
         return super().trouble(problem, connecting)
 
@@ -64,7 +64,7 @@ class Hive(Sql):
             raise
         columns = {}
         for column, kind, *_ in rows:
-            # Below an empty line or a comment stands which of them are partitions.
+            # After an empty line or a comment, DESCRIBE lists which columns are partitions.
             if not column or column.startswith("#"):
                 break
             columns[column.strip()] = _arrow_type(kind.strip())

@@ -1,5 +1,5 @@
-"""HTTP and HTTPS, through requests: no answer that is not of the file that was asked about first is taken, and at the
-end it is asked about again, for servers read their files while they answer."""
+"""HTTP and HTTPS, through requests. Every answer must be of the file that the first answer described. A last request
+checks that again, because servers read their files while they answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import named, outside, paths_of, plain
 from local_backend.data.troubles import in_words
 
-#: What arrives of a piece before a connection breaks is lost.
+#: Bytes of a piece. If the connection breaks, the received bytes of a piece are lost.
 _PIECE = 1 << 18
 _PATIENCE_S = (10, 30)
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -26,7 +26,7 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}
 
 
 class Web(FileFamily):
-    """Files that a web server has. It does not say which there are: each is named."""
+    """Files of a web server. The server does not list its files: the location names each."""
 
     keys = (URL, *PATH_KEYS)
 
@@ -40,7 +40,7 @@ class Web(FileFamily):
             pass
 
     def check(self, location: Mapping[str, Any]) -> None:
-        """Also for a query: what stands in a location is shown, and a query may be a signature."""
+        """Also raise DataError for a query: users see locations, and a query may be a signature."""
         super().check(location)
         for place in (*named(location), str(location.get(URL, ""))):
             if "?" in place:
@@ -72,7 +72,8 @@ class Web(FileFamily):
             except DataUnavailable:
                 raise
             except DataError:
-                # A signature that has run out since then, or is good for so many calls, says nothing of the file.
+                # A signature may have expired since, or may permit a limited number of calls: this says nothing about
+                # the file.
                 if self.values.get("query"):
                     return
                 raise
@@ -97,7 +98,7 @@ class Web(FileFamily):
         return entry.key
 
     def _named(self, location: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The addresses that a location names, and where each file is to lie. Raises DataError."""
+        """Return the address of each file that a location names, and its path for the job. Raises DataError."""
         top = self._base()
         try:
             base = urljoin(f"{top.rstrip('/')}/", str(location[URL])) if location.get(URL) else top
@@ -106,7 +107,7 @@ class Web(FileFamily):
         asked, found = paths_of(location), []
         for path in asked or [""]:
             url = urljoin(f"{base.rstrip('/')}/", quote(path)) if path else base
-            # Whoever may use a connection may not have its credentials sent to a server of his own.
+            # A user of a connection must not be able to send its credentials to another server.
             if urlsplit(url)[:2] != urlsplit(top)[:2]:
                 raise DataError(f"{_shown(url)} is not on the server of the connection, {_shown(top)}")
             if not _below(url, top):
@@ -124,7 +125,7 @@ class Web(FileFamily):
         return url
 
     def _entry(self, url: str, path: str) -> Entry:
-        """One byte is asked for: the answer says how long the file is, and whether parts are given."""
+        """Return the entry of a file. A request for one byte shows its length, and whether the server gives parts."""
         with self._answer(url, {"Range": "bytes=0-0"}) as answer:
             given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if answer.status_code == 206 and given is not None and given[3] != "*":
@@ -135,12 +136,12 @@ class Web(FileFamily):
 
     @contextmanager
     def _answer(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
-        """The answer to GET, whose body is still to come; closed afterwards."""
+        """Yield the answer to GET before its body is read; close the answer afterwards."""
         with self._told(url):
             answer = self._session().get(self._signed(url), headers=headers, stream=True, timeout=_PATIENCE_S)
         try:
             status = answer.status_code
-            # An empty file has no first byte: servers refuse the range, and give the whole.
+            # An empty file has no first byte: servers refuse the range. A request without a range gets the file.
             if status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
                 answer.close()
                 with self._told(url):
@@ -161,7 +162,7 @@ class Web(FileFamily):
         return f"{url}?{query}" if query else url
 
     def _session(self) -> Any:
-        """One for each thread: they are not made for more."""
+        """Return the session of this thread: a session is not made for several threads."""
         import requests
 
         if not hasattr(self._threads, "session"):
@@ -174,7 +175,7 @@ class Web(FileFamily):
             elif user:
                 session.auth = (user, self.values.get("password", ""))
             else:
-                # Not what ~/.netrc of whoever runs the server says.
+                # Without this, requests would use ~/.netrc of the user that runs the server.
                 session.auth = lambda request: request
             self._threads.session = session
         return self._threads.session
@@ -195,8 +196,8 @@ class Web(FileFamily):
 
 
 def _sent_on(session: Any, request: Any, answer: Any) -> None:
-    """Another server gets no credentials: not those of the connection, nor, as the base class would see to, those that
-    ~/.netrc of whoever runs this server has for it."""
+    """Send no credentials to another server: neither those of the connection, nor those for that server in ~/.netrc.
+    The base class would take them from ~/.netrc of the user that runs this server."""
     if session.should_strip_auth(answer.request.url, request.url):
         request.headers.pop("Authorization", None)
 
@@ -211,14 +212,14 @@ def _version(answer: Any) -> str:
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it: password and query."""
+    """Return a URL without its parts that may be secret: password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"[:200]
 
 
 def _below(url: str, top: str) -> bool:
-    """Whether a URL is `top` or below it, however it is written: on the way to a server `%2e` becomes a dot, and each
-    `..` is followed."""
+    """Return whether a URL is `top` or below it, in any spelling: on the way to a server `%2e` becomes a dot, and each
+    `..` is resolved."""
     path, root = (posixpath.normpath("/" + unquote(urlsplit(one).path).lstrip("/")) for one in (url, top))
     return path == root or path.startswith(f"{root.rstrip('/')}/")
 

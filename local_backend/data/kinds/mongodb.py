@@ -1,4 +1,4 @@
-"""MongoDB: a collection, or what a filter finds in it."""
+"""MongoDB: a collection, or the documents that a filter finds in it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10_000
 _NO_FILTER = "'query' is not a filter of MongoDB, such as {\"age\": {\"$gt\": 20}}"
-#: What runs programs at the server.
+#: Operators that run programs on the server.
 _PROGRAMS = frozenset({"$where", "$function", "$accumulator"})
-#: Error codes of what passes: not reachable, shutting down, no primary, busy.
+#: Codes of temporary errors: not reachable, shutting down, no primary, busy.
 _PASSING = frozenset({6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436, 50, 175, 237})
 
 
 class Mongodb(TableFamily):
-    """One server is read, not those that it would send on to. There is no state of a collection that is read as a
-    whole: of documents that change meanwhile either is read. What others call a schema is a database here."""
+    """Reads one server, and no other servers that it refers to. A collection has no consistent state: if a document
+    changes meanwhile, either version is read. In a location, a schema means a database."""
 
     keys = (COLLECTION, TABLE_NAME, DATABASE_NAME, SCHEMA_NAME, QUERY)
     databases = (DATABASE_NAME, SCHEMA_NAME)
@@ -71,7 +71,7 @@ class Mongodb(TableFamily):
         with self._database() as database:
             name, wanted = _kept(database, _collection(location)), _filter(location.get(QUERY))
             size, most = None, int(seconds * 1000)
-            # Not every user may ask for that, and a view has none.
+            # Not every user may run `collStats`, and a view has no size.
             with contextlib.suppress(pymongo.errors.OperationFailure):
                 size = None if wanted else database.command("collStats", name).get("size")
             with contextlib.suppress(pymongo.errors.ExecutionTimeout):
@@ -117,14 +117,14 @@ class Mongodb(TableFamily):
         from pymongo import errors
 
         passes = isinstance(problem, errors.ConnectionFailure | OSError) or getattr(problem, "code", None) in _PASSING
-        # A server that asks for a certificate, or has none that is good, will do so again.
+        # A retry fails again if the server requires a certificate or has no valid one.
         if "CERTIFICATE_VERIFY_FAILED" in str(problem):
             passes = False
         return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(problem)}")
 
 
 def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The documents that a location names. Raises DataError."""
+    """Yield the documents that a location names. Raises DataError."""
     wanted = _filter(location.get(QUERY))
     name = _kept(database, _collection(location))
     with database[name].find(wanted) as cursor:
@@ -133,7 +133,7 @@ def _found(database: Any, location: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def _collection(location: Mapping[str, Any]) -> str:
-    """The name of the collection. Raises DataError."""
+    """Return the name of the collection. Raises DataError."""
     name = location.get(COLLECTION, location.get(TABLE_NAME))
     if not isinstance(name, str) or not name or len(name) > 255 or "\0" in name:
         raise DataError(f"the location needs '{COLLECTION}', the name of a collection")
@@ -143,8 +143,8 @@ def _collection(location: Mapping[str, Any]) -> str:
 
 
 def _kept(database: Any, name: str) -> str:
-    """The collection of that name: where there is none of that spelling, the only one that differs from it in case
-    alone. Raises DataError."""
+    """Return the name of the collection on the server. If none has this spelling, return the only one that differs in
+    case alone. Raises DataError."""
     names = database.list_collection_names()
     found = name if name in names else other_case(name, names)
     if found is None:
@@ -155,7 +155,7 @@ def _kept(database: Any, name: str) -> str:
 
 
 def _filter(query: Any) -> dict[str, Any]:
-    """The filter, which may be the text of a JSON object. Raises DataError."""
+    """Return the filter, which may be the text of a JSON object. Raises DataError."""
     if isinstance(query, str) and query.strip():
         try:
             query = strict_json.read(query)
@@ -178,7 +178,7 @@ def _check_reads(part: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of JSON, bytes or a datetime."""
+    """Return a value as a JSON value, bytes or a datetime."""
     if isinstance(value, dict):
         return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list):

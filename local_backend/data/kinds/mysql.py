@@ -1,4 +1,4 @@
-"""MySQL and what speaks its protocol: MariaDB, IBM Cloud Databases, Amazon RDS, SingleStore."""
+"""MySQL and servers with its protocol: MariaDB, IBM Cloud Databases, Amazon RDS, SingleStore."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 _CONNECT_SECONDS = 10
-#: Error numbers of what passes: no room for one more, shutting down, aborted or lost connections, killed, lock waits.
+#: Numbers of temporary errors: no free connection, shutdown, aborted or lost connections, killed statements, lock
+#: waits.
 _PASSING = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1317, 1927, 2003, 2006, 2013,
                       2055})
-#: What is said when there is no such table, or no such database.
+#: First arguments of the driver's errors for a missing table or database.
 _NO_TABLE = ((1146,), (1049,), (1102,), (1103,))
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64, "year": 16}
 _BYTES = frozenset({"bit", "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring",
@@ -33,8 +34,8 @@ _BYTES = frozenset({"bit", "geometry", "point", "linestring", "polygon", "multip
 
 
 class Mysql(Sql):
-    """The connection is made here, to an address that was looked at; the certificate is that of the name. A schema is a
-    database."""
+    """This class makes the connection, to an address that was checked; the certificate must match the host name. A
+    schema is a database."""
 
     databases = (DATABASE_NAME, CATALOG_NAME, SCHEMA_NAME)
 
@@ -51,7 +52,7 @@ class Mysql(Sql):
 
     def leave(self, connection: Connection) -> None:
         self.cancel()
-        # Else the driver reads all that the server still has to say, or tries to.
+        # Otherwise the driver would read all remaining data of the server, or try to.
         unread = getattr(self._driver, "_result", None)
         if unread is not None:
             unread.unbuffered_active = False
@@ -60,7 +61,7 @@ class Mysql(Sql):
     def trouble(self, problem: Exception, connecting: bool = False) -> DataError:
         original = getattr(problem, "orig", None) or problem
         number = original.args[0] if original.args else None
-        # 0 is what the driver says of a connection that it has closed.
+        # The driver reports 0 for a connection that it has closed.
         passes = isinstance(original, OSError) or number in _PASSING or number == 0
         return (DataUnavailable if passes else DataError)(f"{self.kind.title}: {self.without_secrets(original)}")
 
@@ -72,7 +73,7 @@ class Mysql(Sql):
     def hurry(self, connection: Connection, seconds: float) -> None:
         import sqlalchemy
 
-        # The one is MariaDB's, in seconds, the other MySQL's.
+        # The first is MariaDB's, in seconds. The second is MySQL's, in milliseconds.
         for limit in (f"max_statement_time={seconds:g}", f"max_execution_time={seconds * 1000:.0f}"):
             with contextlib.suppress(sqlalchemy.exc.DBAPIError):
                 connection.exec_driver_sql(f"SET SESSION {limit}")
@@ -88,16 +89,16 @@ class Mysql(Sql):
         import pyarrow
         from pymysql.constants import FIELD_TYPE
 
-        # It does not tell whether an integer has a sign: a column of these is what its first rows say.
+        # The description does not say whether an integer is signed: the first rows decide its type.
         times = {FIELD_TYPE.DATE: pyarrow.date32(), FIELD_TYPE.DATETIME: pyarrow.timestamp("us"),
                  FIELD_TYPE.TIMESTAMP: pyarrow.timestamp("us", "UTC"), FIELD_TYPE.TIME: pyarrow.duration("us"),
                  FIELD_TYPE.FLOAT: pyarrow.float64(), FIELD_TYPE.DOUBLE: pyarrow.float64()}
-        # The length of a decimal has room for a sign and a point.
+        # The length of a decimal includes a sign and a point.
         return [decimal(38 if column[4] <= 40 else 76, column[5]) if column[1] == FIELD_TYPE.NEWDECIMAL
                 else times.get(column[1]) for column in description]
 
     def _written(self, connection: Connection, what: Wanted) -> Described | None:
-        # The dialect's own reading of a table gives names back as they are quoted, some of them twice.
+        # The dialect's own inspection returns names with the escapes of their quoted form, some of them escaped twice.
         import pyarrow
         import sqlalchemy
 
@@ -131,7 +132,7 @@ class Mysql(Sql):
             host=host, port=number, user=values["username"], password=values.get("password", ""),
             database=catalog or values["database"], charset="utf8mb4", defer_connect=True, autocommit=False,
             local_infile=False, ssl=self._tls(),
-            # A TIMESTAMP is told in the zone of the session.
+            # The server sends a TIMESTAMP in the time zone of the session.
             init_command="SET SESSION time_zone='+00:00'",
         )
         try:
@@ -161,7 +162,7 @@ def _quoted(name: str) -> str:
 
 
 def _arrow_type(kind: str) -> pyarrow.DataType:
-    """What becomes of a column whose type the server writes so: `int(10) unsigned`, `decimal(12,2)`."""
+    """Return the Arrow type for a type as the server writes it: `int(10) unsigned`, `decimal(12,2)`."""
     import pyarrow
 
     kind = kind.lower()
@@ -172,7 +173,7 @@ def _arrow_type(kind: str) -> pyarrow.DataType:
         return decimal(int(digits[1]), int(digits[2]))
     if name in _BYTES or name.endswith(("blob", "binary")):
         return pyarrow.binary()
-    # A time may be negative, and longer than a day.
+    # A TIME may be negative, and longer than a day.
     return {
         "float": pyarrow.float64(), "double": pyarrow.float64(), "date": pyarrow.date32(),
         "time": pyarrow.duration("us"), "datetime": pyarrow.timestamp("us"),
@@ -190,7 +191,7 @@ _MYSQL = {
     "begin": ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
               "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"),
 }
-#: It has neither of the two.
+#: SingleStore supports neither of the two `begin` statements.
 _SINGLESTORE = _MYSQL | {"begin": ()}
 
 KINDS = (

@@ -1,4 +1,4 @@
-"""PostgreSQL, through ADBC: rows come in COPY's binary form and become columns, no value a Python object."""
+"""PostgreSQL, through ADBC: rows arrive in COPY's binary form and become columns without a Python object per value."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 8 * 2**20
 _CONNECT_SECONDS = 10
-#: Types that arrive as they are; every other is asked for as text.
+#: Types that arrive unchanged. Any other type except numeric and lists of these is requested as text.
 _PLAIN = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea",
                     "date", "timestamp", "timestamptz", "time"})
-#: SQLSTATEs, or how they begin, of what may pass: lost connections, no room for one more, a server that goes or comes,
-#: a standby that had to give up the state that was read.
+#: SQLSTATEs, or their prefixes, of temporary errors: lost connections, no free connection, a server that stops or
+#: starts, a standby that had to drop the state it was reading.
 _PASSING = ("08", "53", "57P", "40001", "58030")
-#: The same in words: while it connects, the library tells no SQLSTATE.
+#: The same in words: while connecting, the library reports no SQLSTATE.
 _PASSING_WORDS = re.compile(
     r"starting up|shutting down|recovery|too many clients|connection slots|not yet accepting", re.IGNORECASE)
 _REFUSED_WORDS = re.compile(r"FATAL:|no password supplied|does not support SSL|certificate|invalid", re.IGNORECASE)
 _BEGIN = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-#: The first day, and microsecond, that the server knows, from 1970 on. The driver adds to the two infinities, which are
-#: the first and the last number, until both are before that.
+#: First day and first microsecond that the server supports, from 1970 on. The server stores the two infinities as its
+#: first and last number. The driver adds an offset, after which both are before these limits.
 _FIRST = {"date32": -2_440_588, "timestamp": -210_866_803_200_000_000}
 
 
-#: Relations that have rows and whose names differ from one in case at most; with no schema those of the search path.
+#: Relations with rows whose names equal the given name except for case; without a schema, relations of the search path.
 _SAME = """SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND lower(c.relname) = lower($1::text)
     AND CASE $2::text WHEN '' THEN pg_table_is_visible(c.oid) ELSE lower(n.nspname) = lower($2::text) END"""
@@ -47,7 +47,7 @@ _SIZE = """SELECT coalesce(sum(pg_table_size(relid)), pg_table_size(to_regclass(
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as it is asked for, and what becomes of it."""
+    """A column: the SQL that selects it, and its Arrow field."""
 
     sql: str
     field: pyarrow.Field
@@ -89,15 +89,15 @@ class Postgresql(TableFamily):
             with self._reading() as cursor:
                 what = _found(cursor, what)
                 cursor.execute(_SIZE, (_source(what),))
-                # A view takes up nothing.
+                # A view takes no space.
                 size = cursor.fetchone()[0] or None
-        # A statement that was broken off takes its transaction with it.
+        # An interrupted statement ends its transaction, so each attempt has a transaction of its own.
         with contextlib.suppress(DataError), self._reading() as cursor:
             cursor.execute(f"SET LOCAL statement_timeout = {seconds * 1000:.0f}")
             cursor.execute(f"SELECT count(*) FROM {_source(what)}")
             return Extent(cursor.fetchone()[0], size=size)
         with self._reading() as cursor:
-            # It is none of the statements whose rows are copied.
+            # The driver cannot copy the rows of EXPLAIN.
             cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
             cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {_source(what)}")
             return Extent(json.loads(cursor.fetchone()[0])[0]["Plan"]["Plan Rows"], True, size)
@@ -127,25 +127,26 @@ class Postgresql(TableFamily):
             except dbapi.Error as problem:
                 raise self._trouble(problem) from None
             except (OSError, pyarrow.ArrowException) as problem:
-                # What breaks while rows stream arrives through Arrow.
+                # Errors while rows stream arrive through Arrow.
                 raise self._lost(problem) from None
             finally:
                 self._cursor = None
 
     def _address(self, stack: contextlib.ExitStack) -> str:
-        """What libpq connects to. It would fall back to files of the server's own user: it is told of none."""
+        """Return the connection string for libpq. The string must keep libpq from falling back to files of the user
+        that runs the server."""
         host, port = self.values["host"], int(self.values.get("port") or self.kind.options["port"])
         words = {
             "host": host, "port": str(port), "dbname": self.values["database"], "user": self.values["username"],
             "password": self.values.get("password", ""), "passfile": "/nonexistent/pgpass", "gssencmode": "disable",
             "connect_timeout": str(_CONNECT_SECONDS), "client_encoding": "UTF8", "application_name": "dlicmd",
-            # A server that went without a word is noticed within a minute.
+            # These values detect a dead server within a minute.
             "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
             "sslmode": self.values.get("sslmode")
             or ("verify-full" if self.values.get("ssl_certificate") else "prefer"),
         }
         if not host.startswith("/"):
-            # libpq checks certificates against `host` and goes to `hostaddr`: the one that was looked at.
+            # libpq checks certificates against `host` and connects to `hostaddr`, the address that was checked.
             addresses = self.addresses(host, port)
             words |= {"host": ",".join([host] * len(addresses)), "hostaddr": ",".join(addresses)}
         elif not self.loopback:
@@ -178,17 +179,17 @@ class Postgresql(TableFamily):
 
     def _lost(self, problem: Exception) -> DataError:
         text = self._said(problem)
-        # A server that closes the connection says FATAL; one that says ERROR has no such rows, then as now.
+        # A server that closes the connection reports FATAL. After an ERROR, a retry would fail in the same way.
         told = "FATAL:" not in text and "ERROR:" in text and not _PASSING_WORDS.search(text)
         return (DataError if told else DataUnavailable)(f"{self.kind.title}: {text}")
 
     def _said(self, problem: Exception) -> str:
-        """The words of the server, without the statement that the driver repeats."""
+        """Return the message of the server, without the statement that the driver repeats."""
         return self.without_secrets(re.sub(r"\s*Query was:.*", "", str(problem), flags=re.DOTALL))
 
 
 def _found(cursor: Any, what: Wanted) -> Wanted:
-    """The table that is meant: where there is none of that spelling, the only one whose name differs in case alone.
+    """Return the requested table. If no table has this spelling, return the only one whose name differs in case alone.
     Raises DataError."""
     if what.query:
         return what
@@ -202,10 +203,10 @@ def _found(cursor: Any, what: Wanted) -> Wanted:
 
 
 def _source(what: Wanted) -> str:
-    """What stands after FROM. A query within parentheses cannot write, whatever it is."""
+    """Return the text after FROM. A query in parentheses cannot write, whatever it contains."""
     if what.query:
         return f"({check_query(what.query)}) AS wanted"
-    # The catalog is the database that is connected to; without a schema behind it, it would be read as one.
+    # The catalog is the connected database; without a schema after it, PostgreSQL would read it as a schema.
     return ".".join(_quoted(name) for name in (what.catalog if what.schema else "", what.schema, what.table) if name)
 
 
@@ -234,7 +235,7 @@ def _column(found: pyarrow.Field) -> _Column:
 
 
 def _decimal(modifier: int) -> pyarrow.DataType:
-    """numeric(precision, scale) as a decimal; numeric alone, which may have any number of digits, as text."""
+    """Return a decimal for numeric(precision, scale); text for plain numeric, which may have any number of digits."""
     import pyarrow
 
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
@@ -259,7 +260,7 @@ def _cast(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordB
 
 
 def _check_finite(column: pyarrow.Field, values: pyarrow.Array) -> None:
-    """Raises DataError for a time that is none."""
+    """Raise DataError when a date or timestamp is infinite."""
     import pyarrow
     import pyarrow.compute
 

@@ -1,4 +1,4 @@
-"""Kinds that people know from elsewhere, whose data comes another way here."""
+"""Kinds that users know from other products. Their data reaches this backend in another way."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from local_backend.data.kinds.base import Family, Kind
 
 
 class Refused(Family):
-    """No server is ever talked to."""
+    """The family of refused kinds. It never contacts a server."""
 
     def test(self) -> None:
         raise DataError(f"{self.kind.title} is not read by this backend")
 
 
 class RefusedKind(Kind):
-    """Its option `instead` says what to do."""
+    """A kind that is always refused. Its option `instead` says what to do."""
 
     def require(self) -> None:
         raise DataError(f"{self.title} is not read by this backend: {self.options['instead']}")

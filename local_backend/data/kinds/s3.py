@@ -1,4 +1,4 @@
-"""S3 and what speaks its protocol, through boto3: its range reads are pinned to an ETag, which fsspec's are not."""
+"""S3 and servers with its protocol, through boto3: boto3 pins range reads to an ETag, fsspec does not."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from local_backend.data.kinds.base import Entry, Field, FileFamily, Kind
 from local_backend.data.listing import paths_of, place
 from local_backend.data.troubles import in_words
 
-#: What arrives of a piece before a connection breaks is lost.
+#: Bytes of a piece. If the connection breaks, the received bytes of a piece are lost.
 _PIECE = 1 << 20
-#: As many as the most threads that read at once.
+#: Connections of a client: at least one for each thread that reads at once.
 _CONNECTIONS = 32
 _WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "403", "AccessDenied"}
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound"}
@@ -25,7 +25,7 @@ _PASSING = {"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable",
 
 
 class S3(FileFamily):
-    """Buckets of S3, IBM Cloud Object Storage and others of their kind."""
+    """Buckets of S3, IBM Cloud Object Storage and similar servers."""
 
     tops = (BUCKET,)
     literal = True
@@ -79,7 +79,7 @@ class S3(FileFamily):
         return "s3", options | {"client_kwargs": {name: value for name, value in client.items() if value}}
 
     def _below(self, bucket: str, path: str) -> Iterator[tuple[str, int, str]]:
-        """Key, size and ETag of the object `path`, or of all those below it."""
+        """Yield key, size and ETag of the object `path`, or of all objects below it."""
         from botocore.exceptions import ClientError
 
         with self._told(f"{bucket}/{path}".rstrip("/")):
@@ -95,7 +95,7 @@ class S3(FileFamily):
             prefix = f"{path.rstrip('/')}/" if path else ""
             for page in self._client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
                 for item in page.get("Contents", ()):
-                    # Consoles make an empty object with a slash at its end for a folder.
+                    # Consoles represent a folder by an empty object with a trailing slash.
                     if not item["Key"].endswith("/"):
                         yield item["Key"], item["Size"], item["ETag"]
 
@@ -118,7 +118,7 @@ class S3(FileFamily):
         known = bool(values.get("access_key_id"))
         config = Config(
             max_pool_connections=_CONNECTIONS, connect_timeout=10, read_timeout=30, retries={"total_max_attempts": 2},
-            # Names of buckets are part of the host only at Amazon itself, for certain.
+            # Only Amazon is certain to accept bucket names in the host name.
             s3={"addressing_style": "path" if endpoint else "auto"},
             **({} if known else {"signature_version": UNSIGNED}),
         )
@@ -133,7 +133,7 @@ class S3(FileFamily):
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Problems of the library as ours."""
+        """Translate errors of the library."""
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,
@@ -151,7 +151,7 @@ class S3(FileFamily):
         except ParamValidationError as problem:
             raise DataError(f"{where}: {' '.join(str(problem).split())}") from None
         except (ConnectionError, HTTPClientError, HTTPError, OSError) as problem:
-            # The last two are what reading a body raises when the connection breaks.
+            # Reading a body raises one of the last two when the connection breaks.
             raise DataUnavailable(f"{where} does not answer: {in_words(problem)}") from None
         except BotoCoreError as problem:
             raise DataUnavailable(f"{where} cannot be asked: {' '.join(str(problem).split())[:200]}") from None

@@ -1,4 +1,4 @@
-"""SFTP, through sshfs (asyncssh). The server must prove who it is: that library does not ask unless it is told to."""
+"""SFTP, through sshfs (asyncssh). The server must prove its identity: the library checks it only on request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Sftp(Folders):
         return f"sftp://{self.values['host']}{entry.key}"
 
     def pieces(self, key: str, start: int, end: int | None) -> Iterator[bytes]:
-        # Asked for a range, its file system gives the whole.
+        # For a range, the file system of sshfs returns the whole file.
         with self.files().open(key, "rb") as file:
             file.seek(start)
             while end is None or start < end:
@@ -59,7 +59,7 @@ class Sftp(Folders):
         return self.values.get("folder", "").rstrip("/") or "."
 
     def _options(self) -> dict[str, Any]:
-        # Neither keys nor settings of whoever runs the server.
+        # Use neither keys nor settings of the user that runs the server.
         found: dict[str, Any] = {
             "host": self.values["host"], "port": int(self.values.get("port") or 22),
             "username": self.values["username"], "client_keys": [], "agent_path": None, "config": [],

@@ -1,5 +1,5 @@
-"""Databases that SQLAlchemy has a dialect for. Identifiers are quoted by the dialect; rows come through a cursor of the
-server, so that no table is ever in memory."""
+"""Databases for which SQLAlchemy has a dialect. The dialect quotes identifiers. Rows come through a cursor of the
+server, so no table is ever in memory as a whole."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
     from sqlalchemy.types import TypeEngine
 
-#: Few drivers tell by the class or number of an exception whether it may pass.
+#: Texts of temporary errors: few drivers show by class or number of an exception whether a retry may help.
 _UNREACHED = re.compile(
     r"refused|could not connect|timed out|time-?out|unreachable|reset by peer|broken pipe|lost connection",
     re.IGNORECASE)
 _NOT_LET_IN = re.compile(r"password|authenti|authori[sz]|login failed|access denied|credential|certificate|ORA-01017",
                          re.IGNORECASE)
-#: Rows that say what the columns of a query are.
+#: Rows that determine the columns of a query.
 _SAMPLE = 1000
 
 HOST = Field("host", "name or address of the server", required=True, aliases=("hostname", "server"), host=True)
@@ -38,13 +38,13 @@ PASSWORD = Field("password", "the password", secret=True)
 
 
 def port(number: int) -> Field:
-    """The field for a port that has a usual number."""
+    """Return the field for a port with a usual number."""
     return Field("port", f"its port ({number})")
 
 
 @dataclass(frozen=True)
 class Described:
-    """A table: the statement that reads it, its columns, and what it is called."""
+    """A table: the statement that reads it, its columns, and its name."""
 
     statement: Any
     schema: pyarrow.Schema
@@ -52,12 +52,12 @@ class Described:
 
 
 class Sql(TableFamily):
-    """What all dialects have in common. Each call has a connection of its own.
+    """Common base of all dialects. Each call has a connection of its own.
 
-    Options of a kind: `dialect` (as SQLAlchemy writes it), `port`, `begin` (statements that make the transaction one
-    that reads one state), `test` (a query that any user may ask), `words` and `signs` that a query must not have,
-    `arguments` of the driver, `database_field` (which value names the database), `pinned` (the driver is told the
-    address that was looked at, since it looks names up where network.guard sees nothing; not where it needs the name).
+    Options of a kind: `dialect` (as SQLAlchemy writes it) and `port`. `begin` are statements that make the transaction
+    read one state. `test` is a query that any user may run. A query must not have `words` and `signs`. `arguments` go
+    to the driver. `database_field` is the value that names the database. With `pinned` the driver gets the address that
+    was checked: it looks up names where network.guard does not see it. A driver that needs the name is not pinned.
     """
 
     def test(self) -> None:
@@ -107,20 +107,21 @@ class Sql(TableFamily):
             counting = f"SELECT COUNT(*) FROM ({statement}) wanted" if isinstance(statement, str) else \
                 sqlalchemy.select(sqlalchemy.func.count()).select_from(statement.subquery())
             self.hurry(connection, seconds)
-            # Some take no query within another, and some are asked for more than they do in time.
+            # Some servers permit no query within another, and some cannot count in time.
             with contextlib.suppress(sqlalchemy.exc.DBAPIError):
                 return Extent(int(self._run(connection, what, counting).scalar()), size=about.size)
             return about
 
     def hurry(self, connection: Connection, seconds: float) -> None:
-        """Tell the server that no statement may take longer."""
+        """Tell the server that no statement may take longer than `seconds`."""
 
     def estimate(self, connection: Connection, what: Wanted) -> Extent:
-        """What the server thinks that a table has."""
+        """Return the server's estimate of the extent of a table."""
         return Extent()
 
     def url(self, catalog: str) -> URL:
-        """What SQLAlchemy connects to; a catalog is a database where there is no other word for it."""
+        """Return the URL that SQLAlchemy connects to. A catalog is a database, unless the server has another word for
+        that."""
         from sqlalchemy.engine import URL
 
         options, values = self.kind.options, self.values
@@ -132,14 +133,14 @@ class Sql(TableFamily):
             catalog or values[options.get("database_field", "database")])
 
     def engine(self, catalog: str) -> Engine:
-        """What makes the connections."""
+        """Return the engine that makes the connections."""
         import sqlalchemy
 
         return sqlalchemy.create_engine(self.url(catalog), poolclass=sqlalchemy.NullPool,
                                         connect_args=dict(self.kind.options.get("arguments", {})))
 
     def arrow_type(self, kind: TypeEngine[Any]) -> pyarrow.DataType:
-        """What becomes of a column; text of what nothing is known about."""
+        """Return the Arrow type of a column; text for an unknown type."""
         import pyarrow
         from sqlalchemy import types
 
@@ -160,7 +161,7 @@ class Sql(TableFamily):
             connection = self.engine(catalog).connect()
         except DataError:
             raise
-        except Exception as problem:  # drivers have exceptions of their own, and let through those of other libraries
+        except Exception as problem:  # drivers raise exceptions of their own and of other libraries
             raise self.trouble(problem, connecting=True) from None
         try:
             for statement in self.kind.options.get("begin", ()):
@@ -174,7 +175,7 @@ class Sql(TableFamily):
             self.leave(connection)
 
     def leave(self, connection: Connection) -> None:
-        """Let the connection go without reading what it still has to say."""
+        """Close the connection without reading its remaining data."""
         import sqlalchemy
 
         with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError, OSError):
@@ -183,7 +184,7 @@ class Sql(TableFamily):
             connection.close()
 
     def trouble(self, problem: Exception, connecting: bool = False) -> DataError:
-        """What a driver's exception means. Dialects know better which ones pass."""
+        """Return the error for a driver's exception. Subclasses know better which exceptions are temporary."""
         import sqlalchemy
 
         original = getattr(problem, "orig", None) or problem
@@ -193,7 +194,7 @@ class Sql(TableFamily):
         return (DataUnavailable if passes and not _NOT_LET_IN.search(text) else DataError)(f"{self.kind.title}: {text}")
 
     def _run(self, connection: Connection, what: Wanted, statement: Any) -> Any:
-        # A text goes without parameters, so that a percent sign is none.
+        # A text runs without parameters, so that a percent sign is not a placeholder.
         if isinstance(statement, str):
             return connection.execution_options(no_parameters=True).exec_driver_sql(statement)
         if statement is not None:
@@ -206,16 +207,17 @@ class Sql(TableFamily):
         return result
 
     def _query(self, what: Wanted) -> str:
-        """The query that is meant. Raises DataError."""
+        """Return the query, checked. Raises DataError."""
         options = self.kind.options
         return check_query(what.query, options.get("words", frozenset()), options.get("signs", frozenset()))
 
     def told_types(self, description: Sequence[Sequence[Any]]) -> list[pyarrow.DataType | None]:
-        """What the driver's cursor tells of the columns of a query; None where that is too little."""
+        """Return the types that the driver's cursor reports for the columns of a query; None where it reports too
+        little."""
         return [None] * len(description)
 
     def _sampled(self, result: Any) -> tuple[pyarrow.Schema, Sequence[Sequence[Any]]]:
-        """The columns of a query, as the driver tells and its first rows show; those rows."""
+        """Return the columns of a query, from the driver's report and the first rows; and these rows."""
         import pyarrow
 
         told = self.told_types(result.cursor.description)
@@ -225,7 +227,7 @@ class Sql(TableFamily):
                                for name, known, some in zip(result.keys(), told, values, strict=True)]), first
 
     def _described(self, connection: Connection, what: Wanted) -> Described:
-        """A table. Where there is none of that spelling, the only one whose name differs in case alone is meant. Raises
+        """Return a table. If no table has this spelling, return the only one whose name differs in case alone. Raises
         DataError."""
         found = self._written(connection, what)
         if found is not None:
@@ -240,8 +242,8 @@ class Sql(TableFamily):
                         + (f"; did you mean '{near[0]}'?" if near else ""))
 
     def _written(self, connection: Connection, what: Wanted) -> Described | None:
-        """A table, with a name first as it is written; else in small or capital letters, whichever the server gives to
-        names that nobody quoted. None when there is no such table."""
+        """Return a table. Try its name as written, then in the case that the server gives to unquoted names. None if
+        there is no such table."""
         import pyarrow
         import sqlalchemy
         from sqlalchemy.sql.elements import quoted_name
@@ -264,7 +266,7 @@ class Sql(TableFamily):
         return None
 
     def _names(self, connection: Connection, what: Wanted) -> list[str]:
-        """Tables and views of the schema that is meant; none when the server does not tell."""
+        """Return the tables and views of the requested schema; none if the server does not list them."""
         import sqlalchemy
 
         inspector = sqlalchemy.inspect(connection)

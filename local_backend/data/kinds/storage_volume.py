@@ -1,4 +1,4 @@
-"""Storage volumes as connections: clients of other products name volumes and NFS servers that way."""
+"""Storage volumes as connections: clients of other products refer to volumes and NFS servers as connections."""
 
 from __future__ import annotations
 

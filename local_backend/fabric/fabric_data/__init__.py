@@ -2,12 +2,12 @@
 
     import fabric_data
 
-    train = fabric_data.open(columns=["pixels", "digit"])        # what DATA_DIR holds
+    train = fabric_data.open(columns=["pixels", "digit"])        # the data in DATA_DIR
     names = fabric_data.open("/data/names.parquet")              # a file, or a folder
-    photos = fabric_data.open("photos")                          # a source of the job, by its name
+    photos = fabric_data.open("photos")                          # a data source of the job, by its name
 
-Every data set is map-style: it has a length, and any sample can be had at any time, cheaply, so that workers may come
-and go and each sample is still seen exactly once. It holds the same samples in the same order in every process. No
+Every data set is map-style: it has a length, and any sample can be read at any time, at low cost. So workers may
+join and leave, and each sample is still seen exactly once. Every process has the same samples in the same order. No
 backend is needed.
 """
 
@@ -37,23 +37,22 @@ def open(
     fill: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] | None = None,
 ) -> Dataset[Any]:
-    """The data set that `source` holds: a path, or the name of a data source of this job; without any, DATA_DIR.
+    """Open the data set in `source`: a path, or the name of a data source of this job; by default, DATA_DIR.
 
-    What it is shows in the files: `*.parquet` is a table, `*.npy` are arrays of one length, folders with pictures are
-    classes. A sample is
+    The files decide the kind of data set: `*.parquet` is a table, `*.npy` are arrays of one length, folders with
+    pictures are classes. A sample is
 
-    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named: all but
-      `_rest`, where tables of documents have what no column is there for. A list of columns within `columns` becomes
-      one tensor of shape [how many]: `columns=[["x", "y"], "label"]`;
+    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named. This
+      dict is without `_rest`, unless `fill` names it: `_rest` has the fields of documents that have no column. A
+      list of columns, as in `columns=[["x", "y"], "label"]`, becomes one tensor of shape [number of columns];
     - of one `.npy` file: a tensor, or a number;
-    - of pictures: a uint8 tensor of shape [3, height, width] and the number of the class, which are in the order of
-      their names.
+    - of pictures: a uint8 tensor of shape [3, height, width], and the class number, in the order of the class names.
 
-    A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar of the type of its column
-    (a DataLoader makes tensors of that type), text is str, bytes are bytes.
-    `dtype` is what floating-point columns become: float16, float32 or float64, of torch, of NumPy or as a text. `fill`
-    has a value for each column whose missing values are to be replaced; missing floating-point numbers are NaN
-    otherwise. `transform` is given each sample and returns what replaces it.
+    A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar of the type of its
+    column (a DataLoader makes tensors of that type), text is str, bytes are bytes.
+    `dtype` is the type that floating-point columns get: float16, float32 or float64, of torch, of NumPy or as a
+    text. `fill` maps columns to the values that replace missing values; without it, missing floating-point numbers
+    are NaN. `transform` is called with each sample, and its result replaces the sample.
 
     Raises DataProblem.
     """

@@ -1,4 +1,4 @@
-"""NumPy arrays as data sets: mapped into memory, so that a file may be larger than that, and workers share it."""
+"""NumPy arrays as data sets. Files are mapped, so a file may be larger than the memory, and workers share it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fabric_data.errors import DataProblem
 from fabric_data.groups import Columns, groups
 from fabric_data.samples import Samples
 
-#: What floating-point numbers may be asked for as.
+#: Types of floating-point numbers that a caller can ask for.
 FloatType = torch.dtype | np.dtype[Any] | type[Any] | str
 _FLOATS = ("float16", "float32", "float64")
-#: What torch has no tensors of, or can do little with → what holds the same numbers.
+#: Types without tensors in torch, or with little support there → a type that holds the same numbers.
 WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype("uint16"): np.dtype("int32"), np.dtype("uint32"): np.dtype("int64"), np.dtype("uint64"): np.dtype("int64"),
 }
 
 
 def numpy_type(dtype: FloatType) -> np.dtype[Any]:
-    """The same type in NumPy. Raises DataProblem."""
+    """Return the same type in NumPy. Raises DataProblem."""
     try:
         name = str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else np.dtype(dtype).name
-    except (TypeError, ValueError, SyntaxError):  # a text that NumPy reads as a list of types
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads some texts as a list of types
         name = ""
     if name not in _FLOATS:
         raise DataProblem(f"dtype={dtype}: choose torch.float16, torch.float32 or torch.float64")
@@ -34,18 +34,18 @@ def numpy_type(dtype: FloatType) -> np.dtype[Any]:
 
 
 def mapped(path: Path) -> np.ndarray[Any, Any]:
-    """The array of a .npy file, over the mapped file: reading costs what is touched. Raises DataProblem."""
+    """Return the array of a .npy file as a mapped file: only accessed parts are read. Raises DataProblem."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as problem:
         raise DataProblem(f"{path} is not an array that can be mapped: {problem}") from None
-    # Indexing a memmap itself makes a memmap each time, which is slow.
+    # Indexing a memmap itself creates a memmap each time, which is slow.
     return np.asarray(array)
 
 
 def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Callable[[int], Any]:
-    """What gives a copy of an element: who changes a sample must not change the data set. Numbers that stand alone are
-    int, bool, or NumPy scalars, which tell a DataLoader their type. Raises DataProblem."""
+    """Return a function that returns a copy of an element: a change to a sample must not change the data set. Single
+    numbers are int, bool, or NumPy scalars, from which a DataLoader learns their type. Raises DataProblem."""
     final = _final(array, float_type)
     if array.ndim > 1:
         return lambda row: torch.from_numpy(array[row].astype(final))
@@ -55,7 +55,7 @@ def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Cal
 
 
 def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | None) -> Callable[[int], torch.Tensor]:
-    """What gives the elements of several arrays as one tensor. Raises DataProblem."""
+    """Return a function that returns the elements of several arrays as one tensor. Raises DataProblem."""
     if len(arrays) == 1 and arrays[0].ndim > 1:
         return picker(arrays[0], float_type)
     if any(array.ndim > 1 for array in arrays):
@@ -65,7 +65,7 @@ def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | N
 
 
 def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.dtype[Any]:
-    """The type of its numbers in a sample. Raises DataProblem."""
+    """Return the type of the array's numbers in a sample. Raises DataProblem."""
     final = WIDER.get(array.dtype, array.dtype).newbyteorder("=")
     if float_type is not None and final.kind == "f":
         final = float_type
@@ -77,7 +77,7 @@ def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.
 
 
 class Arrays(Samples):
-    """Arrays of one length; sample i has element i of each. Opened again where it is unpickled."""
+    """Arrays of one length. Sample i has element i of each array. Unpickling opens the files again."""
 
     sample, whole = "element", "the arrays have"
 
@@ -87,7 +87,7 @@ class Arrays(Samples):
     ) -> None:
         self._float_type = None if dtype is None else numpy_type(dtype)
         super().__init__(transform)
-        #: One file that was named: a sample is a tensor of its own.
+        #: Whether the data set is one named file without columns: a sample is then a tensor or number of its own.
         self._alone = place.is_file() and columns is None
         self._named = columns is None
         known = {file.stem: file for file in files}

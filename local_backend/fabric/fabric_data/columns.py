@@ -19,7 +19,7 @@ _SIGNED_MOST = 2**63 - 1
 
 
 class Writer:
-    """Writes one column of `rows` rows, or, as a `tensor`, those of numbers side by side."""
+    """Writes one column of `rows` rows, or, as a `tensor`, several columns of numbers side by side."""
 
     def __init__(
         self, path: Path, types: list[Any], rows: int, float_type: np.dtype[Any] | None, tensor: bool
@@ -46,7 +46,7 @@ class Writer:
         return self._float_type if self._float_type is not None and element.kind == "f" else element
 
     def put(self, parts: list[pyarrow.Array]) -> None:
-        """The next rows. Raises DataProblem for values that no tensor can hold."""
+        """Write the next rows. Raises DataProblem for values that no tensor can hold."""
         if self.ragged:
             self._put_ragged(parts[0])
             return
@@ -70,7 +70,7 @@ class Writer:
         return values.astype(self._final(values.dtype), copy=False)
 
     def close(self) -> None:
-        """All rows are there."""
+        """Finish the files after the last row."""
         if self.ragged:
             self._values.close()
             self._offsets.flush()
@@ -81,7 +81,7 @@ class Writer:
 
 
 def reader(path: Path, kind: str, element: str) -> Callable[[int], Any]:
-    """What gives a copy of what a row has in a column. Raises DataProblem.
+    """Return a function that returns a copy of the value of a row in a column. Raises DataProblem.
 
     `kind`: number, list, text or bytes. `element` is the NumPy type of the numbers in a list.
     """
@@ -100,7 +100,7 @@ def reader(path: Path, kind: str, element: str) -> Callable[[int], Any]:
 
 
 def kind_of(types: list[Any]) -> str:
-    """How `reader` reads columns of these Arrow types: number, list, text or bytes. Raises DataProblem."""
+    """Return how `reader` reads columns of these Arrow types: number, list, text or bytes."""
     import pyarrow.types as t
 
     kind = types[0]
@@ -112,7 +112,7 @@ def kind_of(types: list[Any]) -> str:
 
 
 def element_of(kind: Any, float_type: np.dtype[Any] | None) -> str:
-    """The NumPy type of the numbers in a list column, as a text."""
+    """Return the NumPy type of the numbers in a list column, as text; "" for other columns. Raises DataProblem."""
     if not _is_list(kind):
         return ""
     element: np.dtype[Any] = _element(kind.value_type)[0]
@@ -143,7 +143,7 @@ def _is_ragged(kind: Any) -> bool:
 
 
 def _check_together(types: list[Any], tensor: bool) -> None:
-    """Raises DataProblem for what cannot be in a tensor with others, and for what can be in none."""
+    """Raise DataProblem for a column that cannot be in a tensor with others, or in any tensor."""
     import pyarrow.types as t
 
     for kind in types if tensor else ():
@@ -155,7 +155,7 @@ def _check_together(types: list[Any], tensor: bool) -> None:
 
 
 def _element(kind: Any) -> tuple[np.dtype[Any], int]:
-    """(NumPy type of a number, how many of them a row has: 0 for one that stands alone). Raises DataProblem."""
+    """Return (NumPy type of a number, numbers per row; 0 for a single number). Raises DataProblem."""
     import pyarrow.types as t
 
     if t.is_fixed_size_list(kind):
@@ -172,7 +172,7 @@ def _element(kind: Any) -> tuple[np.dtype[Any], int]:
 
 
 def _numbers(part: pyarrow.Array) -> np.ndarray[Any, Any]:
-    """A column without missing values, floating-point ones excepted, as a flat array."""
+    """Return a column as a flat array. Only floating-point values may be missing. Raises DataProblem."""
     import pyarrow as pa
     import pyarrow.types as t
 
@@ -191,7 +191,7 @@ def _numbers(part: pyarrow.Array) -> np.ndarray[Any, Any]:
 
 
 def _pieces(part: pyarrow.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(length of each row, all values one after the other) of a column of lists, text or bytes."""
+    """Return (length of each row, all values one after the other) of a column of lists, text or bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as t

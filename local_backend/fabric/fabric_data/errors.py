@@ -1,5 +1,5 @@
-"""What is wrong with data that a program opens."""
+"""The error for data that a program cannot open or use."""
 
 
 class DataProblem(ValueError):
-    """The data cannot be opened, or a row of it cannot be used; the text says which and why."""
+    """The data cannot be opened, or a row of it cannot be used. The text says which data and why."""

@@ -1,4 +1,4 @@
-"""Which columns a sample has, and which of them are one tensor."""
+"""The columns of a sample, and which of them form one tensor."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from fabric_data.errors import DataProblem
 
-#: Names of columns; a list of them within is one tensor.
+#: Names of columns; a list of names inside it is one tensor.
 Columns = Sequence["str | Sequence[str]"]
 
 
 @dataclass(frozen=True)
 class Group:
-    """One part of a sample: a column, or those of one tensor."""
+    """One part of a sample: a column, or the columns of one tensor."""
 
     names: tuple[str, ...]
     tensor: bool = False
 
 
 def groups(columns: Columns) -> list[Group]:
-    """The parts of a sample that are named. Raises DataProblem for what names none."""
+    """Return the named parts of a sample. Raises DataProblem if `columns` is empty or no list of names."""
     found = [Group((item,)) if isinstance(item, str) else Group(_names(item), True) for item in _items(columns)]
     if not found:
         raise DataProblem("'columns' is empty; leave it out for all of them")

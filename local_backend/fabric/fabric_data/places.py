@@ -1,4 +1,4 @@
-"""Where the data of a job lies."""
+"""The locations of a job's data."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 from fabric_data.errors import DataProblem
 
-#: Names a JSON file that lists the data sources of the job.
+#: The variable that names a JSON file with the data sources of the job.
 SOURCES_VARIABLE = "DLI_DATA_SOURCES_FILE"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data source of this job: what the submission called it, and where it is."""
+    """A data source of this job: its name in the submission, and its path."""
 
     name: str
     path: Path
-    #: All that is known of it, as it stands in the file.
+    #: The whole entry of the source in that file.
     about: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 def sources() -> list[Source]:
-    """The data sources of this job, in the order of the submission; DATA_DIR alone when there is no list.
+    """Return the data sources of this job, in the order of the submission; only DATA_DIR if there is no list.
 
     Raises DataProblem.
     """
@@ -43,7 +43,7 @@ def sources() -> list[Source]:
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that another server has, read through fsspec."""
+    """A file on another server, read through fsspec."""
 
     url: str
     options: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -52,7 +52,7 @@ class Remote:
         return self.url
 
     def opened(self) -> Any:
-        """A file to read from. Raises DataProblem."""
+        """Open the file for reading. Raises DataProblem."""
         system, path = self._system()
         try:
             return system.open(path, "rb")
@@ -60,7 +60,7 @@ class Remote:
             raise DataProblem(f"{self.url} cannot be read: {problem}") from None
 
     def identity(self) -> list[str]:
-        """What is another when the file is. Raises DataProblem."""
+        """Return values that change when the file changes. Raises DataProblem."""
         system, path = self._system()
         try:
             known = system.info(path)
@@ -82,7 +82,7 @@ class Remote:
 
 
 def streamed(source: str | os.PathLike[str] | None) -> list[Remote]:
-    """The files of a source that is not fetched; none when it is meant otherwise. Raises DataProblem."""
+    """Return the files of a source that is streamed and not fetched; empty for other sources. Raises DataProblem."""
     known = sources() if source is None else _called(source)
     if not known or known[0].about.get("access") != "stream":
         return []
@@ -95,7 +95,7 @@ def streamed(source: str | os.PathLike[str] | None) -> list[Remote]:
 
 
 def where(source: str | os.PathLike[str] | None) -> Path:
-    """The file or folder that is meant. Raises DataProblem when there is none."""
+    """Return the file or folder that `source` names. Raises DataProblem if it does not exist."""
     known = sources()
     if source is None:
         if not known:
@@ -111,14 +111,14 @@ def where(source: str | os.PathLike[str] | None) -> Path:
 
 
 def _called(name: str | os.PathLike[str]) -> list[Source]:
-    """The data source of this name, however its accents are written; none when it is meant otherwise."""
+    """Return the data source of this name, in any Unicode form of its accents; empty if no source has it."""
     wanted = unicodedata.normalize("NFC", os.fspath(name))
     return [item for item in sources() if item.name and unicodedata.normalize("NFC", item.name) == wanted]
 
 
 def files_below(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files with these suffixes, by name in every process: `place` itself, or those below it. What begins with a
-    dot or an underscore is somebody's own."""
+    """Return the files with these suffixes: `place` itself, or the files below it, sorted by name, which is the same
+    order in every process. Names that begin with a dot or an underscore are skipped."""
     if place.is_file():
         return [place] if place.suffix.lower() in suffixes else []
     found = []

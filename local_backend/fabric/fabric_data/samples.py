@@ -1,4 +1,4 @@
-"""What all data sets have in common: how a sample is asked for."""
+"""The base of all data sets: how a sample is read by its index."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 
 
 class Samples(Dataset[Any]):
-    """A data set of so many samples. They are asked for as the elements of a list are, one at a time."""
+    """A data set with a length. Samples are read like the elements of a list, one at a time."""
 
-    #: What a sample is called, and all of them.
+    #: Words for messages: the name of a sample, and the words before the number of all samples.
     sample: ClassVar[str]
     whole: ClassVar[str]
 
@@ -25,7 +25,7 @@ class Samples(Dataset[Any]):
 
     @abstractmethod
     def _sample(self, number: int) -> Any:
-        """The sample of that number, which is from 0 up to the length, as it is on the disk."""
+        """Return the sample with this number, from 0 up to the length, as it is on disk."""
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""What stands for missing values: what was asked for, or nothing at all, never what a column's type makes of it."""
+"""Replacements for missing values. A value that would lose a part in the type of the column is refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def stand_in(value: Any, kind: Any, float_type: np.dtype[Any] | None) -> pyarrow.Scalar:
-    """A value of a column of this Arrow type, whose floating-point numbers become `float_type` if that is given. Raises
-    DataProblem for one that does not fit there whole; that floating-point numbers are rounded is no loss."""
+    """Return `value` as a scalar of this Arrow type. With `float_type`, floating-point numbers must fit that type,
+    too. Raises DataProblem if the value does not fit, or part of it would be lost. Rounding of floating-point
+    numbers is no loss."""
     import pyarrow as pa
 
     try:
@@ -31,7 +32,7 @@ def stand_in(value: Any, kind: Any, float_type: np.dtype[Any] | None) -> pyarrow
 
 
 def _is_whole(given: Any, held: pyarrow.Scalar) -> bool:
-    """Whether nothing of what was given is lost in what Arrow made of it; much it refuses to make anything of."""
+    """Return whether Arrow kept the whole given value. Arrow itself refuses many values that do not fit."""
     import pyarrow.types as t
 
     if not held.is_valid:
@@ -47,7 +48,7 @@ def _is_whole(given: Any, held: pyarrow.Scalar) -> bool:
 
 def _is_same_time(given: Any, held: pyarrow.Scalar) -> bool:
     if isinstance(given, np.datetime64 | np.timedelta64):
-        return True  # of the same unit: others are refused
+        return True  # the unit is the same: Arrow refuses others
     if not isinstance(given, datetime.date | datetime.time | datetime.timedelta):
         return bool(held.value == given)
     found = held.as_py()
@@ -59,12 +60,12 @@ def _is_same_time(given: Any, held: pyarrow.Scalar) -> bool:
 
 
 def _utc(moment: datetime.datetime) -> datetime.datetime:
-    """The moment as Arrow keeps it: without a zone that of UTC is meant."""
+    """Return the time as Arrow stores it: in UTC and without a zone. A time without a zone counts as UTC."""
     return moment if moment.tzinfo is None else moment.astimezone(datetime.timezone.utc).replace(tzinfo=None)
 
 
 def _is_within(held: pyarrow.Scalar, float_type: np.dtype[Any]) -> bool:
-    """Whether floating-point numbers and decimals are within what a type can hold."""
+    """Return whether floating-point numbers and decimals are in the range of a type."""
     import pyarrow.types as t
 
     if not held.is_valid:
@@ -79,7 +80,7 @@ def _is_within(held: pyarrow.Scalar, float_type: np.dtype[Any]) -> bool:
 
 
 def _is_near(given: float, held: float) -> bool:
-    """Whether a number that was rounded is still one of its kind: none became infinite, or nothing."""
+    """Return whether a rounded number is still of its kind: it became neither infinite nor zero."""
     return (math.isnan(given), math.isinf(given), given == 0) == (math.isnan(held), math.isinf(held), held == 0)
 
 

@@ -1,4 +1,4 @@
-"""Parquet as a data set: rows in the order of the files' names, and of each file."""
+"""Parquet files as a data set: rows in the order of the file names, and then of the rows in each file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fabric_data.stand_ins import stand_in
 if TYPE_CHECKING:
     import pyarrow
 
-#: The column of a table of documents that has what no other column is there for: null for the most.
+#: The column of a table of documents that holds the fields without a column of their own; null in most rows.
 REST = "_rest"
 #: Rows that are unpacked at a time.
 _ROWS = 8192
 
 
 class Table(Samples):
-    """Sample i is row i. Opened again where it is unpickled."""
+    """Sample i is row i. Unpickling opens the files again."""
 
     sample, whole = "row", "the table has"
 
@@ -89,7 +89,7 @@ class Table(Samples):
                 raise DataProblem(f"{path} is damaged: {problem}") from None
 
     def _complete(self, column: pyarrow.Array, name: str) -> pyarrow.Array:
-        """The column without missing values, unless they can be told as NaN."""
+        """Return the column without missing values, except those that can be NaN. Raises DataProblem."""
         import pyarrow.types as t
 
         if t.is_dictionary(column.type):
@@ -105,7 +105,7 @@ class Table(Samples):
         return column
 
     def _instead(self, name: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
-        """What stands for missing values in a column of that type."""
+        """Return the replacement for missing values in a column of this type. Raises DataProblem."""
         return stand_in(self._fill[name], kind, self._float_type)
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Table(Samples):
 
 
 class _about:
-    """Tells in a DataProblem which file and columns it is about."""
+    """Adds the file and the columns to the text of a DataProblem."""
 
     def __init__(self, place: Path | Remote | str, group: Sequence[str]) -> None:
         self._where = f"{place}: column {' and '.join(group[:3])}" + (" and more" if len(group) > 3 else "")
@@ -153,7 +153,7 @@ def _opened(file: Path | Remote) -> pyarrow.parquet.ParquetFile:
 
 
 def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
-    """(the schema that all files have, rows of all). Raises DataProblem."""
+    """Return (the schema that all files have, the number of rows of all files). Raises DataProblem."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -174,7 +174,7 @@ def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
 def _selected(
     place: Path | str, schema: pyarrow.Schema, groups: Sequence[Group], fill: Mapping[str, Any]
 ) -> pyarrow.Schema:
-    """The schema, with what a dictionary stands for. Raises DataProblem for columns that are not there."""
+    """Return the schema, with the value type in place of each dictionary. Raises DataProblem for missing columns."""
     import pyarrow as pa
     import pyarrow.types as t
 

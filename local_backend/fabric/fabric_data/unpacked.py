@@ -1,7 +1,7 @@
-"""Tables as they are used: each column a file that is mapped into memory.
+"""Tables in the form that training reads: each column is a file that is mapped into memory.
 
-Parquet is made for reading much at once; a training asks for rows in random order. So the columns that are wanted are
-written out once, as plain arrays, into a folder that all processes of the machine share and later runs find again.
+Parquet is made for reading many rows at once, but training reads rows in random order. So the wanted columns are
+written once, as plain arrays, into a folder that all processes of the machine share and that later runs find again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fabric_data.errors import DataProblem
 from fabric_data.places import Remote
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FABRIC_DATA_CACHE", "FABRIC_DATA_CACHE_BYTES"
-#: Bytes that may stay for later runs, unless the environment says otherwise.
+#: Bytes that may stay for later runs, unless the environment sets another limit.
 MOST_BYTES = 50 * 2**30
 _DONE = "done"
-#: Seconds in which nobody removes what has just been used: its files may not be open yet.
+#: Seconds after its last use in which an entry is not removed: its files may not be open yet.
 _YOUNG = 600.0
 
 
 def folder() -> Path:
-    """Where tables are unpacked."""
+    """Return the folder for unpacked tables."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
         return Path(given)
@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 def key_of(files: Sequence[Path | Remote], wanted: object) -> str:
-    """The name of what files of this size and time of change become; `wanted` says which part of them, and as what."""
+    """Return a key of files, by size and time of change. `wanted` says which part is unpacked, and as what."""
     seen = [
         file.identity() if isinstance(file, Remote)
         else [str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files
@@ -47,9 +47,9 @@ def key_of(files: Sequence[Path | Remote], wanted: object) -> str:
 
 
 def entry(key: str, fill: Callable[[Path], None]) -> Path:
-    """The folder of that name, filled by `fill` when it is not there yet: once, while other processes wait.
+    """Return the folder of this key. If it does not exist, `fill` fills it: once, while other processes wait.
 
-    Raises DataProblem when it cannot be stored, and what `fill` raises; nothing is left behind then.
+    Raises DataProblem if the folder cannot be stored, and the errors of `fill`. In both cases no files remain.
     """
     root = folder()
     found = root / key
@@ -67,7 +67,7 @@ def entry(key: str, fill: Callable[[Path], None]) -> Path:
 
 
 def _use(found: Path) -> bool:
-    """Whether it is whole; its last use is its time of change."""
+    """Return whether an entry is complete, and record its use, as the time of change of its last file."""
     try:
         os.utime(found / _DONE)
     except OSError:
@@ -96,7 +96,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _trim(root: Path, keep: Path) -> None:
-    """Remove what was used longest ago until the rest fits. Who has it open keeps it until the end."""
+    """Remove the entries used longest ago until the rest fits. A process can still use an entry that it has open."""
     given = os.environ.get(BYTES_VARIABLE, "")
     room = int(given) if given.isascii() and given.isdigit() else MOST_BYTES
     used = sorted(((done.stat().st_mtime, done.parent) for done in root.glob(f"*/{_DONE}")), reverse=True)

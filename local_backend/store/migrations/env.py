@@ -1,4 +1,4 @@
-"""Run by Alembic: applies the versions on the connection that `upgrade.py` hands over, inside its transaction."""
+"""Alembic runs this module. It applies the versions on the connection from `upgrade.py`, inside its transaction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Brings a database to the schema of this program.
+"""Upgrades a database to the schema of this program.
 
-Alembic is imported only when there are earlier versions to leave: a new server does without it, as an idle one does.
+Alembic is imported only when the database has an earlier version. New and up-to-date databases do without it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, inspect
 
 from local_backend.store.schema import metadata
 
-#: Every version, oldest first; the last one is what `schema.py` describes (a test compares what both make).
+#: Every version, oldest first. The last one is the schema in `schema.py`; a test compares the two.
 VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 
-#: Up to this one, secrets of jobs lay in the database and in the files of the jobs in clear.
+#: Up to this version, secrets of jobs were stored in clear, in the database and in the files of the jobs.
 IN_CLEAR = "0006"
 
 
@@ -27,12 +27,12 @@ class NewerDatabase(RuntimeError):
 
 
 def upgrade(engine: Engine, seal: Callable[[str], str] | None = None) -> str | None:
-    """Create the tables, or apply the versions that the database lacks, all in one transaction. The version before.
+    """Create the tables, or apply the missing versions, all in one transaction. Return the version before.
 
-    `seal` makes of a secret what may lie on a disk: earlier versions kept some in clear.
+    `seal` encrypts a secret so that it may be stored on disk: earlier versions stored some secrets in clear.
 
     Raises:
-        NewerDatabase: its version is not one of `VERSIONS`. Nothing is changed.
+        NewerDatabase: the version of the database is not one of `VERSIONS`. Nothing is changed.
     """
     with engine.begin() as connection:
         found = version(connection)
@@ -48,7 +48,7 @@ def upgrade(engine: Engine, seal: Callable[[str], str] | None = None) -> str | N
 
 
 def version(connection: Connection) -> str | None:
-    """The version that the database says it has; None for an empty one."""
+    """Return the version that the database states; None for an empty database."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
@@ -56,7 +56,7 @@ def version(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection) -> None:
-    """All tables at once, and the version as Alembic keeps it. Raises what the database raises when one is there."""
+    """Create all tables, and store the version as Alembic does. Raises the database's error if a table exists."""
     metadata.create_all(connection, checkfirst=False)
     connection.exec_driver_sql(
         "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
@@ -70,7 +70,7 @@ def _apply(connection: Connection, seal: Callable[[str], str] | None) -> None:
     from alembic.config import Config
 
     config = Config()
-    # Alembic reads a % as the start of an interpolation.
+    # Alembic reads `%` as the start of an interpolation.
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
     config.attributes["seal"] = seal

@@ -1,4 +1,4 @@
-"""Execs, their events, the numbers handed out, and the tokens made by logon."""
+"""Execs, their events, issued numbers, and the tokens made by logon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who held which slot, and when; and runs of the same name are found fast."""
+"""The history of held slots, and an index that finds runs of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users with passwords and roles. Tokens made until now are of another form, and worthless from here on."""
+"""Users with passwords and roles. Earlier tokens have another form, so this version deletes them."""
 
 from __future__ import annotations
 

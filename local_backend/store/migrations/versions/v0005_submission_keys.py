@@ -1,4 +1,4 @@
-"""A submission with a key is taken once."""
+"""Keys of submissions: the server accepts a submission with a key only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page of somebody's execs, and those that need the supervisor, are found without reading all."""
+"""Indexes to find a page of a user's execs, and the execs that need the supervisor, without reading all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections, secrets of execs, and variables of execs sealed: until now these lay in the database in clear."""
+"""Connections, sealed secrets of execs, and sealed variables of execs, which earlier versions stored in clear."""
 
 from __future__ import annotations
 
