@@ -76,7 +76,7 @@ class Caller(Closing):
             return self._call("GET", path)
         answer = self._send("GET", f"{path}?" + quote(query.lstrip("?"), safe="=&:%,+;/?@!$'()*[]"))
         if answer.status == BAD_REQUEST:
-            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status)
+            raise QueryRefused(f"the server refused the query: {explanation(answer)}", answer.status, answer.code)
         return checked(answer, f"GET {path}")
 
     def _call(

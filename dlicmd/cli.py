@@ -48,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        text, code = _explained(problem)
-        console.error(text)
-        return code
+        text, code, status = _explained(problem)
+        console.error(text, code, status)
+        return status
 
 
 def _program(words: list[str]) -> int:
@@ -71,7 +71,9 @@ def _program(words: list[str]) -> int:
     from dlicmd.render import Output
     from dlicmd.session import Session
 
-    with Session(words, line, Output.parse(line.text("--output"))) as session:
+    output = Output.parse(line.text("--output"))
+    console.set_json_errors(output.form in ("json", "jsonl"))
+    with Session(words, line, output) as session:
         return run(session)
 
 
@@ -91,19 +93,18 @@ def _parse(words: list[str]) -> CommandLine:
     return profiles.applied(words, parse_argv(words))
 
 
-def _explained(problem: BaseException) -> tuple[str, Exit]:
-    """Return the message for the user about an exception, and the exit code."""
+def _explained(problem: BaseException) -> tuple[str, str, Exit]:
+    """Return the message for the user about an exception, its code (contract.error_codes), and the exit code."""
     if isinstance(problem, ArgvError | UsageProblem):
         text = str(problem)
-        return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", Exit.USAGE
+        return f"{text}{'' if text.endswith(('.', '?')) else '.'} {HINT}", UsageProblem.code, Exit.USAGE
     if isinstance(problem, DlicmdError):
-        return str(problem), problem.exit_code
+        return str(problem), problem.code, problem.exit_code
     if isinstance(problem, KeyboardInterrupt):
-        return "interrupted", Exit.INTERRUPTED
+        return "interrupted", "client.interrupted", Exit.INTERRUPTED
     what = " ".join(str(problem).split()) or "no reason given"
-    return (
-        f"unexpected {type(problem).__name__}: {what}; run with --debug-level debug for the traceback", Exit.FAILED
-    )
+    text = f"unexpected {type(problem).__name__}: {what}; run with --debug-level debug for the traceback"
+    return text, "client.unexpected", Exit.FAILED
 
 
 if __name__ == "__main__":

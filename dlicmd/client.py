@@ -63,11 +63,11 @@ class Client(Caller):
             Request("GET", wire.LOGON, {"Authorization": f"Basic {basic}", "Accept": JSON},
                     timeout=self._timeout or READ_TIMEOUT, final=True))
         if answer.status in auth.REFUSED:
-            raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status)
+            raise Denied(f"the server refused the logon: {explanation(answer)}", answer.status, answer.code)
         found = an_object(checked(answer, "the logon"))
         token = found.get(wire.ACCESS_TOKEN)
         if not isinstance(token, str) or not token:
-            raise ServerError("the server's answer to the logon holds no accessToken", answer.status)
+            raise ServerError("the server's answer to the logon holds no accessToken", answer.status, answer.code)
         self._token = auth.checked_token(token, "the server's answer")
         return found
 
@@ -113,7 +113,8 @@ class Client(Caller):
         if answer.repeated and answer.status in PASSING:
             raise ConnectionLost(f"an answer was lost, then the server was away (HTTP {answer.status})")
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the submission: {explanation(answer)}", answer.status)
+            text = f"the server refused the submission: {explanation(answer)}"
+            raise SubmissionRefused(text, answer.status, answer.code)
         return an_object(checked(answer, "the submission"))
 
     def submission(self, args: str, body: Multipart | str | None = None) -> Request:
@@ -305,7 +306,7 @@ class Client(Caller):
         body = json.dumps({wire.DATA_SOURCE: sources}).encode()
         answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status)
+            raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status, answer.code)
         return a_list(checked(answer, "to look at the data"))
 
     def plans(self) -> dict[str, Any]:
@@ -321,7 +322,7 @@ class Client(Caller):
         support this."""
         answer = self._send("PUT", wire.PLAN_TREE, {"Content-Type": JSON}, json.dumps(document).encode())
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status)
+            raise SubmissionRefused(f"the server refused the plans: {explanation(answer)}", answer.status, answer.code)
         return an_object(checked(answer, "the plans"))
 
     def delete_plan(self, name: str) -> str:
@@ -344,7 +345,7 @@ class Client(Caller):
         """Submit a search: the packed model folder, and the definition as the text of the `data` part."""
         answer = self._send("POST", wire.SEARCHES, {"Content-Type": body.content_type}, body, SUBMIT_TIMEOUT)
         if answer.status == BAD_REQUEST:
-            raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status)
+            raise SubmissionRefused(f"the server refused the search: {explanation(answer)}", answer.status, answer.code)
         return checked(answer, "the search")
 
     def search(self, name: str) -> dict[str, Any]:
@@ -391,5 +392,5 @@ class Client(Caller):
 def _there(answer: Answer, what: str) -> Answer:
     """Return the answer about a named object. Raises NoSuchObject when the server does not know it."""
     if answer.status in UNKNOWN:
-        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status)
+        raise NoSuchObject(f"{what}: {explanation(answer)}", answer.status, answer.code)
     return checked(answer, f"to show {what}")

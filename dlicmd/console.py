@@ -9,6 +9,7 @@ import sys
 LEVELS = ("debug", "info", "warn", "error")
 
 _level = "info"
+_json_errors = False
 #: C0 and C1 controls except tab and newline, and the characters that change the direction of text.
 _CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 #: Whole terminal sequences: CSI, OSC and other strings, two-character escapes. Each must be complete, in one line and
@@ -22,6 +23,12 @@ def set_level(level: str) -> None:
     """Suppress messages less important than `level`, one of LEVELS."""
     global _level
     _level = level
+
+
+def set_json_errors(wanted: bool) -> None:
+    """Print errors as JSON objects, for programs that read the output of `-o json`."""
+    global _json_errors
+    _json_errors = wanted
 
 
 def is_debug() -> bool:
@@ -44,9 +51,15 @@ def warn(text: str) -> None:
     _say("warn", f"dlicmd: {text}")
 
 
-def error(text: str) -> None:
-    """Print the line that says why the command failed."""
-    _say("error", f"dlicmd: {text}")
+def error(text: str, code: str = "client.failed", status: int = 1) -> None:
+    """Print the line that says why the command failed. `code`: see contract.error_codes; `status`: the exit code."""
+    if not _json_errors:
+        _say("error", f"dlicmd: {text}")
+        return
+    import json  # the command has imported it already
+
+    found = {"error": {"code": code, "message": inert(text), "exitCode": int(status)}}
+    print(json.dumps(found), file=sys.stderr, flush=True)
 
 
 def aside(text: str) -> None:

@@ -35,52 +35,66 @@ class DlicmdError(Exception):
     """An error that dlicmd reports to its user."""
 
     exit_code: ClassVar[Exit] = Exit.FAILED
+    #: See dlicmd.contract.error_codes.
+    code: str = "client.failed"
 
 
 class UsageProblem(DlicmdError):
     """The command line names something that does not exist or makes no sense."""
 
     exit_code = Exit.USAGE
+    code = "client.usage"
 
 
 class PackageError(DlicmdError):
     """The model folder cannot be packed."""
 
+    code = "package.failed"
+
 
 class TokenFileError(DlicmdError):
     """The token file cannot be read or written safely."""
 
+    code = "token.file"
+
 
 class ServerError(DlicmdError):
-    """The server answered with an error; `status` is the HTTP code."""
+    """The server answered with an error; `status` is the HTTP status, `code` that of the server if it sends one."""
 
-    def __init__(self, message: str, status: int) -> None:
+    code = "server.refused"
+
+    def __init__(self, message: str, status: int, code: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.code = code or type(self).code
 
 
 class Denied(ServerError):
     """Not logged on, or not allowed."""
 
     exit_code = Exit.DENIED
+    code = "server.denied"
 
 
 class SubmissionRefused(ServerError):
     """The server finds a submission wrong. The exit code is that of a wrong command line."""
 
     exit_code = Exit.USAGE
+    code = "submission.refused"
 
 
 class QueryRefused(ServerError):
     """The server finds the query of a list wrong. The exit code is that of a wrong command line."""
 
     exit_code = Exit.USAGE
+    code = "query.refused"
 
 
 class NoSuchExec(ServerError):
     """No exec with this id."""
 
     exit_code = Exit.NO_SUCH_ID
+    code = "exec.not_found"
 
     def __init__(self, exec_id: str, status: int = 404) -> None:
         super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists yours", status)
@@ -90,6 +104,7 @@ class NoSuchApplication(ServerError):
     """The scheduler knows no application with this id."""
 
     exit_code = Exit.NO_SUCH_ID
+    code = "application.not_found"
 
     def __init__(self, app_id: str, status: int = 404) -> None:
         listed = f"{hints.command('--app-get-all')} and --app-history-get-all list them"
@@ -100,6 +115,7 @@ class NoSuchSearch(ServerError):
     """No search for hyper-parameters with this name."""
 
     exit_code = Exit.NO_SUCH_ID
+    code = "search.not_found"
 
     def __init__(self, name: str, status: int = 404) -> None:
         super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists yours", status)
@@ -109,12 +125,14 @@ class NoSuchObject(ServerError):
     """No resource plan, or object of the cluster, with this name."""
 
     exit_code = Exit.NO_SUCH_ID
+    code = "object.not_found"
 
 
 class NoExecYet(DlicmdError):
     """The user gave `last`, and has no exec."""
 
     exit_code = Exit.NO_SUCH_ID
+    code = "exec.none_yet"
 
     def __init__(self) -> None:
         super().__init__("you have no exec yet, so none is the last; --exec-start submits one")
@@ -124,6 +142,7 @@ class Unreachable(DlicmdError):
     """No answer from the server."""
 
     exit_code = Exit.UNREACHABLE
+    code = "server.unreachable"
 
 
 class ConnectFailed(Unreachable):
@@ -141,12 +160,17 @@ class ConnectionLost(Unreachable):
 class BackendNotStarted(Unreachable):
     """The local backend could not be started."""
 
+    code = "backend.not_started"
+
 
 class WaitTimeout(DlicmdError):
     """The exec had not ended when the time to wait was over."""
 
     exit_code = Exit.TIMED_OUT
+    code = "exec.wait_timeout"
 
 
 class ResultError(DlicmdError):
     """The downloaded result is damaged, or cannot be stored."""
+
+    code = "result.failed"

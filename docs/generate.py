@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dlicmd import errors  # noqa: E402
+from dlicmd.contract import error_codes as error_code_tables  # noqa: E402
 from dlicmd.contract.data_sources import SCHEMA  # noqa: E402
 from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
@@ -69,6 +70,15 @@ def error_tree() -> str:
     return f"```\n{drawn}\n```"
 
 
+def error_codes() -> str:
+    """The codes of the server and of the client."""
+    rows = []
+    for title, codes in (("local backend", error_code_tables.SERVER), ("client", error_code_tables.CLIENT)):
+        rows += ["", f"| code of the {title} | meaning |", "|---|---|"]
+        rows += [f"| `{code}` | {meaning} |" for code, meaning in codes.items()]
+    return "\n".join(rows[1:])
+
+
 def data_kinds() -> str:
     """docs/data-kinds.md: every kind of connection."""
     lines = [
@@ -107,7 +117,9 @@ def documents() -> dict[Path, str]:
     readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),
-        client: fill(client.read_text(encoding="utf-8"), "errors", error_tree()),
+        client: fill(
+            fill(client.read_text(encoding="utf-8"), "errors", error_tree()), "error codes", error_codes()
+        ),
         readme: fill(readme.read_text(encoding="utf-8"), "exit codes", exit_codes()),
         ROOT / "docs" / "options.md": options(),
         ROOT / "docs" / "data-kinds.md": data_kinds(),

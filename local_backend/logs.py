@@ -36,6 +36,11 @@ def about(**fields: str) -> None:
         current.update(fields)
 
 
+def fields() -> dict[str, str]:
+    """Return the fields that lines are about at present."""
+    return dict(_about.get() or {})
+
+
 @contextmanager
 def concerning(**fields: str) -> Iterator[None]:
     """Lines in here are about these fields, too."""

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from dlicmd.contract import error_codes
+from dlicmd.errors import DlicmdError
+from local_backend import errors
+
 ROOT = Path(__file__).parent.parent
+#: Classes of errors that have a code, and the form of a code.
+KINDS = {name for name, kind in vars(errors).items() if isinstance(kind, type)} | {"BodyCompressed", "RangeUnsatisfied"}
+CODE = re.compile(r"[a-z]+\.[a-z_]+")
 CLIENT_LIBRARIES = {"click", "jsonschema", "requests", "rich", "yaml", "pathspec", "platformdirs", "keyring"}
 ENGINE_LIBRARIES = {"torch", "numpy", "cloudpickle"}
 #: Modules of `dlicmd` that every room of the client stands on.
@@ -23,6 +30,17 @@ MAY_IMPORT = {
     "dlicmd": {"dlicmd.contract", "dlicmd.config", "dlicmd.rest", "dlicmd.show"},
     "dlicmd.commands": {"dlicmd.contract", "dlicmd.config", "dlicmd.rest", "dlicmd.show", "dlicmd"},
     "local_backend.api": {
+        "dlicmd.contract", "local_backend", "local_backend.services",
+        # Types of what services return, and what reads and writes bodies: rows, paths, parsers, sources of bytes.
+        "local_backend.store.connections", "local_backend.store.execs", "local_backend.store.states",
+        "local_backend.store.users", "local_backend.store", "local_backend.scheduler.model",
+        "local_backend.scheduler.plans", "local_backend.scheduler", "local_backend.runtime.launcher_log",
+        "local_backend.runtime.needs", "local_backend.runtime.occupancy", "local_backend.runtime.paths",
+        "local_backend.runtime.utilisation", "local_backend.runtime", "local_backend.submit.catalogue",
+        "local_backend.submit.manifest", "local_backend.submit.receive", "local_backend.submit",
+        "local_backend.forward.source", "local_backend.forward",
+    },
+    "local_backend.services": {
         "dlicmd.contract", "local_backend", "local_backend.submit", "local_backend.store", "local_backend.runtime",
         "local_backend.data", "local_backend.scheduler", "local_backend.forward", "local_backend.sources",
     },
@@ -43,11 +61,13 @@ MAY_IMPORT = {
     "local_backend.sources": {"dlicmd.contract", "dlicmd.config.yaml_file", "dlicmd.errors", "local_backend",
                               "local_backend.data", "local_backend.store"},
     "local_backend.serving": {
-        "dlicmd.contract", "local_backend", "local_backend.api", "local_backend.submit", "local_backend.store",
-        "local_backend.runtime", "local_backend.data", "local_backend.forward", "local_backend.sources",
+        "dlicmd.contract", "local_backend", "local_backend.api", "local_backend.services", "local_backend.submit",
+        "local_backend.store", "local_backend.runtime", "local_backend.data", "local_backend.forward",
+        "local_backend.sources",
     },
     "local_backend.commands": {
-        "dlicmd.contract", "local_backend", "local_backend.serving", "local_backend.api", "local_backend.store",
+        "dlicmd.contract", "local_backend", "local_backend.serving", "local_backend.api", "local_backend.services",
+        "local_backend.store",
         "local_backend.runtime", "local_backend.data", "local_backend.forward", "local_backend.scheduler",
         "local_backend.sources",
     },
@@ -100,6 +120,35 @@ def test_libraries_of_a_room(room: str, libraries: set[str]) -> None:
     for path in sources(room):
         tops = {module.split(".")[0] for module in imports(path)}
         assert tops <= allowed, f"{path.relative_to(ROOT)} imports {sorted(tops - allowed)}"
+
+
+def test_routers_decide_nothing_and_open_no_transaction() -> None:
+    """What services decide: a router that reads or writes the database would go around permissions and the audit."""
+    for path in sources("local_backend.api"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\.(read|write)\(lambda|database\.(read|write)\(", text), path
+        assert "from sqlalchemy import" not in text, path
+
+
+def test_every_error_of_the_server_has_a_code_that_is_listed() -> None:
+    raised = set()
+    for path in (ROOT / "local_backend").rglob("*.py"):
+        if "elastic" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    constants = [word.value for word in node.args if isinstance(word, ast.Constant)]
+                    found = [word for word in constants if isinstance(word, str) and CODE.fullmatch(word)]
+                    raised |= set(found) if node.func.id in {*KINDS, "cls", "error_response"} else set()
+    listed = error_codes.SERVER.keys() - {"http.method", "http.no_such_path"}  # FastAPI's own
+    assert raised == listed
+
+
+def test_every_error_of_the_client_has_a_code_that_is_listed() -> None:
+    def classes(one: type[DlicmdError]) -> set[type[DlicmdError]]:
+        return {one}.union(*(classes(below) for below in one.__subclasses__()))
+
+    codes = {one.code for one in classes(DlicmdError)} | {"client.interrupted", "client.unexpected"}
+    assert codes == error_codes.CLIENT.keys()
 
 
 def test_the_server_side_never_imports_torch() -> None:

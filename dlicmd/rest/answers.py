@@ -21,16 +21,16 @@ def checked(answer: Answer, what: str) -> Answer:
         return answer
     if answer.status == 401:
         raise Denied(f"Authentication error. The request was denied: {explanation(answer)}"
-                     f" Log on again: {hints.logon()}", 401)
+                     f" Log on again: {hints.logon()}", 401, answer.code)
     if answer.status == 403:
         raise Denied(f"you are not allowed to do this, or the logon has expired: {explanation(answer)}"
-                     f" To log on again: {hints.logon()}", 403)
+                     f" To log on again: {hints.logon()}", 403, answer.code)
     if 300 <= answer.status < 400:
         raise ServerError(f"the server redirects to {answer.headers.get('location', 'elsewhere')}; "
-                          "name that host with --rest-host", answer.status)
+                          "name that host with --rest-host", answer.status, answer.code)
     named = f", request {answer.request_id}" if answer.status >= 500 and answer.request_id else ""
     code = "" if answer.status == BAD_REQUEST else f" (HTTP {answer.status}{named})"
-    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status)
+    raise ServerError(f"the server refused {what}{code}: {explanation(answer)}", answer.status, answer.code)
 
 
 def explanation(answer: Answer) -> str:

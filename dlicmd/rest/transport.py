@@ -69,6 +69,12 @@ class Answer:
         named = self.headers.get(wire.REQUEST_ID.lower(), "")
         return named if named.isascii() and named.isprintable() and len(named) <= 200 else ""
 
+    @property
+    def code(self) -> str:
+        """The stable code of an error; empty for a success and for servers that send none."""
+        found = self.headers.get(wire.ERROR_CODE.lower(), "")
+        return found if found.isascii() and found.replace(".", "").replace("_", "").isalnum() else ""
+
     def chunks(self) -> Iterator[bytes]:
         """Return the body in chunks. Raises ConnectionLost when the body is cut."""
         return self._chunks if self._held is None else iter([self._held])

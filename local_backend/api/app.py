@@ -33,11 +33,12 @@ from local_backend.api import (
     users,
     verifying,
 )
+from local_backend.api.archives import Archives
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.backend import Backend, Supervisor
 from local_backend.api.guard import Guard, host_name
+from local_backend.api.showing import Endings
+from local_backend.services.services import Services
 from local_backend.settings import Settings
-from local_backend.store.database import Database
 
 #: `conf` before `execs`: /execs/frameworks is no exec.
 ROUTERS = (
@@ -47,13 +48,8 @@ ROUTERS = (
 )
 
 
-def create_app(
-    settings: Settings, database: Database, supervisor: Supervisor, token: str, password: str | None = None
-) -> Guard:
-    """The ASGI application of one backend, behind its guard.
-
-    `token` opens everything, and is a password for logon, as `password` is when there is one.
-    """
+def create_app(services: Services) -> Guard:
+    """Return the ASGI application of one server, behind its guard."""
     app = FastAPI(
         title="dlicmd local backend",
         version=__version__,
@@ -62,14 +58,15 @@ def create_app(
         default_response_class=JsonAnswer,
         responses=description.COMMON,
     )
-    backend = Backend(settings, database, supervisor, token, password)
-    app.state.backend = backend
+    app.state.services = services
+    app.state.archives = Archives()
+    app.state.endings = Endings()
     for router in ROUTERS:
         app.include_router(router)
     errors.install(app)
     description.install(app)
-    hosts, addresses = _own_names(settings)
-    return Guard(app, backend, hosts, addresses)
+    hosts, addresses = _own_names(services.base.settings)
+    return Guard(app, services, hosts, addresses)
 
 
 def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:

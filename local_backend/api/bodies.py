@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
 from dlicmd.contract import strict_json, wire
-from local_backend.api.errors import ApiError
+from local_backend.api.errors import BodyCompressed, BodyRefused
+from local_backend.errors import Invalid, TooLarge
 
 #: Bytes; a tree of ten thousand resource plans has about one million.
 LARGEST = 4 << 20
@@ -21,15 +22,17 @@ _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br"
 
 
 def bounded(scope: Scope, receive: Receive) -> Receive:
-    """`receive` for a call, which ends it with ApiError (413) when its body is too large.
+    """Return `receive` for a call, which raises BodyRefused when the body gets too large.
 
-    Raises ApiError: 413 when the call says so itself, 415 for a body that is packed.
+    Raises TooLarge when the call says so itself, BodyCompressed for a compressed body.
     """
     headers = Headers(scope=scope)
     for coding in headers.get("content-encoding", "").lower().split(","):
         if coding.strip() in _PACKED:
-            raise ApiError(415, f"Content-Encoding: a body that is packed by {coding.strip()} is not taken; send it as "
-                                "it is", {"Accept-Encoding": "identity"})
+            raise BodyCompressed(
+                "http.compressed",
+                f"Content-Encoding: a body that is packed by {coding.strip()} is not taken; send it as it is",
+            )
     if scope["method"] == "POST" and scope["path"] == wire.EXECS:
         return receive
     declared = headers.get("content-length", "0")
@@ -42,7 +45,7 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > LARGEST:
-            raise _too_large()
+            raise BodyRefused(_too_large())
         return message
 
     return counted
@@ -50,11 +53,11 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
 
 class _Strict(Request):
     async def json(self) -> Any:
-        """The body. Raises ApiError."""
+        """Return the body. Raises BodyRefused (`body.json`)."""
         try:
             return strict_json.read(await self.body())
         except ValueError as problem:
-            raise ApiError(400, f"The body {problem}") from None
+            raise BodyRefused(Invalid("body.json", f"The body {problem}")) from None
 
 
 class JsonRoute(APIRoute):
@@ -70,5 +73,5 @@ class JsonRoute(APIRoute):
         return strict
 
 
-def _too_large() -> ApiError:
-    return ApiError(413, f"The body is larger than {LARGEST} bytes, the most that this call takes")
+def _too_large() -> TooLarge:
+    return TooLarge("http.too_large", f"The body is larger than {LARGEST} bytes, the most that this call takes")

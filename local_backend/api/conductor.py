@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from local_backend.api.backend import TheBackend, TheUser
-from local_backend.api.errors import ApiError
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.objects import INSTANCE_ID
 from local_backend.api.scheduler import CHOICE, chosen
+from local_backend.errors import NotFound
 from local_backend.runtime.utilisation import Use
 
 router = APIRouter(tags=["scheduler"])
@@ -20,19 +20,19 @@ _UNSEEN = Use(0.0, 0)
 
 
 @router.get("/platform/rest/conductor/v1/instances/{instance}/applications", **CHOICE)
-def applications(request: Request, backend: TheBackend, user: TheUser, instance: str) -> list[dict[str, Any]]:
+def applications(request: Request, services: TheServices, caller: TheCaller, instance: str) -> list[dict[str, Any]]:
     """Applications as `/scheduler/applications` shows and chooses them, and of each the GPU slots that it has
     (`gpuslots`), the memory in use on these GPUs in MiB (`gpumemused.total`), and the sum of how busy they are, in
     percent (`gpudevutil.total`). `instance` is the `sigId` of an exec."""
     if instance != INSTANCE_ID:
-        raise ApiError(400, f"Instance group {instance[:80]!r} is not found")
+        raise NotFound("instance.not_found", f"Instance group {instance[:80]!r} is not found")
     devices: dict[str, list[str]] = {}
-    for place in backend.supervisor.places():
+    for place in services.machine.places():
         for holder in place.holders if place.slot.device else ():
             devices.setdefault(holder.exec_id, []).append(place.slot.device)
-    found = chosen(request.query_params, backend, user)
+    found = chosen(request.query_params, services, caller)
     held = {shown["id"]: devices.get(shown["id"], []) for shown in found}
-    used = backend.utilisation.of(device for several in held.values() for device in several)
+    used = services.machine.use_of(device for several in held.values() for device in several)
     for shown in found:
         uses = [used.get(device, _UNSEEN) for device in held[shown["id"]]]
         shown["gpuslots"] = shown["used_gpu"]

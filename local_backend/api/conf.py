@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,20 +10,19 @@ from starlette.responses import Response
 from dlicmd import __version__
 from dlicmd.contract import wire
 from local_backend import handout
-from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import header
 from local_backend.api.errors import error_response
 from local_backend.api.guard import CLIENT_FILE
-from local_backend.store import execs
 from local_backend.submit.catalogue import FRAMEWORKS, Framework
 
 router = APIRouter(tags=["conf"])
 
 
 @router.get(wire.CONF)
-def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
+def conf(services: TheServices, _caller: TheCaller) -> dict[str, str]:
     """Configuration, text to text; DLICMD_EXTENSIONS names what this server offers beyond the recorded contract."""
-    settings = backend.settings
+    settings = services.base.settings
     extensions = [
         wire.EXT_ARGV, wire.EXT_FOLLOW, wire.EXT_SLOTS, wire.EXT_WHY, wire.EXT_SLOT_VIEW, wire.EXT_HOLDINGS,
         wire.EXT_IDEMPOTENCY, wire.EXT_CONNECTIONS, wire.EXT_DATA_PREVIEW, wire.EXT_STOP_MANY,
@@ -41,16 +39,17 @@ def conf(backend: TheBackend, _user: TheUser) -> dict[str, str]:
 
 
 @router.get(wire.STATUS)
-def status(backend: TheBackend, user: TheUser) -> dict[str, Any]:
+def status(services: TheServices, caller: TheCaller) -> dict[str, Any]:
     """Version, uptime and the grace of stopped jobs in seconds, the caller's execs (an administrator's: all) by state,
     what the supervisor says of itself."""
+    machine, settings = services.machine, services.base.settings
     return {
         "version": __version__,
-        wire.EMBEDDED: backend.settings.embedded,
-        "uptime": int(time.time() - backend.started),
-        "jobs": backend.database.read(lambda c: execs.counts(c, user.sees_of)),
-        wire.STOP_GRACE: backend.settings.stop_grace,
-        **backend.supervisor.status(),
+        wire.EMBEDDED: settings.embedded,
+        "uptime": machine.uptime,
+        "jobs": machine.counts(caller),
+        wire.STOP_GRACE: settings.stop_grace,
+        **machine.status(),
     }
 
 
@@ -68,7 +67,8 @@ def client_file(request: Request) -> Response:
     try:
         made = handout.client_file()
     except OSError as problem:
-        return error_response(500, f"The client cannot be put together ({problem.strerror}: {problem.filename})")
+        sentence = f"The client cannot be put together ({problem.strerror}: {problem.filename})"
+        return error_response(request.scope, 500, "client.unreadable", sentence)
     told = {"ETag": made.etag, "Content-Disposition": 'attachment; filename="dlicmd.py"'}
     if made.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:
         return Response(status_code=304, headers=told)
@@ -76,13 +76,13 @@ def client_file(request: Request) -> Response:
 
 
 @router.get(wire.FRAMEWORKS)
-def frameworks(_user: TheUser) -> list[dict[str, Any]]:
+def frameworks(_caller: TheCaller) -> list[dict[str, Any]]:
     """The frameworks that a submission may name."""
     return [framework_object(framework) for framework in FRAMEWORKS]
 
 
 @router.get(wire.BASE + "/frameworks")
-def framework_details(_user: TheUser, backend: str | None = None) -> list[dict[str, str]]:
+def framework_details(_caller: TheCaller, backend: str | None = None) -> list[dict[str, str]]:
     """Frameworks in the form of the first product generation, all or those of one `backend` (PyTorch, TensorFlow)."""
     return [
         {
@@ -99,7 +99,7 @@ def framework_details(_user: TheUser, backend: str | None = None) -> list[dict[s
 
 
 @router.get(wire.BASE + "/frameworks/all")
-def framework_names(_user: TheUser) -> list[str]:
+def framework_names(_caller: TheCaller) -> list[str]:
     """Names of the training engines."""
     return [framework.name for framework in FRAMEWORKS]
 

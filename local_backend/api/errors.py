@@ -1,4 +1,5 @@
-"""Every error is plain text, `Error <code>: <sentence>.`, as the recorded server has it."""
+"""Every error is plain text, `Error <status>: <sentence>.`, as the recorded server has it. Its stable code is in the
+header X-DLI-Error-Code; a client that accepts application/problem+json gets both as JSON (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -10,16 +11,46 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
+from starlette.types import Scope
 
+from dlicmd.contract import wire
+from local_backend import errors
+from local_backend.api.as_json import JsonAnswer
+from local_backend.errors import BackendError, Invalid, OverQuota, StorageFailed, Unavailable
 from local_backend.runtime.launcher_log import one_line
-from local_backend.submit.errors import BadSubmission, OverQuota, StorageFailed, SubmitError, TooLarge
 from local_backend.vault import VaultError
 
 _log = logging.getLogger(__name__)
-_STATUS: dict[type[SubmitError], int] = {
-    BadSubmission: 400, TooLarge: 413, OverQuota: 507, StorageFailed: 507,
+
+
+class BodyCompressed(BackendError):
+    """The body is compressed."""
+
+
+class RangeUnsatisfied(BackendError):
+    """The content has nothing in the range that the call asks for."""
+
+
+class BodyRefused(HTTPException):
+    """Carries the error of a body through FastAPI, which turns other exceptions of a body into its own."""
+
+    def __init__(self, problem: BackendError) -> None:
+        super().__init__(status_of(problem), str(problem))
+        self.problem = problem
+
+
+_STATUS: dict[type[BackendError], int] = {
+    Invalid: 400, errors.Unauthorized: 401, errors.Denied: 403, errors.NotFound: 404, errors.Conflict: 409,
+    errors.TooLarge: 413, BodyCompressed: 415, RangeUnsatisfied: 416, errors.Mismatch: 422, errors.Busy: 429,
+    errors.Unsupported: 501, Unavailable: 503, OverQuota: 507, StorageFailed: 507,
+}
+#: Codes that the contract gives another status than their kind has.
+_QUIRKS = {
+    "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_driver": 400, "exec.no_executor": 400,
+    "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400, "volume.unreadable": 500,
 }
 #: What an answer other than success means, for the description of the API.
 _MEANINGS = {
@@ -40,84 +71,120 @@ _MEANINGS = {
     507: "Quota, disk or database: nothing was stored",
 }
 _WAITS = {409, 429}
-#: Key of a call's scope: its status looks like a failure of the server's, and is a limit of the user's.
+#: Headers that belong to a status.
+_HEADERS = {
+    401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 415: {"Accept-Encoding": "identity"},
+}
+#: Media type of errors as JSON.
+PROBLEM = "application/problem+json"
+#: Key of a call's scope: the code of the error that answered it.
+CODE = "dlicmd.code"
+#: Key of a call's scope: its status looks like a failure of the server, but it is a limit of the user.
 REFUSED = "dlicmd.refused"
-#: Characters of a sentence; beyond them it is cut.
+#: Most characters of a sentence.
 _LONGEST = 4000
-_SENTENCES = {404: "There is no such path", 405: "This path does not take this method"}
+_FRAMEWORK = {404: ("http.no_such_path", "There is no such path"),
+              405: ("http.method", "This path does not take this method")}
 
 
 def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """How the description of the API shows these failures."""
+    """Return how the description of the API shows these statuses."""
     return {code: _answer(code) for code in codes}
 
 
 def _answer(code: int) -> dict[str, Any]:
+    text = {"type": "string"}
     shown: dict[str, Any] = {
         "description": f"{_MEANINGS[code]}: `Error {code}: <sentence>.`",
-        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "content": {"text/plain": {"schema": text}, PROBLEM: {"schema": {"type": "object"}}},
+        "headers": {wire.ERROR_CODE: {"description": "The stable code, such as exec.not_found", "schema": text}},
     }
     if code in _WAITS:
-        shown["headers"] = {"Retry-After": {"description": "Seconds", "schema": {"type": "string"}}}
+        shown["headers"]["Retry-After"] = {"description": "Seconds", "schema": text}
     return shown
 
 
-class ApiError(HTTPException):
-    """An answer other than success; `detail` is a sentence without its full stop."""
+def status_of(problem: BackendError) -> int:
+    """Return the HTTP status of an error."""
+    kind = next(kind for kind in type(problem).__mro__ if kind in _STATUS)
+    return _QUIRKS.get(problem.code, _STATUS[kind])
 
 
-def error_response(code: int, sentence: str, headers: Mapping[str, str] | None = None) -> PlainTextResponse:
-    """The answer for an error: one line, whatever of the call the sentence quotes."""
-    return PlainTextResponse(f"Error {code}: {one_line(sentence, _LONGEST)}.\n", code, headers)
+def refusal(scope: Scope, problem: BackendError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer for an error."""
+    status = status_of(problem)
+    more = {**_HEADERS.get(status, {}), **(headers or {})}
+    if problem.retry_after is not None:
+        more["Retry-After"] = str(problem.retry_after)
+    if isinstance(problem, OverQuota):
+        scope[REFUSED] = True
+    return error_response(scope, status, problem.code, str(problem), more)
+
+
+def error_response(
+    scope: Scope, status: int, code: str, sentence: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the answer with a status and a code: one line, whatever text of the call the sentence quotes."""
+    scope[CODE] = code
+    line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
+    if PROBLEM in Headers(scope=scope).get("accept", ""):
+        return JsonAnswer({"status": status, "code": code, "detail": line}, status, more, PROBLEM)
+    return PlainTextResponse(f"Error {status}: {line}\n", status, more)
 
 
 def install(app: FastAPI) -> None:
     """Give every kind of failure its answer."""
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(SubmitError, _submit)
+    app.add_exception_handler(BackendError, _backend)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(VaultError, _vault)
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _http(_request: Request, problem: Exception) -> Response:
+def _http(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    sentence = problem.detail if isinstance(problem, ApiError) else _SENTENCES.get(problem.status_code, problem.detail)
-    return error_response(problem.status_code, sentence, problem.headers)
+    if isinstance(problem, BodyRefused):
+        return refusal(request.scope, problem.problem)
+    status = problem.status_code
+    code, sentence = _FRAMEWORK.get(status, (f"http.{status}", problem.detail))
+    return error_response(request.scope, status, code, sentence, problem.headers)
 
 
-def _submit(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, SubmitError)
-    if isinstance(problem, OverQuota):
-        request.scope[REFUSED] = True
-    return error_response(_STATUS[type(problem)], str(problem))
+def _backend(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, BackendError)
+    return refusal(request.scope, problem)
 
 
-def _validation(_request: Request, problem: Exception) -> Response:
+def _validation(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
-    return error_response(400, f"{first['loc'][-1]}: {first['msg']}")
+    return refusal(request.scope, Invalid("query.value", f"{first['loc'][-1]}: {first['msg']}"))
 
 
-def _database(_request: Request, problem: Exception) -> Response:
-    return database_failed(problem)
+def _database(request: Request, problem: Exception) -> Response:
+    return database_failed(request.scope, problem)
 
 
-def database_failed(problem: Exception) -> Response:
-    """The answer when its disk is full, in trouble, or gone; what was asked for has not been done."""
+def database_failed(scope: Scope, problem: Exception) -> Response:
+    """Return the answer when the disk of the database is full or in trouble, or the database cannot be reached. The
+    request has changed nothing."""
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
     if isinstance(problem, OperationalError | InterfaceError) and not isinstance(problem.orig, sqlite3.Error):
-        return error_response(503, f"The server does not reach its database ({reason}); nothing was changed")
-    return error_response(507, f"The server cannot use its database ({reason}); nothing was changed")
+        sentence = f"The server does not reach its database ({reason}); nothing was changed"
+        return refusal(scope, Unavailable("database.unreachable", sentence))
+    sentence = f"The server cannot use its database ({reason}); nothing was changed"
+    return refusal(scope, StorageFailed("database.failed", sentence))
 
 
-def _vault(_request: Request, problem: Exception) -> Response:
+def _vault(request: Request, problem: Exception) -> Response:
     _log.error("%s", problem)
-    return error_response(507, f"The server cannot use its keys ({problem}); nothing was changed")
+    sentence = f"The server cannot use its keys ({problem}); nothing was changed"
+    return refusal(request.scope, StorageFailed("keys.failed", sentence))
 
 
-def _unexpected(_request: Request, _problem: Exception) -> Response:
-    """The traceback goes to the log, with the request's id: the web server writes what is raised again after this."""
-    return error_response(500, "The server failed; its log (backend.log) says how")
+def _unexpected(request: Request, _problem: Exception) -> Response:
+    # The web server writes the traceback to the log, with the id of the request.
+    sentence = "The server failed; its log (backend.log) says how"
+    return error_response(request.scope, 500, "server.failed", sentence)

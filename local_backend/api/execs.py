@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Query, Request
-from sqlalchemy import Connection
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from dlicmd.contract import states, wire
-from dlicmd.contract.secret import MASK
+from dlicmd.contract import wire
 from local_backend import logs
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.audited import about
-from local_backend.api.backend import Backend, TheBackend, TheUser, administrator
-from local_backend.api.caller import Caller
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import header
-from local_backend.api.errors import ApiError, answers
+from local_backend.api.errors import answers
 from local_backend.api.objects import saying, why
-from local_backend.api.showing import progress_of, show, show_json
-from local_backend.api.submission_keys import digest, key_of
-from local_backend.measures import SUBMISSIONS
-from local_backend.runtime.data_list import joined
-from local_backend.store import execs
-from local_backend.store.execs import ExecRow
-from local_backend.store.submission_keys import Keyed
-from local_backend.submit import forwarding, words
-from local_backend.submit.accept import accept
-from local_backend.submit.check import check
-from local_backend.submit.data import data_of
-from local_backend.submit.errors import StorageFailed, SubmitError, TooLarge
-from local_backend.submit.quota import check_room, check_user
+from local_backend.api.queries import whole
+from local_backend.api.showing import Endings, show, show_json
+from local_backend.api.submission_keys import key_of
+from local_backend.errors import BackendError, Invalid, StorageFailed
+from local_backend.services.access import Caller
+from local_backend.services.execs import Selection, states_named
+from local_backend.services.services import Services
+from local_backend.services.submissions import Request as Submission
 from local_backend.submit.receive import Upload, receive
 
 router = APIRouter(tags=["execs"])
 
-#: Seconds for which the rest of a refused body is still read, so that the client hears why before the line is cut.
+#: Seconds for which the server still reads the rest of a refused body, so that the client gets the answer.
 _DRAIN = 60.0
 _SORTABLE = {
     wire.ID: "number", wire.STATE: "state", wire.FRAMEWORK: "framework", wire.APP_NAME: "app_name",
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
-#: To whoever submits credentials.
-_WRITTEN_OUT = ("credentials were written into a data source: here they are sealed until the exec is over, but not in "
-                "shell histories and scripts; have the server keep a connection (local-backend connection add), and "
-                "name that")
-#: To whoever names so many paths that no process could be started with them in a variable.
-_NOT_JOINED = ("these are too many paths for DLI_DATA_DIRS, which is left out: programs find all of them in "
-               "DLI_DATA_SOURCES_FILE")
 #: How the description of the API shows the body of a submission, which is read as it arrives.
 _FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -67,15 +49,20 @@ _BODY = {"requestBody": {"content": {
     "application/x-www-form-urlencoded": {"schema": _FORM},
     "application/json": {"schema": {"type": "object"}},
 }}}
-_KEY = {"parameters": [header(wire.KEY_HEADER, "what the same submission, sent again, is known by")]}
+_KEY = {"parameters": [header(wire.KEY_HEADER, "identifies the submission when the client sends it again")]}
+
+
+def _endings(request: Request) -> Endings:
+    endings: Endings = request.app.state.endings
+    return endings
 
 
 @router.get(wire.EXECS, response_model=list[dict[str, Any]])
 def list_execs(
     *,
     request: Request,
-    backend: TheBackend,
-    user: TheUser,
+    services: TheServices,
+    caller: TheCaller,
     limit: str | None = None,
     state: str | None = None,
     sort_by: str | None = None,
@@ -83,12 +70,10 @@ def list_execs(
 ) -> Response:
     """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
     commas; `sort_by`: `field[:asc|desc]`; `limit`."""
-    wanted = wanted_states(state)
-    most = whole(limit, "limit", 0) if limit else None
-    column, down = _order(sort_by)
-    creator = user.name if mine else user.sees_of
-    rows = backend.database.read(lambda c: execs.of_user(c, creator, wanted, sort=column, down=down, most=most))
-    found = b",".join(show_json(backend, rows, str(request.base_url)))
+    wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
+    column, descending = _order(sort_by)
+    rows = services.execs.list(caller, Selection(wanted, column, descending, most, own=mine))
+    found = b",".join(show_json(_endings(request), services.execs.views(rows), str(request.base_url)))
     return Response(b"[" + found + b"]", media_type="application/json")
 
 
@@ -96,195 +81,92 @@ def list_execs(
 async def submit(
     *,
     request: Request,
-    backend: TheBackend,
-    user: TheUser,
+    services: TheServices,
+    caller: TheCaller,
     args: str | None = None,
     sig_name: str | None = Query(None, alias="sigName", max_length=200, description="shown again, else ignored"),
 ) -> Response:
     """Submit. `args` is the command line, also taken from the `data` part; the body holds the files and `data`."""
-    paths, limits = backend.settings.paths, backend.settings.limits
-    declared = request.headers.get("content-length", "0")
-    folder = paths.incoming / secrets.token_hex(8)
-    body = request.stream()
+    folder = services.submissions.folder()
     try:
-        if declared.isdecimal() and int(declared) > limits.upload_bytes:
-            raise TooLarge(f"the upload is larger than {limits.upload_bytes} bytes, the limit of this server")
         key = key_of(request.headers)
-        # What came with a key may be there already, and then takes nothing.
-        asking = user if key is None else None
-        await run_in_threadpool(_check_quota, backend, asking, int(declared) if declared.isdecimal() else 0)
-        _make(folder)
-        upload = await receive(body, request.headers.get("content-type", ""), folder, limits.upload_bytes)
-        row, notes = await run_in_threadpool(_accept_once, backend, user, args, upload, sig_name, key)
-    except (SubmitError, ApiError) as problem:
-        SUBMISSIONS.labels("failed" if isinstance(problem, StorageFailed) else "refused").inc()
-        if isinstance(problem, StorageFailed):
-            backend.supervisor.wake()  # where the database was lost, the exec may be there all the same
-        await _drain(body)
+        upload = await _received(request, services, caller, folder, keyed=key is not None)
+        submission = Submission(args, upload, sig_name, key)
+        made = await run_in_threadpool(services.submissions.submit, caller, submission)
+    except BackendError:
+        await _drain(request.stream())
         raise
     except ClientDisconnect:
         return Response(status_code=400)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    SUBMISSIONS.labels("accepted").inc()
-    logs.about(exec=row.id)
-    about(request.scope, row.id)
-    backend.supervisor.wake()
-    warnings = [*notes, *([_WRITTEN_OUT] if MASK in (row.data_source or "") else [])]
-    shown = show(backend, row, str(request.base_url))
-    return JsonAnswer(shown | ({wire.WARNING: "; ".join(warnings)} if warnings else {}))
+    logs.about(exec=made.row.id)
+    shown = show(services.execs.view(made.row), str(request.base_url))
+    return JsonAnswer(shown | ({wire.WARNING: "; ".join(made.warnings)} if made.warnings else {}))
 
 
 @router.delete(wire.EXECS, status_code=204)
-def delete_all(request: Request, backend: TheBackend, user: TheUser) -> Response:
+def delete_all(services: TheServices, caller: TheCaller) -> Response:
     """Delete all execs of the caller, also when others are seen; running ones are stopped first."""
-
-    def work(connection: Connection) -> list[str]:
-        names = [row.id for row in execs.of_user(connection, user.name)]
-        for name in names:
-            execs.note(connection, name, stop_requested=True, deleted=True)
-        return names
-
-    about(request.scope, *backend.database.write(work))
-    backend.supervisor.wake()
+    services.execs.delete_all(caller)
     return Response(status_code=204)
 
 
 @router.get(wire.EXECS + "/{exec_id}/why")
-def why_it_waits(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
+def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, Any]:
     """What a waiting exec lacks, who has it, and what can be done."""
-    row = backend.exec_row(exec_id, user)
-    # Not those that wait, of which there may be thousands: they have nothing.
-    others = [other for other in backend.database.read(execs.running) if user.sees(other)]
-    rivals = [other for other in others if backend.kind(other) == backend.kind(row)]
-    shown = why(row, backend.reason(row), rivals)
-    said = saying(row, progress_of(backend.paths(row)))
+    pending = services.execs.pending(caller, exec_id)
+    shown = why(pending.view, pending.rivals)
+    said = saying(pending.view.row, pending.view.progress)
     return shown | ({wire.MESSAGE: said} if said and wire.MESSAGE not in shown else {})
 
 
 @router.get(wire.EXECS + "/{exec_id}", response_model=dict[str, Any])
-def get(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """One exec."""
-    (found,) = show_json(backend, [backend.exec_row(exec_id, user)], str(request.base_url))
+    views = services.execs.views([services.execs.find(caller, exec_id)])
+    (found,) = show_json(_endings(request), views, str(request.base_url))
     return Response(found, media_type="application/json")
 
 
 @router.delete(wire.EXECS + "/{exec_id}", status_code=204)
-def delete(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+def delete(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Delete an exec and its files; a running one is stopped first. It is gone from every list at once."""
-    row = backend.exec_row(exec_id, user)
-    backend.database.write(lambda c: execs.note(c, row.id, stop_requested=True, deleted=True))
-    backend.supervisor.wake()
+    services.execs.delete(caller, exec_id)
     return Response(status_code=204)
 
 
 @router.post(wire.EXECS + "/{exec_id}/stop", status_code=204)
-def stop(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """Stop an exec."""
-    request_stop(backend, backend.exec_row(exec_id, user))
+    services.execs.stop(caller, exec_id)
     return Response(status_code=204)
 
 
 @router.post(wire.EXECS + "/{exec_id}/deploy", responses=answers(501))
-def deploy(backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
     """Deploying a trained model: refused, the local backend serves no models."""
-    row = backend.exec_row(exec_id, user)
-    raise ApiError(501, f"The local backend does not deploy models; fetch the result of {row.id} instead")
+    services.execs.deploy(caller, exec_id)
 
 
-def request_stop(backend: Backend, row: ExecRow) -> None:
-    """Ask the supervisor to stop an exec. Raises ApiError when it is over already."""
-    if row.terminal:
-        raise ApiError(400, f"Exec {row.id} is already {row.state}")
-    backend.database.write(lambda c: execs.note(c, row.id, stop_requested=True))
-    backend.supervisor.wake()
-
-
-def wanted_states(text: str | None) -> frozenset[str] | None:
-    """The states of a comma-separated filter, None for all. Raises ApiError on an unknown one."""
-    if text is None or not text.strip():
-        return None
-    wanted = frozenset(word.strip().upper() for word in text.split(","))
-    unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
-    if unknown:
-        raise ApiError(400, f"state: there is no state {unknown[0][:40]!r}")
-    return wanted
-
-
-def whole(text: str, name: str, least: int) -> int:
-    """A whole number of a query. Raises ApiError."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) >= least):
-        raise ApiError(400, f"{name}: {text[:40]!r} is not a whole number of at least {least}")
-    return int(text)
-
-
-def _order(sort_by: str | None) -> tuple[str, bool]:
-    """The column that a list is sorted by, and whether downwards. Raises ApiError."""
-    name, _, direction = (sort_by or wire.ID).partition(":")
-    column = _SORTABLE.get(name)
-    if column is None or direction not in {"", "asc", "desc"}:
-        raise ApiError(400, f"sort_by: write FIELD:asc or FIELD:desc; fields are {', '.join(_SORTABLE)}")
-    return column, direction == "desc"
-
-
-def _make(folder: Any) -> None:
+async def _received(
+    request: Request, services: Services, caller: Caller, folder: Path, *, keyed: bool
+) -> Upload:
+    """Read the body of a submission into `folder`. Raises BackendError for a body that the server refuses."""
+    submissions, limits = services.submissions, services.base.settings.limits
+    declared = request.headers.get("content-length", "0")
+    size = int(declared) if declared.isdecimal() else 0
+    await run_in_threadpool(submissions.check_upload, caller, size, keyed)
     try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as problem:
-        raise StorageFailed.from_os(problem) from None
-
-
-def _check_quota(backend: Backend, user: Caller | None, adding: int) -> None:
-    """Refuse what cannot be taken before it is received. Raises SubmitError."""
-    quotas = backend.settings.quotas
-    check_room(backend.settings.paths, quotas, adding)
-    if quotas.limit_users and user is not None:
-        backend.database.read(lambda c: check_user(c, user.name, quotas, backend.sizes.of, adding))
-
-
-def _accept_once(  # noqa: PLR0917
-    backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, key: str | None
-) -> tuple[ExecRow, list[str]]:
-    """The exec of a submission, made now or when it came with its key before; what its submitter may not have meant."""
-    keyed = None if key is None else Keyed(user.name, key, digest(args, sig_name, upload))
-    with backend.submission_keys.claimed(keyed) as row:
-        return (row, []) if row else _accept(backend, user, args, upload, sig_name, keyed)
-
-
-def _accept(  # noqa: PLR0917
-    backend: Backend, user: Caller, args: str | None, upload: Upload, sig_name: str | None, keyed: Keyed | None
-) -> tuple[ExecRow, list[str]]:
-    settings, paths = backend.settings, backend.settings.paths
-    asked = words.read(args, upload.data)
-    find = partial(backend.connections.find, user=user.name, admin=user.admin)
-    data = data_of(asked, backend.data_roots(user), find)
-    spec = check(asked, user.name, data, backend.vault.seal_text)
-    if spec.submit_user not in ("", user.name):
-        administrator(user, "submits for others (--submit-user)")
-    targets = forwarding.targets(asked.line)
-    quotas, size = settings.quotas, sum(path.stat().st_size for _, path in upload.files)
-
-    def allow(connection: Connection) -> None:
-        if quotas.limit_users:
-            check_user(connection, user.name, quotas, backend.sizes.of, size)
-
-    row = accept(
-        replace(spec, sig_name=sig_name or None),
-        upload,
-        shown_args=asked.shown,
-        data_source=data.shown or None,
-        sealed=backend.connections.sealed(data.secrets),
-        targets=targets,
-        home=paths,
-        database=backend.database,
-        limits=settings.limits,
-        allow=allow,
-        keyed=keyed,
-    )
-    if targets is not None:
-        backend.forwarding.add(row.id)
-    backend.sizes.took(row.id, size)
-    return row, [*data.notes, *([] if joined(backend.paths(row).data_folders(row.job)) is not None else [_NOT_JOINED])]
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except OSError as problem:
+            raise StorageFailed.from_os(problem) from None
+        content_type = request.headers.get("content-type", "")
+        return await receive(request.stream(), content_type, folder, limits.upload_bytes)
+    except BackendError as problem:
+        submissions.refused(caller, problem)
+        raise
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
@@ -298,3 +180,12 @@ async def _drain(body: AsyncIterator[bytes]) -> None:
         await asyncio.wait_for(rest(), _DRAIN)
     except (asyncio.TimeoutError, ClientDisconnect, RuntimeError):
         return
+
+
+def _order(sort_by: str | None) -> tuple[str, bool]:
+    """Return the column that a list is sorted by, and whether the order is descending. Raises Invalid."""
+    name, _, direction = (sort_by or wire.ID).partition(":")
+    column = _SORTABLE.get(name)
+    if column is None or direction not in {"", "asc", "desc"}:
+        raise Invalid("query.sort", f"sort_by: write FIELD:asc or FIELD:desc; fields are {', '.join(_SORTABLE)}")
+    return column, direction == "desc"

@@ -17,14 +17,15 @@ from starlette.concurrency import run_in_threadpool
 
 from dlicmd.contract import wire
 from local_backend.api.as_json import JsonAnswer
-from local_backend.api.backend import Backend, TheBackend, TheUser
-from local_backend.api.caller import Caller
-from local_backend.api.errors import ApiError
-from local_backend.api.execs import whole
-from local_backend.api.executors import processes
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.queries import whole
 from local_backend.api.showing import show
 from local_backend.api.textlog import size
+from local_backend.errors import Invalid
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
+from local_backend.services.access import Caller
+from local_backend.services.executors import processes
+from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"])
@@ -49,7 +50,7 @@ class Cursor:
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Inverse of `encode`; the empty text is the beginning. Raises ApiError."""
+        """Inverse of `encode`; the empty text is the beginning. Raises Invalid."""
         if not text:
             return cls()
         try:
@@ -57,55 +58,55 @@ class Cursor:
             if not all(type(value) is int and value >= 0 for value in offsets.values()) or type(mark) is not int:
                 raise ValueError
         except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
-            raise ApiError(400, "cursor: this is not a cursor of this server; begin without one") from None
+            raise Invalid("query.cursor", "cursor: this is not a cursor of this server; begin without one") from None
         return cls(offsets, mark)
 
 
 @router.get(wire.EXECS + "/{exec_id}/follow", response_model=dict[str, Any])
 async def follow(
-    *, request: Request, backend: TheBackend, user: TheUser, exec_id: str, cursor: str = "", wait: str = "0"
+    *, request: Request, services: TheServices, caller: TheCaller, exec_id: str, cursor: str = "", wait: str = "0"
 ) -> JsonAnswer:
     """The exec, output after `cursor` and the next cursor; waits up to `wait` seconds for news. Over, and all of its
     output delivered, when the exec is terminal and `lines` is empty."""
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)
-    row, version = await run_in_threadpool(_row, backend, exec_id, user)
-    paths = backend.paths(row)
+    row, version = await run_in_threadpool(_row, services, exec_id, caller)
+    paths = services.execs.paths(row)
     if cursor and not row.terminal and time.monotonic() < deadline and _behind(row, paths, seen) < MOST_BYTES:
         # A program that never stops writing is told about some times a second, not as often as its follower can ask.
         await asyncio.sleep(_POLL)
-        if backend.database.changes != version:
-            row, version = await run_in_threadpool(_row, backend, exec_id, user)
+        if services.base.database.changes != version:
+            row, version = await run_in_threadpool(_row, services, exec_id, caller)
     while True:
-        answer = await run_in_threadpool(_news, backend, row, base_url, seen)
-        late = time.monotonic() >= deadline or backend.closing or await request.is_disconnected()
+        answer = await run_in_threadpool(_news, services, row, base_url, seen)
+        late = time.monotonic() >= deadline or services.machine.closing or await request.is_disconnected()
         if answer is not None or row.terminal or late:
-            return JsonAnswer(answer or _answer(backend, row, base_url, seen))
+            return JsonAnswer(answer or _answer(services, row, base_url, seen))
         before = _sizes(row, paths)
-        while time.monotonic() < deadline and not backend.closing:
+        while time.monotonic() < deadline and not services.machine.closing:
             await asyncio.sleep(_POLL)
-            if backend.database.changes != version or _sizes(row, paths) != before:
+            if services.base.database.changes != version or _sizes(row, paths) != before:
                 break
-        if backend.database.changes != version:
-            row, version = await run_in_threadpool(_row, backend, exec_id, user)
+        if services.base.database.changes != version:
+            row, version = await run_in_threadpool(_row, services, exec_id, caller)
 
 
-def _row(backend: Backend, exec_id: str, user: Caller) -> tuple[ExecRow, int]:
-    version = backend.database.changes
-    return backend.exec_row(exec_id, user), version
+def _row(services: Services, exec_id: str, caller: Caller) -> tuple[ExecRow, int]:
+    version = services.base.database.changes
+    return services.execs.find(caller, exec_id), version
 
 
-def _answer(backend: Backend, row: ExecRow, base_url: str, cursor: Cursor) -> dict[str, Any]:
-    return {wire.EXEC: show(backend, row, base_url), wire.LINES: [], wire.CURSOR: cursor.encode()}
+def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> dict[str, Any]:
+    return {wire.EXEC: show(services.execs.view(row), base_url), wire.LINES: [], wire.CURSOR: cursor.encode()}
 
 
-def _news(backend: Backend, row: ExecRow, base_url: str, seen: Cursor) -> dict[str, Any] | None:
+def _news(services: Services, row: ExecRow, base_url: str, seen: Cursor) -> dict[str, Any] | None:
     """The answer when something is new since `seen`, else None. The row was read before the files: when it says that
     the exec is over, all of its output is there."""
-    shown = show(backend, row, base_url)
+    shown = show(services.execs.view(row), base_url)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
-    paths = backend.paths(row)
+    paths = services.execs.paths(row)
     lines, offsets = new_lines(paths, streams(row, paths), seen.offsets, row.terminal)
     if not lines and mark == seen.mark:
         return None

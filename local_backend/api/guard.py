@@ -18,7 +18,6 @@ import ipaddress
 import logging
 import re
 
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -26,14 +25,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend import logs
-from local_backend.api import passwords
-from local_backend.api.audited import Audit
-from local_backend.api.backend import Backend
+from local_backend.api.basic import basic_credentials
 from local_backend.api.bodies import bounded
-from local_backend.api.caller import CALLER, TOKEN, Caller, caller
-from local_backend.api.errors import ApiError, database_failed, error_response
+from local_backend.api.depends import CALLER, TOKEN
+from local_backend.api.errors import database_failed, refusal
 from local_backend.api.observe import Observation
-from local_backend.store import tokens
+from local_backend.errors import BackendError, Denied, StorageFailed, Unauthorized
+from local_backend.services.access import Caller
+from local_backend.services.services import Services
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +41,10 @@ CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
 #: The client, for whoever has none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
 LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
-#: Where user and password are exchanged for a token.
-_MAKES_TOKENS = LOGON_PATHS | {wire.VALIDATE}
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
 #: The cookie of CONDUCTOR_LOGON.
 SESSION = "dlicmd_session"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-CHALLENGE = {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}
 
 _SLASHES = re.compile("/{2,}")
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9]([a-z0-9._-]{0,252}[a-z0-9])?)(?::([0-9]{1,5}))?")
@@ -66,12 +62,12 @@ class Guard:
     """The application behind the gate. `hosts` are the names of the server; `addresses` admits any literal address,
     for a server that listens on all interfaces (a rebound name is never a literal address)."""
 
-    def __init__(self, app: ASGIApp, backend: Backend, hosts: frozenset[str], addresses: bool) -> None:
+    def __init__(self, app: ASGIApp, services: Services, hosts: frozenset[str], addresses: bool) -> None:
         self.app = app
-        self.backend = backend
+        self.services = services
         self._hosts = LOOPBACK | hosts
         self._addresses = addresses
-        self._open = OPEN_PATHS | ({wire.METRICS} if backend.settings.open_metrics else set())
+        self._open = OPEN_PATHS | ({wire.METRICS} if services.base.settings.open_metrics else set())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -79,11 +75,7 @@ class Guard:
             return
         with Observation(scope) as seen:
             scope["path"] = _plain(scope["path"])
-            audit = Audit(self.backend.audit, scope, _MAKES_TOKENS, seen.sending(send))
-            try:
-                await self._admit(scope, receive, audit.send)
-            finally:
-                audit.finish()
+            await self._admit(scope, receive, seen.sending(send))
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -94,60 +86,51 @@ class Guard:
             if found is not None:
                 logs.about(user=found.name)
             receive = bounded(scope, receive)
-        except ApiError as problem:
-            await error_response(problem.status_code, problem.detail, problem.headers)(scope, receive, send)
+        except BackendError as problem:
+            await refusal(scope, problem)(scope, receive, send)
         except SQLAlchemyError as problem:
-            await database_failed(problem)(scope, receive, send)
+            await database_failed(scope, problem)(scope, receive, send)
         except OSError as problem:
             _log.error("cannot check tokens: %s", problem)
             sentence = f"The server cannot check tokens ({problem.strerror}: {problem.filename})"
-            await error_response(507, sentence)(scope, receive, send)
+            await refusal(scope, StorageFailed("auth.no_keys", sentence))(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     def _refuse_foreign(self, headers: Headers, scheme: str) -> None:
-        """Raise ApiError when the call does not come from where it should."""
+        """Raise Denied when the call names another host, or a page of another origin made it."""
         named = headers.getlist("host")
         name = host_name(named[0]) if len(named) == 1 else None
         if name is None or not (name in self._hosts or (self._addresses and _is_address(name))):
             sentence = "This server does not answer to the host name of the call (DLI_ALLOWED_HOSTS adds names)"
-            raise ApiError(403, sentence)
+            raise Denied("http.host", sentence)
         if any(origin.lower() != f"{scheme}://{named[0].lower()}" for origin in headers.getlist("origin")):
-            raise ApiError(403, "Calls from pages of another origin are refused")
+            raise Denied("http.origin", "Calls from pages of another origin are refused")
         if any(site not in {"same-origin", "none"} for site in headers.getlist("sec-fetch-site")):
-            raise ApiError(403, "Calls from pages of another site are refused")
+            raise Denied("http.origin", "Calls from pages of another site are refused")
 
     async def _let_in(self, scope: Scope, headers: Headers) -> Caller:
-        """Whose valid token, or password, the call carries; of a token, TOKEN of the scope says which. Raises ApiError
-        when it carries none."""
+        """Return the user whose valid token or password the call has, and set TOKEN of the scope.
+
+        Raises Unauthorized (`auth.required`, `auth.wrong_password`), Busy (`auth.too_many_tries`).
+        """
+        logons, address = self.services.logons, address_of(scope)
         shown = "authorization" in headers or "x-auth-token" in headers
         for token in presented(headers) if shown else session(headers):
-            scope[TOKEN] = token
-            if passwords.same(token, self.backend.token):
-                return Caller(self.backend.settings.user, True)
-            found = await run_in_threadpool(self._of_token, token)
+            # A comparison needs no thread; the database may.
+            own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
+            found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
-                return found
+                scope[TOKEN] = token
+                return Caller(found.name, found.admin, address)
         scope[TOKEN] = None
         given = headers.getlist("authorization")
-        pair = passwords.basic_credentials(given[0]) if len(given) == 1 else None
-        found = await self.backend.passwords.owner(*pair, address_of(scope)) if pair is not None else None
-        if found is None:
-            lacks = "A valid token is required: log on first, or send the token of the running backend"
-            raise ApiError(401, lacks if pair is None else "User or password is wrong", CHALLENGE)
-        return found
-
-    def _of_token(self, token: str) -> Caller | None:
-        """Whose token this is: one of logon, signed by this server and not revoked."""
-        backend = self.backend
-        if token.count(".") != 2 or backend.keys.claims(token) is None:
-            return None
-
-        def look(connection: Connection) -> Caller | None:
-            name = tokens.user_of(connection, token)
-            return None if name is None else caller(connection, name, backend.settings)
-
-        return backend.database.read(look)
+        pair = basic_credentials(given[0]) if len(given) == 1 else None
+        if pair is None:
+            raise Unauthorized(
+                "auth.required", "A valid token is required: log on first, or send the token of the running backend"
+            )
+        return await logons.by_password(*pair, address)
 
 
 def address_of(scope: Scope) -> str:
@@ -163,7 +146,7 @@ def presented(headers: Headers) -> list[str]:
         scheme, _, rest = value.partition(" ")
         if scheme.lower() == "bearer":
             found.append(rest.strip())
-        elif (pair := passwords.basic_credentials(value)) is not None:
+        elif (pair := basic_credentials(value)) is not None:
             found.append(pair[1])
     return _usable(found[:4])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,10 +12,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from dlicmd import __version__
 from dlicmd.contract import states, wire
-from local_backend.api.backend import Backend, TheBackend
+from local_backend.api.depends import TheServices
 from local_backend.api.errors import answers, error_response
 from local_backend.api.slots_view import SLOT_STATES, slot_state
-from local_backend.store import execs
+from local_backend.services.machine import MachineService
 from local_backend.store.states import MOVES
 
 router = APIRouter(tags=["health"])
@@ -34,25 +34,27 @@ async def alive() -> Response:
 
 
 @router.get(wire.READY, response_class=PlainTextResponse, responses=answers(503))
-def ready(backend: TheBackend) -> Response:
+def ready(request: Request, services: TheServices) -> Response:
     """Whether the server can take and run jobs: 200, or 503 with what is in the way."""
-    troubles = ["the server is about to end"] if backend.closing else backend.readiness.troubles()
-    return error_response(503, "; ".join(troubles)) if troubles else PlainTextResponse("ready\n")
+    troubles = services.machine.troubles()
+    if not troubles:
+        return PlainTextResponse("ready\n")
+    return error_response(request.scope, 503, "server.not_ready", "; ".join(troubles))
 
 
 @router.get(wire.METRICS, response_class=_Text)
-def metrics(backend: TheBackend) -> Response:
+def metrics(services: TheServices) -> Response:
     """Counts and times in Prometheus' text format."""
     now = CollectorRegistry(auto_describe=False)
-    now.register(_Now(backend))
+    now.register(_Now(services.machine))
     return _Text(generate_latest(now) + generate_latest(REGISTRY))
 
 
 class _Now(Collector):
     """What is there at this moment."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, machine: MachineService) -> None:
+        self._machine = machine
 
     def collect(self) -> Iterator[Metric]:
         """See Collector."""
@@ -60,7 +62,7 @@ class _Now(Collector):
         info.add_metric([__version__], 1)
         yield info
         yield self._slots()
-        counts = self._backend.database.read(execs.counts)
+        counts = self._machine.counts()
         found = GaugeMetricFamily("dlicmd_execs", "Execs that are not deleted, by state.", labels=["state"])
         for state in sorted(MOVES):
             found.add_metric([state], counts.get(state, 0))
@@ -69,7 +71,7 @@ class _Now(Collector):
         yield GaugeMetricFamily("dlicmd_queue_length", "Execs that wait for slots.", value=waiting)
 
     def _slots(self) -> Metric:
-        places = self._backend.supervisor.places()
+        places = self._machine.places()
         found = GaugeMetricFamily("dlicmd_slots", "Slots of the machine, by kind and state.", labels=["kind", "state"])
         for kind in sorted({place.slot.kind for place in places}):
             for state in SLOT_STATES:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from fastapi import APIRouter, Query
 
 from dlicmd.contract import wire
-from local_backend.api.backend import Backend, TheBackend, TheUser
-from local_backend.api.errors import ApiError
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.objects import iso
+from local_backend.errors import Invalid
 from local_backend.scheduler.model import CPU, GPU
-from local_backend.store import holdings
+from local_backend.services.access import Caller
+from local_backend.services.holdings import HoldingService, Period
 
 router = APIRouter(tags=["scheduler"])
 
@@ -23,15 +25,13 @@ _KEYS = {wire.CONSUMER: "consumer", wire.USER: "user", wire.EXEC: "exec_id", wir
 _DAY = 86400.0
 #: The last second that an ISO time can name.
 _NEVER = 253402300799.0
-#: So many intervals are listed at most: some tens of MiB.
-_MOST = 100_000
 
 
 @router.get(wire.HOLDINGS)
 def who_had_what(
     *,
-    backend: TheBackend,
-    user: TheUser,
+    services: TheServices,
+    caller: TheCaller,
     begin: str | None = Query(None, alias=wire.FROM, description="ISO-8601 or epoch seconds; a day before `to`"),
     end: str | None = Query(None, alias=wire.TO, description="the same; now"),
     by: str = wire.CONSUMER,
@@ -44,55 +44,45 @@ def who_had_what(
     until = now if end is None else _moment(end, wire.TO)
     since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
     if since > until:
-        raise ApiError(400, f"{wire.FROM}: {iso(since)} is after {wire.TO}, {iso(until)}")
+        raise Invalid("query.time", f"{wire.FROM}: {iso(since)} is after {wire.TO}, {iso(until)}")
     if by not in (*_KEYS, wire.HOLDING):
-        raise ApiError(400, f"{wire.BY}: {by[:40]!r} is none of {', '.join(_KEYS)} and {wire.HOLDING}")
+        raise Invalid("query.by", f"{wire.BY}: {by[:40]!r} is none of {', '.join(_KEYS)} and {wire.HOLDING}")
     if kind not in (None, GPU, CPU):
-        raise ApiError(400, f"{wire.KIND}: {str(kind)[:40]!r} is neither {GPU} nor {CPU}")
-    return _answer(backend, since, until, now, kind, by, user.sees_of)
+        raise Invalid("query.kind", f"{wire.KIND}: {str(kind)[:40]!r} is neither {GPU} nor {CPU}")
+    return _answer(services.holdings, caller, Period(since, until, kind), by)
 
 
-def _answer(  # noqa: PLR0917
-    backend: Backend, since: float, until: float, now: float, kind: str | None, by: str, user: str | None
-) -> dict[str, Any]:
-    column = _KEYS.get(by, "exec_id")
-    totals = backend.database.read(lambda c: holdings.totals(c, since, until, now, kind, column, user))
+def _answer(holdings: HoldingService, caller: Caller, period: Period, by: str) -> dict[str, Any]:
+    totals = holdings.totals(caller, period, _KEYS.get(by, "exec_id"))
     total = sum(seconds for _, seconds in totals)
     if by == wire.HOLDING:
-        rows = _intervals(backend, since, until, kind, user)
+        rows = [_interval(row) for row in holdings.intervals(caller, period)]
     else:
         rows = [
             {wire.KEY: name, wire.SLOT_SECONDS: round(seconds, 3), wire.SHARE: round(seconds / total, 6)}
             for name, seconds in totals
         ]
     return {
-        wire.FROM: iso(since), wire.TO: iso(until), wire.BY: by, wire.SLOT_SECONDS: round(total, 3), wire.ROWS: rows,
+        wire.FROM: iso(period.since), wire.TO: iso(period.until), wire.BY: by, wire.SLOT_SECONDS: round(total, 3),
+        wire.ROWS: rows,
     }
 
 
-def _intervals(
-    backend: Backend, since: float, until: float, kind: str | None, user: str | None
-) -> list[dict[str, Any]]:
-    found = backend.database.read(lambda c: holdings.intervals(c, since, until, kind, _MOST + 1, user))
-    if len(found) > _MOST:
-        raise ApiError(400, f"There are more than {_MOST} intervals in that time; ask for a shorter one")
-    return [
-        {
-            wire.EXEC_ID: row["exec_id"],
-            wire.USER: row["user"],
-            wire.CONSUMER: row["consumer"],
-            wire.SLOT: row["slot"],
-            wire.KIND: row["kind"],
-            wire.SHARE: row["share"],
-            wire.FROM: iso(row["since"]),
-            **({} if row["until"] is None else {wire.TO: iso(row["until"])}),
-        }
-        for row in found
-    ]
+def _interval(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        wire.EXEC_ID: row["exec_id"],
+        wire.USER: row["user"],
+        wire.CONSUMER: row["consumer"],
+        wire.SLOT: row["slot"],
+        wire.KIND: row["kind"],
+        wire.SHARE: row["share"],
+        wire.FROM: iso(row["since"]),
+        **({} if row["until"] is None else {wire.TO: iso(row["until"])}),
+    }
 
 
 def _moment(text: str, name: str) -> float:
-    """Epoch seconds of a time in a query; UTC when it names no offset. Raises ApiError."""
+    """Epoch seconds of a time in a query; UTC when it names no offset. Raises Invalid."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         seconds = float(text)
     else:
@@ -101,7 +91,8 @@ def _moment(text: str, name: str) -> float:
             found = datetime.fromisoformat(re.sub(r" (?=\d\d:?\d\d$)", "+", text.replace("Z", "+00:00"), count=1))
             seconds = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
         except (ValueError, OverflowError):
-            raise ApiError(400, f"{name}: {text[:40]!r} is neither an ISO-8601 time nor epoch seconds") from None
+            sentence = f"{name}: {text[:40]!r} is neither an ISO-8601 time nor epoch seconds"
+            raise Invalid("query.time", sentence) from None
     if not 0 <= seconds <= _NEVER:
-        raise ApiError(400, f"{name}: {text[:40]!r} is not between 1970 and 9999")
+        raise Invalid("query.time", f"{name}: {text[:40]!r} is not between 1970 and 9999")
     return seconds

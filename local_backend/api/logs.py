@@ -10,12 +10,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from dlicmd.contract import wire
-from local_backend.api.backend import TheBackend, TheUser
-from local_backend.api.errors import ApiError
-from local_backend.api.execs import whole
-from local_backend.api.executors import executors, exists
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.queries import whole
 from local_backend.api.textlog import content, json_string, prefixed, size
+from local_backend.errors import Invalid, NotFound
 from local_backend.runtime.paths import DRIVER, ExecPaths, worker_task
+from local_backend.services.executors import executors, exists
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["logs"])
@@ -31,26 +31,28 @@ _SHOWN: Any = {
 
 
 @router.get(wire.EXECS + "/{exec_id}/log", **_SHOWN)
-def train_log(request: Request, backend: TheBackend, user: TheUser, exec_id: str, logType: str = "outlog") -> Response:
+def train_log(
+    request: Request, services: TheServices, caller: TheCaller, exec_id: str, logType: str = "outlog"
+) -> Response:
     """What the program wrote: `outlog`, `errlog`, or `outerrlog` (one after the other). Text, or one JSON string."""
-    row = backend.exec_row(exec_id, user)
+    row = services.execs.find(caller, exec_id)
     streams = _STREAMS.get(logType or "outlog")
     if streams is None:
-        raise ApiError(400, f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
-    paths = backend.paths(row)
+        raise Invalid("query.log", f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
+    paths = services.execs.paths(row)
     files = [path for stream in streams for path in program_logs(row, paths, stream)]
     return _answer(request, content(paths, files))
 
 
 @router.get(wire.APPLICATIONS + "/{app_id}/driver/logs/{log}", **_SHOWN)
 def driver_log(
-    *, request: Request, backend: TheBackend, user: TheUser, app_id: str, log: str, lastlines: str | None = None
+    *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: str, lastlines: str | None = None
 ) -> Response:
     """A log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have a driver's output."""
-    row = backend.exec_row(app_id, user)
+    row = services.execs.find(caller, app_id)
     if not row.elastic and log != "launcherlog":
-        raise ApiError(400, f"Exec {row.id} has no driver: {row.framework} runs executors only")
-    paths = backend.paths(row)
+        raise NotFound("exec.no_driver", f"Exec {row.id} has no driver: {row.framework} runs executors only")
+    paths = services.execs.paths(row)
     return _answer(request, content(paths, [_task_file(paths, row, DRIVER, log)], _lines(lastlines)))
 
 
@@ -58,8 +60,8 @@ def driver_log(
 def executor_log(
     *,
     request: Request,
-    backend: TheBackend,
-    user: TheUser,
+    services: TheServices,
+    caller: TheCaller,
     app_id: str,
     number: str,
     log: str,
@@ -67,13 +69,13 @@ def executor_log(
 ) -> Response:
     """A log of executor `number` (1-based), listed or not. Lines of programs that are not elastic carry the number of
     their task."""
-    row = backend.exec_row(app_id, user)
-    executor, paths = whole(number, "executor", 1), backend.paths(row)
+    row = services.execs.find(caller, app_id)
+    executor, paths = whole(number, "executor", 1), services.execs.paths(row)
     if not exists(row, paths, executor):
-        raise ApiError(400, f"Exec {row.id} has no executor {executor}")
+        raise NotFound("exec.no_executor", f"Exec {row.id} has no executor {executor}")
     chunks = content(paths, [_task_file(paths, row, worker_task(executor), log)], _lines(lastlines))
     if not row.elastic and log != "launcherlog":
-        chunks = prefixed(chunks, f"*Task {executor} SubProcess*: ".encode())
+        chunks = prefixed(chunks, f"*Task <{executor}> SubProcess*: ".encode())
     return _answer(request, chunks)
 
 
@@ -94,7 +96,7 @@ def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
 
 def _task_file(paths: ExecPaths, row: ExecRow, task: str, log: str) -> Path:
     if log not in _LOGS:
-        raise ApiError(400, f"{log[:40]!r} is not one of {', '.join(_LOGS)}")
+        raise Invalid("query.log", f"{log[:40]!r} is not one of {', '.join(_LOGS)}")
     return paths.launcher_log if log == "launcherlog" else paths.capture(task, log, row.elastic)
 
 

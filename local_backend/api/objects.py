@@ -13,7 +13,12 @@ from local_backend.runtime import needs
 from local_backend.runtime.launcher_log import one_line
 from local_backend.runtime.paths import DRIVER, pod_name, worker_task
 from local_backend.scheduler.model import CPU, WHOLE, Reason
+from local_backend.services.access import Caller
+from local_backend.services.connections import ConnectionService
+from local_backend.services.views import HAS_SLOTS, ExecView, is_parked, pack_id, slots_of
+from local_backend.store.connections import ConnectionRow
 from local_backend.store.execs import NAMESPACE, ExecRow
+from local_backend.store.users import UserRow
 
 #: The host that everything runs on.
 ADDRESS = "127.0.0.1"
@@ -24,11 +29,7 @@ PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
 )
-#: What the id of a pack begins with.
-PACK = "pack-"
 _MOST_PROGRESS = 1e300
-#: States in which an exec has slots, or is about to have them again.
-HAS_SLOTS = frozenset({states.RUNNING, states.RECOVERING})
 _SPEED = frozenset({wire.SAMPLES_PER_SECOND, wire.SECONDS_LEFT})
 _NOW = _SPEED | {wire.WORKERS}
 _WAITING = frozenset({states.SUBMITTED, states.PENDING})
@@ -43,8 +44,9 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: bool | None = None) -> dict[str, Any]:
-    """An exec: the recorded fields in their order, then ours; what is not known is absent, never null."""
+def exec_object(view: ExecView, scheduler_url: str) -> dict[str, Any]:
+    """Return an exec: the recorded fields in their order, then ours. Unknown values are absent, never null."""
+    row, progress = view.row, view.progress
     shown: dict[str, Any] = {
         wire.ID: row.id,
         wire.ARGS: row.args,
@@ -67,18 +69,13 @@ def exec_object(row: ExecRow, progress: Any, scheduler_url: str, has_result: boo
         wire.MESSAGE: row.message or saying(row, progress),
         wire.REASON: row.reason,
         wire.EXIT_CODE: row.exit_code,
-        wire.HAS_RESULT: has_result,
+        wire.HAS_RESULT: view.has_result if row.terminal else None,
         **_first_generation(row, scheduler_url),
-        wire.SLOTS: len(_slots(row)) if row.state in HAS_SLOTS else None,
+        wire.SLOTS: len(slots_of(row)) if row.state in HAS_SLOTS else None,
         wire.FIXED_SLOTS: row.pinned,
         **_progress(progress, row.state in HAS_SLOTS, is_parked(row)),
     }
     return {key: value for key, value in shown.items() if value is not None}
-
-
-def is_parked(row: ExecRow) -> bool:
-    """Whether it runs and has no slot: its training stands still until it gets one."""
-    return row.state in HAS_SLOTS and row.elastic and not _slots(row)
 
 
 def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
@@ -94,22 +91,39 @@ def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
     return shown | {wire.MESSAGE: text}
 
 
-def why(row: ExecRow, reason: Reason | None, others: Sequence[ExecRow]) -> dict[str, Any]:
-    """What a waiting exec lacks, which of the `others` have it, what would make it start, and what can be done."""
+def why(view: ExecView, others: Sequence[ExecRow]) -> dict[str, Any]:
+    """Return what a pending exec needs, which of the `others` hold it, when it starts, and what the user can do."""
+    row, reason = view.row, view.reason
     shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
     if reason is None:
         return shown | ({wire.MESSAGE: row.message} if row.message else {})
-    holders = [_holder(other) for other in others if _slots(other)]
+    holders = [_holder(other) for other in others if slots_of(other)]
     more = {wire.ADVICE: reason.advice, wire.STARTS: reason.starts, wire.HOLDERS: holders}
     return shown | pending(reason, is_parked(row)) | more
 
 
 def _holder(row: ExecRow) -> dict[str, Any]:
     """What an exec has, and what of it it can give to others while it runs."""
-    has, (each, least, _) = len(_slots(row)), needs.slots(row.job)
+    has, (each, least, _) = len(slots_of(row)), needs.slots(row.job)
     gives = max(0, has - each * least) if row.elastic and not row.job.shares and row.pinned is None else 0
     return {wire.ID: row.id, wire.SLOTS: has, wire.ELASTIC: row.elastic, wire.GIVES: gives,
             wire.SHARES: row.job.shares, wire.PRIORITY: row.job.priority}
+
+
+def user_object(row: UserRow) -> dict[str, str]:
+    """Return a user without the password."""
+    return {wire.NAME: row.name, wire.ROLE: row.role, wire.CREATED: iso(row.created)}
+
+
+def connection_object(row: ConnectionRow, caller: Caller, connections: ConnectionService) -> dict[str, Any]:
+    """Return a connection without its secrets. Where they are kept is for administrators and its owner."""
+    return {
+        wire.ID: row.id, wire.NAME: row.name, wire.TYPE: row.kind, wire.OWNER: row.owner,
+        wire.SHARED_WITH: wire.EVERYBODY if row.shared_with is True else row.shared_with,
+        wire.VALUES: {name: value for name, value in row.values.items() if not isinstance(value, Mapping)},
+        wire.SECRETS: connections.secrets(caller, row),
+        wire.FROM_FILE: connections.known.is_of_file(row), wire.CREATED: iso(row.created) if row.created else "",
+    }
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
@@ -121,11 +135,6 @@ def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
         "userName": row.creator, "sigName": name, "sigId": INSTANCE_ID, "masterURL": url,
         "executionUserName": row.creator,
     }
-
-
-def _slots(row: ExecRow) -> list[Any]:
-    """Ids of the slots that it holds now."""
-    return json.loads(row.slots) if row.slots and row.state in HAS_SLOTS else []
 
 
 def saying(row: ExecRow, progress: Any) -> str | None:
@@ -165,15 +174,19 @@ SPARK_FIELDS = frozenset({
 })
 
 
-def application_object(
-    row: ExecRow, executors: Mapping[int, bool], consumer: str, kind: str, told: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The scheduler's view of an exec with these executors (number → whether it runs now), of a resource plan, that
-    asks for this kind of slot; times are whole epoch seconds, memory is in MiB. `told`: what is known of why it waits,
-    beside its row."""
+def told(view: ExecView) -> dict[str, Any]:
+    """Return what the server knows better than the row of an unfinished exec: why it is pending, that its disk is
+    full."""
+    shown = {} if view.reason is None else pending(view.reason, is_parked(view.row))
+    return shown | {wire.MESSAGE: view.disk_trouble} if view.disk_trouble else shown
+
+
+def application_object(view: ExecView) -> dict[str, Any]:
+    """Return the scheduler's view of an exec. Times are whole epoch seconds, memory is in MiB."""
+    row, consumer, kind = view.row, view.consumer, view.kind
     spec = row.job
     running = row.state in HAS_SLOTS
-    slots = len(_slots(row))
+    slots = len(slots_of(row))
     part = needs.share(spec, kind) / WHOLE if spec.shares else 1
     application: dict[str, Any] = {
         "id": row.id,
@@ -194,7 +207,7 @@ def application_object(
         "used_mem": (spec.memory or 0) // 2**20 * (slots // needs.slots(spec)[0]),
         "task12n": [
             {"name": worker_task(number), "state": row.state if runs or not running else states.FINISHED}
-            for number, runs in executors.items()
+            for number, runs in view.executors.items()
         ],
         "kernels": [{"ip": ADDRESS}] if running else [],
         "is_packing": False,
@@ -203,15 +216,11 @@ def application_object(
         application["pack_id"] = pack_id(row)
     if row.elastic:
         application |= {"task0_resreq": "ncpus=1,ngpus=0,mem=0", "task0": {"name": DRIVER, "state": row.state}}
-    said = {wire.MESSAGE: row.message, wire.REASON: row.reason, **told}
+    text = saying(row, view.progress)
+    said = {wire.MESSAGE: row.message, wire.REASON: row.reason, **({wire.MESSAGE: text} if text else {}), **told(view)}
     if row.state not in HAS_SLOTS or not slots:
         application |= {key: said[key] for key in (wire.MESSAGE, wire.REASON) if said.get(key)}
     return application
-
-
-def pack_id(row: ExecRow) -> str:
-    """Id of the application that stands for the pack of an exec; packs of two users are two. Empty for no pack."""
-    return f"{PACK}{row.user}:{row.job.pack}" if row.job.pack else ""
 
 
 def _request(row: ExecRow, kind: str) -> str:
@@ -245,7 +254,7 @@ def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) 
             {"id": task["name"].rpartition("-")[2], "state": task["state"], "host": ADDRESS}
             for task in application["task12n"]
         ],
-        "slots": len(_slots(row)),
+        "slots": len(slots_of(row)),
         "type": "BATCH",
         "username": row.user,
         "submittedtime": iso(row.create_time),
@@ -260,8 +269,9 @@ def job_uid(row: ExecRow) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
-def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) -> dict[str, Any]:
-    """An exec of a resource plan that asks for this kind of slot as a ParallelJob; `reason`: why it waits."""
+def parallel_job(view: ExecView) -> dict[str, Any]:
+    """Return an exec as a ParallelJob."""
+    row, reason = view.row, view.reason
     status: dict[str, Any] = {
         "jobStatus": _JOB_STATUS[row.state],
         "creationTimestamp": iso(row.create_time),
@@ -270,7 +280,7 @@ def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) 
         status["jobPendingReason"] = text
     if row.start_time and row.state not in _WAITING:
         status["jobStartTime"] = iso(row.start_time)
-    cpus, gpus = _devices(row, kind)
+    cpus, gpus = _devices(row, view.kind)
     groups = [_task_group("task12n", row.num_worker, row.job.memory, cpus, gpus)]
     if row.elastic:
         groups.insert(0, _task_group(DRIVER, 1, None, 1, 0))
@@ -284,7 +294,7 @@ def parallel_job(row: ExecRow, consumer: str, kind: str, reason: Reason | None) 
             "creationTimestamp": iso(row.create_time),
             "labels": {"msd/job": row.id, "msd/job-type": "Training"},
             "annotations": {
-                "lsf.ibm.com/consumer": consumer,
+                "lsf.ibm.com/consumer": view.consumer,
                 "lsf.ibm.com/submissionUser": row.user,
                 "lsf.ibm.com/gpu": _gpu(gpus),
             },
@@ -313,11 +323,12 @@ def _gpu(count: float) -> str:
     return f"num={plain(count)}" if count else ""
 
 
-def pods(row: ExecRow, executors: Sequence[int], node: str) -> list[dict[str, Any]]:
-    """The processes of a running exec as pods on `node`; none before and after."""
+def pods(view: ExecView, node: str) -> list[dict[str, Any]]:
+    """Return the processes of a running exec as pods on `node`; none before and after."""
+    row = view.row
     if row.state not in HAS_SLOTS:
         return []
-    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(number) for number in executors)]
+    tasks = [*([DRIVER] if row.elastic else []), *(worker_task(number) for number in view.running_executors)]
     return [
         {
             "metadata": {

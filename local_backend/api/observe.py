@@ -17,7 +17,7 @@ from starlette.types import Message, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend import logs
-from local_backend.api.errors import REFUSED
+from local_backend.api.errors import CODE, REFUSED
 from local_backend.measures import REQUEST_SECONDS, REQUESTS
 from local_backend.store.execs import is_exec_id
 from local_backend.tracing import Span
@@ -62,6 +62,8 @@ class Observation:
         self._span.end(method=self._method, route=self._route, status=status, request=self._id)
         path = self._path[:_LONGEST]
         numbers = {"method": self._method, "path": path, "status": status, "seconds": round(seconds, 4)}
+        if CODE in self._scope:
+            logs.about(code=self._scope[CODE])
         _log.log(self._level(status), "%(method)s %(path)s %(status)d in %(seconds).4f s", numbers,
                  extra={"numbers": numbers})
 

@@ -19,9 +19,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dlicmd.contract import wire
 from local_backend.api.archives import KEPT_SECONDS, Archive, Archives, mark_of, pack
-from local_backend.api.backend import Backend, TheBackend, TheUser
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.api.description import header
-from local_backend.api.errors import ApiError, answers, error_response
+from local_backend.api.errors import RangeUnsatisfied, answers, refusal
+from local_backend.errors import NotFound, StorageFailed
+from local_backend.services.services import Services
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["execs"])
@@ -43,21 +45,24 @@ class _Zip(Response):
 @router.get(
     wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses=answers(416) | _REST, openapi_extra=_RANGE
 )
-def result(request: Request, backend: TheBackend, user: TheUser, exec_id: str) -> Response:
+def result(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
     """The trained model, whole or from a byte on. Of a running exec, what is there now."""
-    row = backend.exec_row(exec_id, user)
+    row = services.execs.find(caller, exec_id)
+    archives: Archives = request.app.state.archives
     try:
-        archive = _archive(backend, row)
+        archive = _archive(services, archives, row)
     except OSError as problem:
-        return error_response(507, f"The result could not be packed ({problem.strerror}{_named(problem)})")
+        sentence = f"The result could not be packed ({problem.strerror}{_named(problem)})"
+        raise StorageFailed("exec.result_failed", sentence) from None
     etag = f'"{archive.digest.hex()}"'
     start = range_start(request.headers, etag)
     told = {"ETag": etag, "Accept-Ranges": "bytes"}
-    folder, keeper = backend.paths(row).model, backend.archives if row.terminal else None
+    folder, keeper = services.execs.paths(row).model, archives if row.terminal else None
     if start is not None and start >= archive.length:
         archive.file.close()
         unsatisfied = told | {"Content-Range": f"bytes */{archive.length}"}
-        return error_response(416, f"The result has {archive.length} bytes, none from {start} on", unsatisfied)
+        sentence = f"The result has {archive.length} bytes, none from {start} on"
+        return refusal(request.scope, RangeUnsatisfied("exec.result_range", sentence), unsatisfied)
     headers = told | {
         # Scripts cut this header apart at the semicolons: no spaces, no quotes, size last.
         "Content-Disposition": f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}",
@@ -126,11 +131,13 @@ class ArchiveResponse(StreamingResponse):
         loop.call_later(KEPT_SECONDS, self._keeper.drop, self._folder, self._archive)
 
 
-def _archive(backend: Backend, row: ExecRow) -> Archive:
-    """The zip of an exec, from a cut transfer or new. Raises ApiError when there is nothing, and OSError."""
-    folder = backend.paths(row).model
+def _archive(services: Services, archives: Archives, row: ExecRow) -> Archive:
+    """Return the zip of an exec, from a cut transfer or a new one. Raises NotFound (`exec.no_result`), OSError."""
+    folder = services.execs.paths(row).model
     mark = mark_of(folder)
     if not mark:
-        state = f"it is {row.state}"
-        raise ApiError(400, f"Exec {row.id} has stored nothing below its model folder (SAVED_MODEL_DIR); {state}")
-    return backend.archives.take(folder, mark) or pack(folder, mark, backend.settings.paths.incoming)
+        raise NotFound(
+            "exec.no_result",
+            f"Exec {row.id} has stored nothing below its model folder (SAVED_MODEL_DIR); it is {row.state}",
+        )
+    return archives.take(folder, mark) or pack(folder, mark, services.base.settings.paths.incoming)

@@ -1,12 +1,12 @@
-"""Searches for hyper-parameters: the recorded paths are there, and say that this backend has none."""
+"""Searches for hyper-parameters: the recorded paths exist, and answer that this backend has none."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
 from dlicmd.contract import wire
-from local_backend.api.backend import TheUser
-from local_backend.api.errors import ApiError
+from local_backend.api.depends import TheCaller
+from local_backend.errors import Unsupported
 
 router = APIRouter(tags=["searches"])
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
@@ -14,6 +14,6 @@ _METHODS = ["GET", "POST", "PUT", "DELETE"]
 
 @router.api_route(wire.SEARCHES, methods=_METHODS, include_in_schema=False)
 @router.api_route(wire.SEARCHES + "/{rest:path}", methods=_METHODS, include_in_schema=False)
-def refused(_user: TheUser) -> None:
-    """Whatever is asked about searches."""
-    raise ApiError(501, "The local backend does not search for hyper-parameters")
+def refused(_caller: TheCaller) -> None:
+    """Answer every call about searches."""
+    raise Unsupported("search.unsupported", "The local backend does not search for hyper-parameters")

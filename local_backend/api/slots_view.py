@@ -9,15 +9,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from dlicmd.contract import states, wire
-from local_backend.api.backend import Backend, TheBackend, TheUser
-from local_backend.api.caller import Caller
-from local_backend.api.objects import PROGRESS, is_parked
-from local_backend.api.showing import show, told
+from local_backend.api.depends import TheCaller, TheServices
+from local_backend.api.objects import PROGRESS, told
+from local_backend.api.showing import show
 from local_backend.runtime import needs
 from local_backend.runtime.occupancy import Holder, Place
 from local_backend.runtime.utilisation import Use
 from local_backend.scheduler.model import CPU, GPU, WHOLE
-from local_backend.store import execs
+from local_backend.services.access import Caller
+from local_backend.services.services import Services
+from local_backend.services.views import ExecView, is_parked
 from local_backend.store.execs import ExecRow
 
 router = APIRouter(tags=["scheduler"])
@@ -28,17 +29,17 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 
 
 @router.get(wire.SLOTS_VIEW)
-def slots(request: Request, backend: TheBackend, user: TheUser) -> dict[str, list[dict[str, Any]]]:
+def slots(request: Request, services: TheServices, caller: TheCaller) -> dict[str, list[dict[str, Any]]]:
     """The slots with their holders and how busy they are, the execs that wait in their order, and those that run."""
-    places = backend.supervisor.places()
-    used = backend.utilisation.of(place.slot.device for place in places if place.slot.device)
-    rows = {row.id: row for row in backend.database.read(execs.unfinished) if user.sees(row)}
+    places = services.machine.places()
+    used = services.machine.use_of(place.slot.device for place in places if place.slot.device)
+    rows = {row.id: row for row in services.machine.unfinished(caller)}
     active = [row for row in rows.values() if not (row.terminal or row.deleted)]
-    queue = [_waiting(backend, row) for row in active if _waits(row)]
+    queue = [_waiting(services.execs.view(row)) for row in active if _waits(row)]
     return {
-        wire.SLOTS: [_slot(backend, place, used, rows, user) for place in places],
+        wire.SLOTS: [_slot(services, place, used, rows, caller) for place in places],
         wire.QUEUE: sorted(queue, key=lambda shown: shown.get(wire.QUEUE_POSITION, _LAST)),
-        wire.RUNNING: [_running(backend, row, str(request.base_url)) for row in active if not _waits(row)],
+        wire.RUNNING: [_running(services.execs.view(row), str(request.base_url)) for row in active if not _waits(row)],
     }
 
 
@@ -48,7 +49,7 @@ def _waits(row: ExecRow) -> bool:
 
 
 def _slot(
-    backend: Backend, place: Place, used: Mapping[str, Use], rows: Mapping[str, ExecRow], user: Caller
+    services: Services, place: Place, used: Mapping[str, Use], rows: Mapping[str, ExecRow], caller: Caller
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         wire.ID: place.slot.id,
@@ -57,7 +58,7 @@ def _slot(
         wire.STATE: slot_state(place),
         wire.REASON: place.drained,
         wire.UTILISATION: used[place.slot.device].busy if place.slot.device in used else None,
-        wire.HOLDERS: [_holder(backend, holder, rows.get(holder.exec_id), user) for holder in place.holders],
+        wire.HOLDERS: [_holder(services, holder, rows.get(holder.exec_id), caller) for holder in place.holders],
     }
     return {key: value for key, value in shown.items() if value is not None}
 
@@ -71,29 +72,31 @@ def slot_state(place: Place) -> str:
     return "leaving" if all(holder.leaving for holder in place.holders) else "used"
 
 
-def _holder(backend: Backend, holder: Holder, row: ExecRow | None, user: Caller) -> dict[str, Any]:
+def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Caller) -> dict[str, Any]:
     """Without its row, which was read a moment later, an exec has just ended, or is another user's."""
     if row is not None:
-        return {wire.ID: row.id, wire.USER: row.user, wire.CONSUMER: backend.consumer(row), wire.SHARE: holder.share}
-    return ({wire.ID: holder.exec_id} if user.admin else {}) | {wire.SHARE: holder.share}
+        consumer = services.plans.consumer(row)
+        return {wire.ID: row.id, wire.USER: row.user, wire.CONSUMER: consumer, wire.SHARE: holder.share}
+    return ({wire.ID: holder.exec_id} if caller.admin else {}) | {wire.SHARE: holder.share}
 
 
-def _waiting(backend: Backend, row: ExecRow) -> dict[str, Any]:
+def _waiting(view: ExecView) -> dict[str, Any]:
+    row = view.row
     spec = row.job
     each, least, _ = needs.slots(spec)
-    part = needs.share(spec, backend.kind(row)) / WHOLE if spec.shares else 1
+    part = needs.share(spec, view.kind) / WHOLE if spec.shares else 1
     shown = {
         wire.ID: row.id,
         wire.USER: row.user,
         wire.APP_NAME: row.app_name,
-        wire.CONSUMER: backend.consumer(row),
+        wire.CONSUMER: view.consumer,
         wire.PRIORITY: spec.priority,
         wire.SLOTS: each * least * part,
     }
-    return shown | ({wire.MESSAGE: row.message} if row.message else {}) | told(backend, row)
+    return shown | ({wire.MESSAGE: row.message} if row.message else {}) | told(view)
 
 
-def _running(backend: Backend, row: ExecRow, base_url: str) -> dict[str, Any]:
-    shown = show(backend, row, base_url)
-    told = (*_SHOWN, wire.MESSAGE) if is_parked(row) else _SHOWN
-    return {wire.USER: row.user} | {key: shown[key] for key in told if key in shown}
+def _running(view: ExecView, base_url: str) -> dict[str, Any]:
+    shown = show(view, base_url)
+    keys = (*_SHOWN, wire.MESSAGE) if is_parked(view.row) else _SHOWN
+    return {wire.USER: view.row.user} | {key: shown[key] for key in keys if key in shown}

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from fastapi import APIRouter
 
 from dlicmd.contract import wire
-from local_backend.api.backend import TheBackend, TheUser
+from local_backend.api.depends import TheCaller, TheServices
 from local_backend.submit import manifest
 
 router = APIRouter(tags=["execs"])
@@ -20,12 +20,12 @@ _CHUNK = 1 << 20
 
 
 @router.get(wire.EXECS + "/{exec_id}/code")
-def code(backend: TheBackend, user: TheUser, exec_id: str) -> dict[str, Any]:
+def code(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, Any]:
     """The files that were submitted, as they are now: `files` with `path` (from where the program runs), `bytes`,
     `sha256` (unless it is too large to be read for that), and `text` of small ones in UTF-8. Without `complete` there
     are more. What has been removed since is left out."""
-    row = backend.exec_row(exec_id, user)
-    paths = backend.paths(row)
+    row = services.execs.find(caller, exec_id)
+    paths = services.execs.paths(row)
     names, complete = manifest.read(paths)
     reader, folder = _Reader(), f"{row.job.model_dir}/" if row.job.model_dir else ""
     files = []

@@ -5,15 +5,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.commands.running import answering, call, fail, offline, running, settings_here
+from local_backend.commands.running import (
+    answering,
+    base_of,
+    call,
+    fail,
+    offline,
+    owner,
+    refusals,
+    running,
+    settings_here,
+)
+
+if TYPE_CHECKING:
+    from local_backend.services.access import Caller
+    from local_backend.services.connections import ConnectionService
 
 
 @click.group()
@@ -44,8 +58,8 @@ def add(  # noqa: PLR0917
         with answering(found):
             shown = call(found, "POST", wire.CONNECTIONS, body)
     else:
-        shown = _offline(lambda connections, user: connections.add(
-            user, name, kind, values, True if shared == wire.EVERYBODY else list(shared_with), replace
+        shown = _offline(lambda connections, caller: connections.add(
+            caller, name, kind, values, True if shared == wire.EVERYBODY else list(shared_with), replace
         ))
     click.echo(f"added {name} ({shown[wire.TYPE]}), id {shown[wire.ID]}")
 
@@ -59,7 +73,7 @@ def list_connections(output: str) -> None:
         with answering(found):
             shown = call(found, "GET", wire.CONNECTIONS)
     else:
-        shown = _offline(lambda connections, user: connections.visible(user, True))
+        shown = _offline(lambda connections, caller: connections.list(caller))
     if output == "json":
         click.echo(json.dumps(shown, indent=2))
         return
@@ -83,12 +97,11 @@ def test(name: str) -> None:
             answer = call(found, "POST", wire.connection_path(name, wire.TEST))
         problem = None if answer[wire.OK] else answer[wire.MESSAGE]
     else:
-        from local_backend.data.tester import tested
         from local_backend.sources.volumes import roots
 
-        # Who is at the machine may reach its own servers.
+        # A user of this machine may reach all servers of it.
         places = replace(roots(settings_here(), "", True), anywhere=True)
-        problem = _offline(lambda known, user: tested(known.opened(known.row(name, user, True)), places))
+        problem = _offline(lambda connections, caller: connections.test(caller, name, places))
     if problem is not None:
         fail(f"{name}: {problem}")
     click.echo(f"{name}: ok")
@@ -103,7 +116,7 @@ def remove(name: str) -> None:
         with answering(found):
             call(found, "DELETE", wire.connection_path(name))
     else:
-        _offline(lambda connections, user: connections.remove(connections.row(name, user, True)))
+        _offline(lambda connections, caller: connections.remove(caller, name))
     click.echo(f"removed {name}")
 
 
@@ -132,27 +145,25 @@ def kinds_(kind: str | None) -> None:
         click.echo(f"local-backend: {problem}", err=True)
 
 
-def _offline(work: Any) -> Any:
-    """What `work` answers that is called with the connections, and the user that the server runs as; a row as it is
-    shown."""
-    from local_backend.api.caller import Caller
-    from local_backend.api.connections import shown
+def _offline(work: Callable[[ConnectionService, Caller], Any]) -> Any:
+    """Return the result of `work` on the database of a server that does not run, connections as they are shown."""
+    from local_backend.api.objects import connection_object
     from local_backend.data.errors import DataError
+    from local_backend.services.connections import ConnectionService
     from local_backend.sources.connections import Connections
-    from local_backend.store.connections import ConnectionExists, ConnectionRow
-    from local_backend.vault import VaultError
+    from local_backend.store.connections import ConnectionRow
 
-    with offline() as (settings, database):
+    with offline() as (settings, database), refusals():
         try:
-            connections = Connections(settings, database)
-            found = work(connections, settings.user)
-        except (DataError, ConnectionExists, VaultError) as problem:
-            fail(str(problem).rstrip("."))
-        caller = Caller(settings.user, True)
+            connections = ConnectionService(base_of(settings, database), Connections(settings, database))
+        except DataError as problem:
+            fail(str(problem))
+        caller = owner(settings)
+        found = work(connections, caller)
         if isinstance(found, ConnectionRow):
-            return shown(found, caller, connections)
+            return connection_object(found, caller, connections)
         if isinstance(found, list):
-            return [shown(row, caller, connections) for row in found]
+            return [connection_object(row, caller, connections) for row in found]
         return found
 
 

@@ -22,6 +22,8 @@ from local_backend.setting_source import Given
 from local_backend.settings import Settings
 
 if TYPE_CHECKING:
+    from local_backend.services.access import Caller
+    from local_backend.services.base import Base
     from local_backend.store.database import Database
 
 
@@ -107,6 +109,35 @@ def answering(found: dict[str, Any]) -> Iterator[None]:
         fail(said(problem), Exit.NO_SUCH_ID if problem.code == 404 else Exit.FAILED)
     except OSError as problem:
         fail(f"the server (process {found[home_contract.PID]}) does not answer: {problem}")
+
+
+def base_of(settings: Settings, database: Database) -> Base:
+    """Return the base of services for a command while no server runs: no supervisor is woken."""
+    from local_backend.audit import AuditLog
+    from local_backend.services.base import Base
+
+    return Base(settings, AuditLog(settings.paths.audit), database, lambda: None)
+
+
+def owner(settings: Settings) -> Caller:
+    """Return the user that the server runs as, who uses its commands."""
+    from local_backend.services.access import Caller
+
+    return Caller(settings.user, True)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """End the program with the sentence of an error that a service raises."""
+    from local_backend.errors import BackendError, NotFound
+    from local_backend.vault import VaultError
+
+    try:
+        yield
+    except BackendError as problem:
+        fail(str(problem).rstrip("."), Exit.NO_SUCH_ID if isinstance(problem, NotFound) else Exit.FAILED)
+    except VaultError as problem:
+        fail(str(problem).rstrip("."))
 
 
 @contextlib.contextmanager

@@ -13,10 +13,14 @@ import click
 
 from dlicmd.contract import wire
 from dlicmd.contract.exits import Exit
-from local_backend.commands.running import answering, call, fail, offline, running, settings_here
+from local_backend.commands.running import answering, base_of, call, fail, offline, owner, refusals, running
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from local_backend.services.access import Caller
+    from local_backend.services.users import UserService
+
+    #: What is done with the users while no server runs.
+    Work = Callable[[UserService, Caller], Any]
 
 #: The password of the user that is added or changed.
 PASSWORD_VARIABLE = "DLI_USER_PASSWORD"
@@ -43,13 +47,8 @@ def add(name: str, role: str, password_stdin: bool) -> None:
         fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
     password = _password(password_stdin)
 
-    def offline(connection: Connection) -> None:
-        from local_backend.password_hash import hashed
-        from local_backend.store import users
-
-        users.add(connection, name, hashed(password), role)
-
-    _change("POST", wire.USERS, {wire.NAME: name, wire.PASSWORD: password, wire.ROLE: role}, offline)
+    body = {wire.NAME: name, wire.PASSWORD: password, wire.ROLE: role}
+    _change("POST", wire.USERS, body, lambda users, caller: users.add(caller, name, password, role))
     click.echo(f"added {name} ({role})")
     found = running()
     if found is not None:
@@ -82,12 +81,7 @@ def remove(name: str, yes: bool) -> None:
     if not yes and {item[wire.NAME]: item[wire.ROLE] for item in _listed()}.get(name) == "admin":
         _ask_about(name)
 
-    def offline(connection: Connection) -> None:
-        from local_backend.store import users
-
-        users.remove(connection, name, settings_here().user)
-
-    _change("DELETE", wire.user_path(name), None, offline)
+    _change("DELETE", wire.user_path(name), None, lambda users, caller: users.remove(caller, name))
     click.echo(f"removed {name}")
 
 
@@ -99,13 +93,9 @@ def passwd(name: str, password_stdin: bool) -> None:
     _mind_name(name, new=False)
     password = _password(password_stdin)
 
-    def offline(connection: Connection) -> None:
-        from local_backend.password_hash import hashed
-        from local_backend.store import users
-
-        users.set_password(connection, name, hashed(password))
-
-    _change("PUT", wire.user_path(name, wire.PASSWORD), {wire.PASSWORD: password}, offline)
+    body = {wire.PASSWORD: password}
+    _change("PUT", wire.user_path(name, wire.PASSWORD), body,
+            lambda users, caller: users.set_password(caller, name, password))
     click.echo(f"changed the password of {name}")
 
 
@@ -113,7 +103,9 @@ def _listed() -> list[dict[str, str]]:
     """All users, without their passwords."""
     found = running()
     if found is None:
-        return list(_offline(_everybody))
+        from local_backend.api.objects import user_object
+
+        return [user_object(row) for row in _offline(lambda users, caller: users.list(caller))]
     with answering(found):
         return list(call(found, "GET", wire.USERS))
 
@@ -126,7 +118,8 @@ def _ask_about(name: str) -> None:
         fail(f"{name} stays")
 
 
-def _change(method: str, path: str, body: dict[str, Any] | None, offline: Callable[[Connection], None]) -> None:
+def _change(method: str, path: str, body: dict[str, Any] | None, offline: Work) -> None:
+    """Have the running server make a change, or make it by `offline` while none runs."""
     found = running()
     if found is None:
         _offline(offline)
@@ -135,24 +128,12 @@ def _change(method: str, path: str, body: dict[str, Any] | None, offline: Callab
         call(found, method, path, body)
 
 
-def _offline(work: Callable[[Connection], Any]) -> Any:
-    """What `work` answers on the database of a server that does not run."""
-    from local_backend.store.users import NoSuchUser, UserError
+def _offline(work: Work) -> Any:
+    """Return the result of `work` on the database of a server that does not run."""
+    from local_backend.services.users import UserService
 
-    with offline() as (_, database):
-        try:
-            return database.write(work)
-        except NoSuchUser as problem:
-            fail(str(problem), Exit.NO_SUCH_ID)
-        except UserError as problem:
-            fail(str(problem))
-
-
-def _everybody(connection: Connection) -> list[dict[str, str]]:
-    from local_backend.api.users import shown
-    from local_backend.store import users
-
-    return [shown(found) for found in users.everybody(connection)]
+    with offline() as (settings, database), refusals():
+        return work(UserService(base_of(settings, database)), owner(settings))
 
 
 def _mind_name(name: str, new: bool) -> None:

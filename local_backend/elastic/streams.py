@@ -204,5 +204,5 @@ def _length(iterable: Any) -> int | None:
     """Return the length of an iterable, None if it has none."""
     try:
         return len(iterable)
-    except (TypeError, RuntimeError, AttributeError):  # NotImplementedError is a RuntimeError
+    except (TypeError, RuntimeError, AttributeError):  # some raise a subclass of RuntimeError
         return None

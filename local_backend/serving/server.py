@@ -249,6 +249,7 @@ def _run(
     from local_backend.api.app import create_app
     from local_backend.runtime.housekeeper import Housekeeper
     from local_backend.runtime.supervisor import Supervisor
+    from local_backend.services.services import make_services
 
     raise_file_limit()
     token = secrets.token_urlsafe(32)
@@ -256,23 +257,23 @@ def _run(
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
         supervisor = Supervisor(settings, database)
-        guard = create_app(settings, database, supervisor, token, password)
+        services = make_services(settings, database, supervisor, token, password)
     except (DataError, VaultError) as problem:
         raise ServerError(str(problem)) from None
-    server = make_server(guard, settings, own_tls)
+    server = make_server(create_app(services), settings, own_tls)
     server.may_go_on = partial(holds, settings, lock)
-    housekeeper = Housekeeper(settings, database, guard.backend.sizes, supervisor.wake)
+    housekeeper = Housekeeper(settings, database, services.sizes, supervisor.wake)
     supervisor.start()
-    guard.backend.forwarding.start()
+    services.forwarding.start()
     try:
         housekeeper.start()
         with server.heeding_signals(), _announced(settings, sock, token, lock, own_tls):
             server.run(sockets=[sock])
     finally:
         housekeeper.close()
-        guard.backend.forwarding.close()
+        services.forwarding.close()
         supervisor.close()
-        guard.backend.audit.close()
+        services.base.audit.close()
     if not server.may_go_on():
         raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
 

@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second, by the base class; whether to end."""
         if counter % 5 == 0 and not self.may_go_on():
-            self._guard.backend.closing = self.should_exit = True
+            self._guard.services.machine.closing = self.should_exit = True
         if counter % _RENEW_TICKS == 0:
             self.renew_certificate()
         return await super().on_tick(counter)
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: long polls answer at once, then the server ends."""
-        self._guard.backend.closing = True
+        self._guard.services.machine.closing = True
         super().handle_exit(sig, frame)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from local_backend.errors import StorageFailed
 from local_backend.files import sync_directory, write_atomic
 from local_backend.forward import orders
 from local_backend.forward.orders import Order
@@ -21,7 +22,6 @@ from local_backend.store.database import Database
 from local_backend.store.execs import ExecRow
 from local_backend.store.submission_keys import Keyed
 from local_backend.submit import manifest
-from local_backend.submit.errors import StorageFailed
 from local_backend.submit.folders import discard, reserve
 from local_backend.submit.place import place
 from local_backend.submit.receive import Upload
@@ -47,7 +47,7 @@ def accept(
     in the transaction that makes the row, so that no two slip through.
 
     Raises:
-        BadSubmission: the upload is not what the command line says.
+        Invalid: the upload is not what the command line says.
         OverQuota: by `allow`.
         StorageFailed: disk or database did not take it.
     """
@@ -75,15 +75,16 @@ def accept(
     except BaseException as problem:
         if _unknown(problem):
             raise StorageFailed(
-                "the server lost its database while it stored the submission, and cannot tell whether it did; look at "
-                "the list of execs (dlicmd --exec-get-all) before you submit again"
+                "storage.unknown",
+                "the server lost its database while it stored the submission, and cannot tell whether it did; look "
+                "at the list of execs (dlicmd --exec-get-all) before you submit again",
             ) from None
         discard(paths)
         orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
         if isinstance(problem, VaultError):
-            raise StorageFailed(f"{problem}; nothing was kept") from None
+            raise StorageFailed("storage.keys", f"{problem}; nothing was kept") from None
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise
@@ -107,4 +108,4 @@ def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
 
 def _not_stored(problem: SQLAlchemyError) -> StorageFailed:
     original = getattr(problem, "orig", None) or problem
-    return StorageFailed(f"the server could not store the submission ({original}); nothing was kept")
+    return StorageFailed("storage.failed", f"the server could not store the submission ({original}); nothing was kept")

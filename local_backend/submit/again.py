@@ -9,11 +9,11 @@ from pathlib import Path
 from dlicmd.contract import wire
 from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.secret import MASK
+from local_backend.errors import Invalid, StorageFailed
 from local_backend.jobspec import JobSpec
 from local_backend.runtime.paths import ExecPaths
 from local_backend.store.execs import ExecRow
 from local_backend.submit import manifest
-from local_backend.submit.errors import BadSubmission, StorageFailed
 from local_backend.submit.receive import Upload
 
 #: Attributes of the engine: steps that are computed twice, before the training or instead of it.
@@ -24,15 +24,21 @@ _START, _ATTRIBUTE = "--exec-start", "--msd-attr"
 def to_verify(row: ExecRow, steps: int) -> tuple[JobSpec, str]:
     """Return (submission, its words as they are shown) of an exec that verifies so many steps of this one.
 
-    Raises BadSubmission for an exec that cannot be verified.
+    Raises Invalid for an exec that cannot be verified.
     """
     spec = row.job
     if not spec.elastic:
-        raise BadSubmission(f"{row.id} is not elastic ({spec.framework}): its number of workers never changes, so "
-                            "there is nothing to verify; submit it as edtPyTorch")
+        raise Invalid(
+            "verify.not_elastic",
+            f"{row.id} is not elastic ({spec.framework}): its number of workers never changes, so there is nothing "
+            "to verify; submit it as edtPyTorch",
+        )
     if MASK in (row.data_source or ""):
-        raise BadSubmission(f"{row.id} was submitted with credentials written out, which are not kept: submit it again "
-                            f"with {_ATTRIBUTE} {INSTEAD}={steps}")
+        raise Invalid(
+            "verify.credentials",
+            f"{row.id} was submitted with credentials written out, which are not kept: submit it again with "
+            f"{_ATTRIBUTE} {INSTEAD}={steps}",
+        )
     attributes = {name: value for name, value in spec.attributes.items() if name not in (BEFORE, INSTEAD)}
     words = split_args(row.args)
     place = 2 if words[:1] == [_START] else 0
@@ -43,11 +49,11 @@ def to_verify(row: ExecRow, steps: int) -> tuple[JobSpec, str]:
 def packed(row: ExecRow, paths: ExecPaths, folder: Path) -> Upload:
     """Return what was submitted for an exec, packed as an upload into this folder.
 
-    Raises BadSubmission when a file is gone or there are too many, StorageFailed when the disk does not take it.
+    Raises Invalid when a file is gone or there are too many, StorageFailed when the disk does not take it.
     """
     names, complete = manifest.read(paths)
     if not complete:
-        raise BadSubmission(f"{row.id} has more than {manifest.MOST} files: submit it again with "
+        raise Invalid("verify.too_many_files", f"{row.id} has more than {manifest.MOST} files: submit it again with "
                             f"{_ATTRIBUTE} {INSTEAD}=20")
     archive = folder / f"again{wire.ARCHIVE_SUFFIX}"
     try:
@@ -55,7 +61,7 @@ def packed(row: ExecRow, paths: ExecPaths, folder: Path) -> Upload:
             for name in names:
                 file = paths.opened(paths.submitted / name)
                 if file is None:
-                    raise BadSubmission(f"the file {name!a} of {row.id} is gone, so it cannot run again")
+                    raise Invalid("verify.files_gone", f"the file {name!a} of {row.id} is gone, so it cannot run again")
                 with file:
                     tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
     except OSError as problem:

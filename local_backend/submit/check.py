@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from dlicmd.contract.argv import CommandLine
 from local_backend.data.asked import Asked as AskedData
+from local_backend.errors import Invalid
 from local_backend.jobspec import JobSpec
 from local_backend.submit import catalogue, conda
-from local_backend.submit.errors import BadSubmission
 from local_backend.submit.resources import node_labels, resources
 from local_backend.submit.values import pairs
 from local_backend.submit.words import Asked
@@ -24,7 +24,7 @@ def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) 
     """The job that was asked for. `exec_id` is still empty, and `main` and `model_dir` are as typed: what the upload
     really holds decides (see place.py). `seal` makes of a secret what may lie on a disk.
 
-    Raises BadSubmission, and what `seal` raises.
+    Raises Invalid, and what `seal` raises.
     """
     line = asked.line
     framework = _framework(line)
@@ -56,15 +56,15 @@ def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) 
 
 def _framework(line: CommandLine) -> catalogue.Framework:
     if line.command != "--exec-start" or line.operand is None:
-        raise BadSubmission("the command line of a submission begins with --exec-start FRAMEWORK")
+        raise Invalid("submission.command", "the command line of a submission begins with --exec-start FRAMEWORK")
     framework = catalogue.BY_NAME.get(line.operand)
     if framework is None:
         known = ", ".join(catalogue.BY_NAME)
-        raise BadSubmission(f"there is no framework '{line.operand[:80]}'; there are {known}")
+        raise Invalid("submission.framework", f"there is no framework '{line.operand[:80]}'; there are {known}")
     if framework.refused:
-        raise BadSubmission(f"{framework.name}: {framework.refused}")
+        raise Invalid("submission.framework", f"{framework.name}: {framework.refused}")
     if line.text("--pbmodel-name") is not None:
-        raise BadSubmission("--pbmodel-name: the local backend has no prebuilt models; submit a program")
+        raise Invalid("submission.option", "--pbmodel-name: the local backend has no prebuilt models; submit a program")
     return framework
 
 
@@ -72,22 +72,30 @@ def _user_command(line: CommandLine) -> tuple[str, ...] | None:
     if not line.flag("--user-cmd"):
         return None
     if not line.after_dashes:
-        raise BadSubmission("--user-cmd needs the command after --, for example: --user-cmd -- torchrun train.py")
+        raise Invalid(
+            "submission.option", "--user-cmd needs the command after --, for example: --user-cmd -- torchrun train.py"
+        )
     return tuple(line.after_dashes)
 
 
 def _check_lengths(line: CommandLine) -> None:
-    """Raises BadSubmission for what no process can be started with."""
+    """Raises Invalid for what no process can be started with."""
     options = {name: [line.text(name) or ""] for name in ("--model-main", "--cs-datastore-meta", "--conda-env-name")}
     options |= {"--msd-env": line.many("--msd-env"), "the command line": line.program}
     sizes = {name: [len(word.encode()) for word in words] for name, words in options.items()}
     for name, found in sizes.items():
         if found and max(found) > _MAX_WORD:
-            raise BadSubmission(f"{name}: no program can be started with a word or variable of {max(found):,} bytes; "
-                                f"at most {_MAX_WORD:,} are taken; put it into a file")
+            raise Invalid(
+                "submission.too_long",
+                f"{name}: no program can be started with a word or variable of {max(found):,} bytes; at most "
+                f"{_MAX_WORD:,} are taken; put it into a file",
+            )
     if sum(map(sum, sizes.values())) > _MAX_WORDS:
-        raise BadSubmission(f"the words and variables (--msd-env) for the program have more than {_MAX_WORDS:,} bytes "
-                            "in all, with which it could not be started; put them into a file")
+        raise Invalid(
+            "submission.too_long",
+            f"the words and variables (--msd-env) for the program have more than {_MAX_WORDS:,} bytes in all, with "
+            "which it could not be started; put them into a file",
+        )
 
 
 def _model_dir(line: CommandLine) -> str | None:
@@ -101,12 +109,12 @@ def _app_name(line: CommandLine, framework: catalogue.Framework) -> str:
     if name is None:
         return framework.app_name
     if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
-        raise BadSubmission(f"--appName is empty, longer than {_MAX_NAME} characters or not printable")
+        raise Invalid("submission.option", f"--appName is empty, longer than {_MAX_NAME} characters or not printable")
     return name
 
 
 def _submit_user(line: CommandLine) -> str:
     name = line.text("--submit-user") or ""
     if name and not re.fullmatch(r"[\w.@-]{1,100}", name):
-        raise BadSubmission(f"--submit-user: '{name[:80]}' is not the name of a user")
+        raise Invalid("submission.option", f"--submit-user: '{name[:80]}' is not the name of a user")
     return name

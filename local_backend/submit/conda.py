@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from local_backend.submit.errors import BadSubmission
+from local_backend.errors import Invalid
 
 #: WMLA's name for the environment of the platform itself; scripts name it where nothing special is meant.
 DEFAULT_ENVIRONMENT = "dlipy3"
@@ -16,19 +16,22 @@ _USUAL_HOMES = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "
 def find(name: str | None, conda_home: str | None) -> str | None:
     """Directory of the environment, absolute; None for the backend's own.
 
-    Raises BadSubmission, saying where it was looked for.
+    Raises Invalid, saying where it was looked for.
     """
     if name is None:
         return None
     if not name or any(ord(character) < 32 for character in name):
-        raise BadSubmission("--conda-env-name is empty or contains control characters")
+        raise Invalid("submission.environment", "--conda-env-name is empty or contains control characters")
     if os.sep in name:
         path = Path(name).expanduser()
         if path.is_absolute() and _is_environment(path):
             return str(path)
-        raise BadSubmission(f"--conda-env-name: there is no Python environment at {name} (it has no bin/python)")
+        raise Invalid(
+            "submission.environment",
+            f"--conda-env-name: there is no Python environment at {name} (it has no bin/python)",
+        )
     if name in {".", ".."}:
-        raise BadSubmission(f"--conda-env-name: '{name}' is not the name of an environment")
+        raise Invalid("submission.environment", f"--conda-env-name: '{name}' is not the name of an environment")
     homes = _homes(conda_home)
     for home in homes:
         for path in (home / "envs" / name, *([home] if name in {"base", home.name} else [])):
@@ -37,7 +40,7 @@ def find(name: str | None, conda_home: str | None) -> str | None:
     if name == DEFAULT_ENVIRONMENT:
         return None
     looked = ", ".join(str(home / "envs") for home in homes) or "no conda installation was found"
-    raise BadSubmission(f"--conda-env-name: there is no environment '{name}' (looked in: {looked})")
+    raise Invalid("submission.environment", f"--conda-env-name: there is no environment '{name}' (looked in: {looked})")
 
 
 def _is_environment(path: Path) -> bool:

@@ -8,13 +8,13 @@ from local_backend.data import fs
 from local_backend.data.asked import Asked as AskedData
 from local_backend.data.asked import Find, divided, understand
 from local_backend.data.errors import DataError
-from local_backend.submit.errors import BadSubmission
+from local_backend.errors import Invalid
 from local_backend.submit.words import Asked
 
 
 def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
     """What a submission says about its data. --data-source wins over --cs-datastore-meta, which is not
-    even looked at then. Raises BadSubmission."""
+    even looked at then. Raises Invalid."""
     try:
         if not asked.data_source:
             found = AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))
@@ -25,4 +25,4 @@ def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
             return found
         return understand(asked.data_source, roots, find)
     except DataError as problem:
-        raise BadSubmission(str(problem)) from None
+        raise Invalid("submission.data_source", str(problem)) from None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dlicmd.contract.argv import CommandLine
+from local_backend.errors import Invalid
 from local_backend.forward import rabbitmq, target
-from local_backend.submit.errors import BadSubmission
 
 
 def targets(line: CommandLine) -> target.Targets | None:
-    """Where the metrics go, None when nowhere. A token without a URL says nothing. Raises BadSubmission."""
+    """Where the metrics go, None when nowhere. A token without a URL says nothing. Raises Invalid."""
     url, broker = line.text("--cs-url-meta"), line.text("--cs-rmq-meta")
     if not url and not broker:
         return None
     if broker and not rabbitmq.is_installed():
-        raise BadSubmission("--cs-rmq-meta: this server has no RabbitMQ client; install it with "
+        raise Invalid("submission.metrics", "--cs-rmq-meta: this server has no RabbitMQ client; install it with "
                             "pip install 'dlicmd[rabbitmq]'")
     option = "--cs-url-meta"
     try:
@@ -21,5 +21,5 @@ def targets(line: CommandLine) -> target.Targets | None:
         option = "--cs-rmq-meta"
         rabbit = target.rabbit(broker) if broker else None
     except target.BadTarget as problem:
-        raise BadSubmission(f"{option}: {problem}") from None
+        raise Invalid("submission.metrics", f"{option}: {problem}") from None
     return target.Targets(rest, rabbit)

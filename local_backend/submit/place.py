@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dlicmd.contract import wire
 from dlicmd.contract.program import program_places
+from local_backend.errors import Invalid
 from local_backend.files import sync_directory
 from local_backend.jobspec import JobSpec
 from local_backend.settings import Limits
-from local_backend.submit.errors import BadSubmission
 from local_backend.submit.receive import Upload
 from local_backend.submit.unpack import unpack
 
@@ -24,13 +24,13 @@ _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> JobSpec:
     """Fill the empty folder `submitted` from the upload; the spec with `model_dir` and `main` as they really are.
 
-    Raises BadSubmission, StorageFailed or OSError; what was written until then stays.
+    Raises Invalid, StorageFailed or OSError; what was written until then stays.
     """
     typed = posixpath.basename(spec.main or "")
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
     archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
     if len(archives) > 1:
-        raise BadSubmission("the upload holds more than one archive")
+        raise Invalid("submission.files", "the upload holds more than one archive")
     for archive in archives:
         unpack(archive, submitted, limits)
     for name, path in files:
@@ -51,17 +51,17 @@ def _nameless(path: Path, main: str) -> str:
 
 
 def base_name(name: str) -> str:
-    """Last part of a file name that a client sent, from whichever system. Raises BadSubmission."""
+    """Last part of a file name that a client sent, from whichever system. Raises Invalid."""
     base = name.replace("\\", "/").rpartition("/")[2]
     if base in {"", ".", ".."} or not base.isprintable() or len(os.fsencode(base)) > 255:
-        raise BadSubmission(f"the upload has a file with a name that cannot be used: {name[:120]!a}")
+        raise Invalid("submission.files", f"the upload has a file with a name that cannot be used: {name[:120]!a}")
     return base
 
 
 def _put(source: Path, folder: Path, name: str) -> None:
     target = folder / name
     if os.path.lexists(target):
-        raise BadSubmission(f"the upload holds two files named '{name}'")
+        raise Invalid("submission.files", f"the upload holds two files named '{name}'")
     shutil.move(source, target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
@@ -69,11 +69,11 @@ def _put(source: Path, folder: Path, name: str) -> None:
 
 def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) -> JobSpec:
     if not names:
-        raise BadSubmission("nothing was uploaded; give --model-main, --model-dir or --user-cmd")
+        raise Invalid("submission.no_program", "nothing was uploaded; give --model-main, --model-dir or --user-cmd")
     if spec.main is None and not archive:
         spec = replace(spec, main=names[0])
     if spec.main is not None and ("\0" in spec.main or len(spec.main) > 4000 or not spec.main):
-        raise BadSubmission("--model-main is empty, too long or contains a NUL")
+        raise Invalid("submission.no_program", "--model-main is empty, too long or contains a NUL")
     for model_dir in (*_folders(submitted, spec.model_dir), None):
         folder = submitted / model_dir if model_dir else submitted
         main = _find(folder, spec.main, spec.model_dir) if spec.main else _guess(folder)
@@ -81,8 +81,11 @@ def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) 
             spec = replace(spec, model_dir=model_dir, main=main)
             return spec if spec.elastic else _as_command(spec, folder / main)
     if spec.main:
-        raise BadSubmission(f"--model-main: there is no file '{spec.main[:200]}' in the upload")
-    raise BadSubmission("--model-main is missing, and the folder has no main.py nor a single other Python file")
+        raise Invalid("submission.no_program", f"--model-main: there is no file '{spec.main[:200]}' in the upload")
+    raise Invalid(
+        "submission.no_program",
+        "--model-main is missing, and the folder has no main.py nor a single other Python file",
+    )
 
 
 def _as_command(spec: JobSpec, program: Path) -> JobSpec:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from dlicmd.contract.sizes import show_size
+from local_backend.errors import OverQuota, StorageFailed
 from local_backend.runtime.paths import HomePaths
 from local_backend.settings import Quotas
 from local_backend.store import execs
-from local_backend.submit.errors import OverQuota, StorageFailed
 
 _DELETE = "fetch the results of those that have ended and delete them (dlicmd --exec-delete ID)"
 
@@ -26,9 +26,10 @@ def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
         free = found.f_bavail * found.f_frsize
         if free - adding < quotas.free_bytes:
             raise StorageFailed(
+                "storage.full",
                 f"the server's disk has {show_size(free)} left and takes nothing that would leave less than "
                 f"{show_size(quotas.free_bytes)}; delete execs that are not needed (dlicmd --exec-delete ID), then "
-                "submit again"
+                "submit again",
             )
 
 
@@ -38,13 +39,19 @@ def check_user(
     """Raise OverQuota when a user may have no further exec of this many bytes; `size` tells those of an exec."""
     active, kept = execs.count(connection, user)
     if quotas.active_execs is not None and active >= quotas.active_execs:
-        raise OverQuota(f"{user} may have {quotas.active_execs} execs that wait or run, and has {active}; wait for one "
-                        "to end, or stop one (dlicmd --exec-stop ID)")
+        raise OverQuota(
+            "quota.active",
+            f"{user} may have {quotas.active_execs} execs that wait or run, and has {active}; wait for one to end, "
+            "or stop one (dlicmd --exec-stop ID)",
+        )
     if quotas.stored_execs is not None and kept >= quotas.stored_execs:
-        raise OverQuota(f"{user} may have {quotas.stored_execs} execs, and has {kept}; {_DELETE}")
+        raise OverQuota("quota.execs", f"{user} may have {quotas.stored_execs} execs, and has {kept}; {_DELETE}")
     if quotas.stored_bytes is None:
         return
     stored = sum(map(size, execs.ids_of(connection, user)))
     if stored + adding > quotas.stored_bytes:
-        raise OverQuota(f"the execs of {user} take {show_size(stored)} and this one {show_size(adding)}, and may take "
-                        f"{show_size(quotas.stored_bytes)} in all; {_DELETE}")
+        raise OverQuota(
+            "quota.bytes",
+            f"the execs of {user} take {show_size(stored)} and this one {show_size(adding)}, and may take "
+            f"{show_size(quotas.stored_bytes)} in all; {_DELETE}",
+        )

@@ -15,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from dlicmd.contract import wire
-from local_backend.submit.errors import BadSubmission, StorageFailed, TooLarge
+from local_backend.errors import Invalid, StorageFailed, TooLarge
 
 _MAX_TEXT = 4 << 20  # of the data part
 _MAX_PARTS = 64
@@ -38,7 +38,7 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
     `most` bounds the body in bytes. What was written stays when this raises: the caller removes the folder.
 
     Raises:
-        BadSubmission: the body is malformed.
+        Invalid: the body is malformed.
         TooLarge: it is larger than `most`.
         StorageFailed: the disk did not take it.
     """
@@ -52,7 +52,7 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
         return Upload(data=_form_field(text))
     if kind == b"application/json":
         return Upload(data=text)
-    raise BadSubmission("the body is neither multipart/form-data nor application/x-www-form-urlencoded")
+    raise Invalid("submission.body", "the body is neither multipart/form-data nor application/x-www-form-urlencoded")
 
 
 async def _text(body: AsyncIterator[bytes], most: int) -> str:
@@ -60,7 +60,7 @@ async def _text(body: AsyncIterator[bytes], most: int) -> str:
     async for chunk in body:
         content += chunk
         if len(content) > min(_MAX_TEXT, most):
-            raise TooLarge(f"the text of the submission is larger than {_MAX_TEXT} bytes")
+            raise TooLarge("submission.too_large", f"the text of the submission is larger than {_MAX_TEXT} bytes")
     return _decode(bytes(content))
 
 
@@ -68,7 +68,7 @@ def _form_field(text: str) -> str | None:
     try:
         fields = parse_qs(text, keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError:
-        raise BadSubmission("the form in the body cannot be read") from None
+        raise Invalid("submission.body", "the form in the body cannot be read") from None
     return fields.get(wire.PART_DATA, [None])[0]
 
 
@@ -76,7 +76,7 @@ def _decode(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise BadSubmission("the text of the submission is not UTF-8") from None
+        raise Invalid("submission.body", "the text of the submission is not UTF-8") from None
 
 
 async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> Upload:
@@ -84,7 +84,7 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder:
         # Clients with fixed headers name the type of a body that they have not got.
         async for chunk in body:
             if chunk:
-                raise BadSubmission("the multipart body has no boundary")
+                raise Invalid("submission.body", "the multipart body has no boundary")
         return Upload()
     parts = _Parts(folder)
     received = 0
@@ -93,16 +93,18 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder:
         async for chunk in body:
             received += len(chunk)
             if received > most:
-                raise TooLarge(f"the upload is larger than {most} bytes, the limit of this server")
+                raise TooLarge(
+                    "submission.too_large", f"the upload is larger than {most} bytes, the limit of this server"
+                )
             parser.write(chunk)
             if parts.waiting > _WRITE:
                 await asyncio.to_thread(parts.flush)
         parser.finalize()
         if received and not parts.ended:
-            raise BadSubmission("the multipart body ends too early")
+            raise Invalid("submission.body", "the multipart body ends too early")
         await asyncio.to_thread(parts.flush)
     except FormParserError as problem:
-        raise BadSubmission(f"the multipart body cannot be read: {problem}") from None
+        raise Invalid("submission.body", f"the multipart body cannot be read: {problem}") from None
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
     finally:
@@ -168,14 +170,14 @@ class _Parts:
     def _begin(self) -> None:
         self._count += 1
         if self._count > _MAX_PARTS:
-            raise BadSubmission(f"the multipart body has more than {_MAX_PARTS} parts")
+            raise Invalid("submission.body", f"the multipart body has more than {_MAX_PARTS} parts")
         self._headers = {}
         self._text = self._target = None
 
     def _header_bytes(self, which: int, data: bytes) -> None:
         self._header[which].extend(data)
         if len(self._header[which]) > _MAX_HEADERS:
-            raise BadSubmission("a header of the multipart body is too long")
+            raise Invalid("submission.body", "a header of the multipart body is too long")
 
     def _header_end(self) -> None:
         name, value = (bytes(part) for part in self._header)
@@ -201,7 +203,9 @@ class _Parts:
         elif self._text is not None:
             self._text += data[start:end]
             if len(self._text) > _MAX_TEXT:
-                raise TooLarge(f"a text part of the submission is larger than {_MAX_TEXT} bytes")
+                raise TooLarge(
+                    "submission.too_large", f"a text part of the submission is larger than {_MAX_TEXT} bytes"
+                )
 
     def _part_end(self) -> None:
         if self._text is not None and self._is_data:

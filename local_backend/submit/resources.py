@@ -9,9 +9,9 @@ from typing import Any
 
 from dlicmd.contract.argv import CommandLine
 from dlicmd.contract.sizes import parse_size
+from local_backend.errors import Invalid
 from local_backend.jobspec import ANY_SLICE
 from local_backend.submit import catalogue
-from local_backend.submit.errors import BadSubmission
 from local_backend.submit.values import Hardware, pairs, whole_number
 
 #: How elastic training adds up: to the last bit, as fast as it can, or without waiting for each other.
@@ -41,7 +41,7 @@ class Resources:
 
 
 def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str, Any]) -> Resources:
-    """What a command line asks for; a `hardwareSpec` fills in what it leaves open. Raises BadSubmission."""
+    """What a command line asks for; a `hardwareSpec` fills in what it leaves open. Raises Invalid."""
     hardware = Hardware(spec)
     num_worker = _num_worker(line, framework, hardware)
     device_type, device_num, device_share = _device(line, hardware)
@@ -66,18 +66,24 @@ def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str,
 def _gpu_limit(line: CommandLine) -> float | None:
     limit = line.amount("--workerGPULimit")
     if limit is not None and limit > 1:
-        raise BadSubmission(f"--workerGPULimit: jobs of a pack share one device, and {limit:g} is more than that")
+        raise Invalid(
+            "submission.resources",
+            f"--workerGPULimit: jobs of a pack share one device, and {limit:g} is more than that",
+        )
     return limit
 
 
 def node_labels(line: CommandLine) -> dict[str, str]:
-    """What both node selectors ask for: driver and workers are on one machine. Raises BadSubmission."""
+    """What both node selectors ask for: driver and workers are on one machine. Raises Invalid."""
     found: dict[str, str] = {}
     for option in ("--msd-task0-node-selector", "--msd-task12n-node-selector"):
         for name, value in _selector(option, line.text(option) or ""):
             if found.setdefault(name, value) != value:
-                raise BadSubmission(f"{option}: {name}={value[:80]}, and elsewhere {name}={found[name][:80]}; this "
-                                    "backend has one machine")
+                raise Invalid(
+                    "submission.resources",
+                    f"{option}: {name}={value[:80]}, and elsewhere {name}={found[name][:80]}; this backend has one "
+                    "machine",
+                )
     return found
 
 
@@ -87,13 +93,16 @@ def _selector(option: str, text: str) -> list[tuple[str, str]]:
         try:
             items = [(str(name), str(value)) for name, value in json.loads(text).items()]
         except (ValueError, RecursionError):
-            raise BadSubmission(f"{option}: '{text[:80]}' is not a JSON object") from None
+            raise Invalid("submission.resources", f"{option}: '{text[:80]}' is not a JSON object") from None
     else:
         words = [re.split(r"==?|:", word, maxsplit=1) for word in text.split(",") if word.strip()]
         items = [(name.strip(), value[0].strip() if value else "") for name, *value in words]
     for name, _ in items:
         if not _LABEL.fullmatch(name):
-            raise BadSubmission(f"{option}: '{name[:80]}' is not a label; write {option} label=value,label=value")
+            raise Invalid(
+                "submission.resources",
+                f"{option}: '{name[:80]}' is not a label; write {option} label=value,label=value",
+            )
     return items
 
 
@@ -106,8 +115,9 @@ def _num_worker(line: CommandLine, framework: catalogue.Framework, hardware: Har
     number = asked if asked is not None else framework.workers or 1
     if framework.max_workers is not None and number > framework.max_workers:
         cure = "use distPyTorch for several" if framework.backend == "PyTorch" else "ask for fewer"
-        raise BadSubmission(
-            f"{framework.name} runs on at most {framework.max_workers} worker, not {number}; {cure}"
+        raise Invalid(
+            "submission.resources",
+            f"{framework.name} runs on at most {framework.max_workers} worker, not {number}; {cure}",
         )
     return number
 
@@ -123,8 +133,10 @@ def _edt_workers(options: str | None) -> int | None:
 def _min_workers(attributes: dict[str, str], most: int) -> int:
     least = whole_number(attributes.get(LEAST, 1), f"--msd-attr {LEAST}", 1)
     if least > most:
-        raise BadSubmission(f"--msd-attr {LEAST}={least} is more than the {most} workers that the job can have "
-                            "(--numWorker)")
+        raise Invalid(
+            "submission.resources",
+            f"--msd-attr {LEAST}={least} is more than the {most} workers that the job can have (--numWorker)",
+        )
     return least
 
 
@@ -139,7 +151,10 @@ def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, flo
             kind = "gpu"
     if number == 0:
         if kind == "gpu":
-            raise BadSubmission("--workerDeviceType gpu with 0 devices per worker; ask for at least one, or for cpu")
+            raise Invalid(
+                "submission.resources",
+                "--workerDeviceType gpu with 0 devices per worker; ask for at least one, or for cpu",
+            )
         return "cpu", 1, 1.0
     if number is not None and number < 1:
         return kind, 1, number
@@ -149,9 +164,15 @@ def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, flo
 def _pack(line: CommandLine, device_num: int) -> str:
     pack = line.text("--msd-pack-id") or ""
     if pack and not _PACK.fullmatch(pack):
-        raise BadSubmission(f"--msd-pack-id: '{pack[:80]}' is not an id; use letters, digits, '.', '_', ':' and '-'")
+        raise Invalid(
+            "submission.resources",
+            f"--msd-pack-id: '{pack[:80]}' is not an id; use letters, digits, '.', '_', ':' and '-'",
+        )
     if pack and device_num > 1:
-        raise BadSubmission(f"--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is {device_num}")
+        raise Invalid(
+            "submission.resources",
+            f"--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is {device_num}",
+        )
     return pack
 
 
@@ -160,7 +181,9 @@ def _profile(hardware: Hardware) -> str:
     named, kind = hardware.text("gpu.mig_profile"), hardware.text("gpu.gpu_profile").lower()
     profile = named.lower().removeprefix("mig-").removeprefix("mig ")
     if profile and not _PROFILE.fullmatch(profile):
-        raise BadSubmission(f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a profile such as 1g.10gb")
+        raise Invalid(
+            "submission.resources", f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a profile such as 1g.10gb"
+        )
     return profile or (ANY_SLICE if kind == ANY_SLICE else "")
 
 
@@ -175,5 +198,5 @@ def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, 
     found = dict(pairs("--msd-attr", line.many("--msd-attr")))
     mode = found.get("mode")
     if framework.elastic and mode is not None and mode not in MODES:
-        raise BadSubmission(f"--msd-attr mode: '{mode[:40]}' is not one of {', '.join(MODES)}")
+        raise Invalid("submission.resources", f"--msd-attr mode: '{mode[:40]}' is not one of {', '.join(MODES)}")
     return found

@@ -10,9 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
+from local_backend.errors import Invalid, StorageFailed
 from local_backend.settings import Limits
 from local_backend.submit import unpacker
-from local_backend.submit.errors import BadSubmission, StorageFailed
 
 #: Seconds of wall time beyond the CPU limit, for a slow disk.
 _SLACK = 30
@@ -79,7 +79,7 @@ def unpack(archive: Path, target: Path, limits: Limits) -> None:
     What was written until a failure stays: the caller removes the folder.
 
     Raises:
-        BadSubmission: the archive is refused.
+        Invalid: the archive is refused.
         StorageFailed: the disk did not take it.
     """
     bounds = {
@@ -103,8 +103,8 @@ def unpack(archive: Path, target: Path, limits: Limits) -> None:
         raise StorageFailed.from_os(_os_error(int(text)))
 
 
-def _refused(why: str) -> BadSubmission:
-    return BadSubmission(f"the archive is refused: {why}")
+def _refused(why: str) -> Invalid:
+    return Invalid("submission.archive", f"the archive is refused: {why}")
 
 
 def _os_error(number: int) -> OSError:

@@ -1,4 +1,4 @@
-"""Values in submissions, wherever they stand. Each raises BadSubmission with a sentence that names the place."""
+"""Values in submissions, wherever they stand. Each raises Invalid with a sentence that names the place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from dlicmd.contract.argv import MAX_NUMBER
 from dlicmd.contract.sizes import parse_size
-from local_backend.submit.errors import BadSubmission
+from local_backend.errors import Invalid
 
 #: The smallest part of a device that can be asked for.
 LEAST_PART = 0.001
@@ -16,27 +16,29 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
-    """(name, value) of every `NAME=VALUE`. Raises BadSubmission, without showing a value that may be a secret."""
+    """(name, value) of every `NAME=VALUE`. Raises Invalid, without showing a value that may be a secret."""
     result = []
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
             shown = f"'{name[:80]}' is not a variable name" if equals else "an item without '='"
-            raise BadSubmission(f"{option}: {shown}; write {option} NAME=VALUE")
+            raise Invalid("submission.option", f"{option}: {shown}; write {option} NAME=VALUE")
         result.append((name, value))
     return result
 
 
 def whole_number(value: Any, what: str, least: int) -> int:
-    """A number that clients write as a number or as text. Raises BadSubmission."""
+    """A number that clients write as a number or as text. Raises Invalid."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}(\.0*)?", value.strip()):
         value = float(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadSubmission(f"{what}: '{str(value)[:40]}' is not a whole number between {least} and {MAX_NUMBER}")
+        raise Invalid(
+            "submission.option", f"{what}: '{str(value)[:40]}' is not a whole number between {least} and {MAX_NUMBER}"
+        )
     if not least <= value <= MAX_NUMBER:
-        raise BadSubmission(f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
+        raise Invalid("submission.option", f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
     return value
 
 
@@ -45,10 +47,13 @@ class Hardware:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         if spec and "nodes" not in spec and ("name" in spec or "id" in spec):
-            raise BadSubmission("hardwareSpec by name or id is not known to the local backend; write its 'nodes' out")
+            raise Invalid(
+                "submission.hardware",
+                "hardwareSpec by name or id is not known to the local backend; write its 'nodes' out",
+            )
         nodes = spec.get("nodes", spec)
         if not isinstance(nodes, dict):
-            raise BadSubmission("hardwareSpec: 'nodes' is not a JSON object")
+            raise Invalid("submission.hardware", "hardwareSpec: 'nodes' is not a JSON object")
         self._nodes = nodes
 
     def number(self, path: str, least: int) -> int | None:
@@ -61,7 +66,7 @@ class Hardware:
         value = self._at(path)
         fraction = re.fullmatch(r"0?\.[0-9]{1,6}", str(value).strip())
         if fraction and 0 < float(fraction[0]) < LEAST_PART:
-            raise BadSubmission(f"hardwareSpec {path}: {fraction[0]} is less than {LEAST_PART}")
+            raise Invalid("submission.hardware", f"hardwareSpec {path}: {fraction[0]} is less than {LEAST_PART}")
         return float(fraction[0]) if fraction and float(fraction[0]) else self.number(path, 0)
 
     def size(self, path: str) -> int | None:
@@ -70,24 +75,24 @@ class Hardware:
         if value is None:
             return None
         if not isinstance(value, str | int) or isinstance(value, bool):
-            raise BadSubmission(f"hardwareSpec {path}: '{str(value)[:40]}' is not a memory size")
+            raise Invalid("submission.hardware", f"hardwareSpec {path}: '{str(value)[:40]}' is not a memory size")
         try:
             return parse_size(str(value))
         except ValueError as problem:
-            raise BadSubmission(f"hardwareSpec {path}: {problem}") from None
+            raise Invalid("submission.hardware", f"hardwareSpec {path}: {problem}") from None
 
     def text(self, path: str) -> str:
         """A word at a dotted path, empty when it is not there."""
         value = self._at(path)
         if value is not None and not isinstance(value, str):
-            raise BadSubmission(f"hardwareSpec {path}: '{str(value)[:40]}' is not a text")
+            raise Invalid("submission.hardware", f"hardwareSpec {path}: '{str(value)[:40]}' is not a text")
         return value or ""
 
     def _at(self, path: str) -> Any:
         value: Any = self._nodes
         for key in path.split("."):
             if not isinstance(value, dict):
-                raise BadSubmission(f"hardwareSpec: what holds '{key}' is not a JSON object")
+                raise Invalid("submission.hardware", f"hardwareSpec: what holds '{key}' is not a JSON object")
             value = value.get(key)
             if value is None or value == "":
                 return None

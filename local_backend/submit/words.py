@@ -9,7 +9,7 @@ from dlicmd.contract import slips, strict_json, wire
 from dlicmd.contract.argv import ArgvError, CommandLine, join_args, parse_argv, split_args
 from dlicmd.contract.data_sources import MOST
 from dlicmd.contract.secret import masked_text
-from local_backend.submit.errors import BadSubmission
+from local_backend.errors import Invalid
 
 _MAX_WORDS = 10_000
 _OPTION = "--data-source"
@@ -29,46 +29,49 @@ class Asked:
 def read(args: str | None, data: str | None) -> Asked:
     """Parse the `args` of the query and the text of the `data` part; `args` within `data` counts when there is none.
 
-    Raises BadSubmission.
+    Raises Invalid.
     """
     extra = _json_object(data) if data and data.strip() else {}
     _check_keys(extra)
     text = args if args and args.strip() else extra.get(wire.ARGS, args)
     if text is not None and not isinstance(text, str):
-        raise BadSubmission(f"'{wire.ARGS}' in the data part is not a text")
+        raise Invalid("submission.data_part", f"'{wire.ARGS}' in the data part is not a text")
     words = _words(extra.get(wire.ARGV), text)
     try:
         line = parse_argv(words, sent=True)
     except ArgvError as problem:
-        raise BadSubmission(str(problem)) from None
+        raise Invalid("submission.command", str(problem)) from None
     hardware = extra.get(wire.HARDWARE_SPEC) or {}
     if not isinstance(hardware, dict):
-        raise BadSubmission(f"'{wire.HARDWARE_SPEC}' is not a JSON object")
+        raise Invalid("submission.data_part", f"'{wire.HARDWARE_SPEC}' is not a JSON object")
     shown = masked_text(join_args(words) if text is None else text, words)
     return Asked(line, shown, _all_sources(extra.get(wire.DATA_SOURCE), line.many(_OPTION)), hardware)
 
 
 def _check_keys(extra: dict[str, Any]) -> None:
-    """Raises BadSubmission for a key that looks like a slip of ours. Others are of other products, and mean nothing."""
+    """Raises Invalid for a key that looks like a slip of ours. Others are of other products, and mean nothing."""
     for key in extra:
         near = slips.meant(key, _KEYS)
         if near is not None:
-            raise BadSubmission(f"there is no '{key[:80]}' in the data part; did you mean '{near}'?")
+            raise Invalid("submission.data_part", f"there is no '{key[:80]}' in the data part; did you mean '{near}'?")
 
 
 def _words(argv: Any, text: str | None) -> list[str]:
     if argv is None:
         if text is None or not text.strip():
-            raise BadSubmission("the submission has no 'args': the command line, in the query or in the data part")
+            raise Invalid(
+                "submission.command",
+                "the submission has no 'args': the command line, in the query or in the data part",
+            )
         words = split_args(text)
     elif isinstance(argv, list) and all(isinstance(word, str) for word in argv):
         words = argv
     else:
-        raise BadSubmission(f"'{wire.ARGV}' in the data part is not a list of texts")
+        raise Invalid("submission.command", f"'{wire.ARGV}' in the data part is not a list of texts")
     if len(words) > _MAX_WORDS:
-        raise BadSubmission(f"the command line has more than {_MAX_WORDS} words")
+        raise Invalid("submission.command", f"the command line has more than {_MAX_WORDS} words")
     if any("\0" in word or not strict_json.is_unicode(word) for word in words):
-        raise BadSubmission("the command line contains a NUL or is not valid Unicode")
+        raise Invalid("submission.command", "the command line contains a NUL or is not valid Unicode")
     return words
 
 
@@ -81,7 +84,7 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
     for number, sources in enumerate(lists):
         found += [source for source in sources if number == 0 or source not in found]
     if len(found) > MOST:
-        raise BadSubmission(f"more than {MOST} data sources")
+        raise Invalid("submission.data_source", f"more than {MOST} data sources")
     return found if lists else None
 
 
@@ -92,14 +95,14 @@ def _sources(value: Any, what: str) -> list[Any]:
     if isinstance(value, dict):
         return [value]
     if not isinstance(value, list):
-        raise BadSubmission(f"{what} is not a JSON list")
+        raise Invalid("submission.data_source", f"{what} is not a JSON list")
     return value
 
 
 def _json_object(text: str) -> dict[str, Any]:
     value = _json(text, "the data part")
     if not isinstance(value, dict):
-        raise BadSubmission("the data part is not a JSON object")
+        raise Invalid("submission.data_part", "the data part is not a JSON object")
     return value
 
 
@@ -107,4 +110,4 @@ def _json(text: str, what: str) -> Any:
     try:
         return strict_json.read(text)
     except ValueError as problem:
-        raise BadSubmission(f"{what} {problem}") from None
+        raise Invalid("submission.data_part", f"{what} {problem}") from None

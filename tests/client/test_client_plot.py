@@ -18,7 +18,7 @@ ELOG = "[2023-10-27 16:27:29] Train,\tTimestamp: 1700000000000,\tGlobal steps: {
        "Accuracy: 0.5\n"
 ELOG_TEST = "[2023-10-27 16:27:30] Test,\tTimestamp: 1700000000001,\tLoss: {},\tAccuracy: 0.5\n"
 #: Contract, 7: "EDT engine lines in the executor log".
-ENGINE = "*Task 1 SubProcess*: Timestamp 17, Iteration 1\nbatches :{0} 9.5\nIteration {0}: tag train_accuracy, " \
+ENGINE = "*Task <1> SubProcess*: Timestamp 17, Iteration 1\nbatches :{0} 9.5\nIteration {0}: tag train_accuracy, " \
          "simple_value 0.1\nIteration {0}: tag train_loss, simple_value {1}\n"
 POINTS = st.dictionaries(st.integers(0, 10**15), st.floats(-1e100, 1e100), max_size=40)
 

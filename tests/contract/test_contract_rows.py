@@ -168,9 +168,10 @@ ROWS = [
     Row("GET .../driver/logs/launcherlog", "GET",
         "/scheduler/applications/{running}/driver/logs/launcherlog?lastlines=1000", 200,
         lines(*(f"launcher line {n}" for n in range(1, 13))), TEXT),
-    *(Row(f"GET .../executor/{n}/logs/stdout: 'n is **1-based**'; §7: prefixed `*Task <n> SubProcess*: `", "GET",
+    *(Row(f"GET .../executor/{n}/logs/stdout: 'n is **1-based**'; §7: lines are prefixed `*Task <1> SubProcess*: ` "
+          "(angle brackets literal, 1 = executor number)", "GET",
           f"/scheduler/applications/{{running}}/executor/{n}/logs/stdout?lastlines=1", 200,
-          lines(f"*Task {n} SubProcess*: task12n-{n} stdout 12"), TEXT) for n in (1, 2)),
+          lines(f"*Task <{n}> SubProcess*: task12n-{n} stdout 12"), TEXT) for n in (1, 2)),
     Row("§7: 'EDT G2 lines are not [prefixed]'", "GET",
         "/scheduler/applications/{elastic}/executor/2/logs/stderr?lastlines=1", 200,
         lines("task12n-2 stderr 12"), TEXT),

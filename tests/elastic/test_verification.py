@@ -52,7 +52,8 @@ torch.manual_seed(1)
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 stop = {"patience": 1, "min_delta": 100.0} if "stop" in sys.argv else None
-FabricModel(model, datasets, Loss(), optimizer, user_callback=[Watch()], early_stopping=stop).train(5 if stop else 2, 2, 4)
+training = FabricModel(model, datasets, Loss(), optimizer, user_callback=[Watch()], early_stopping=stop)
+training.train(5 if stop else 2, 2, 4)
 print("weights", hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest())
 '''
 

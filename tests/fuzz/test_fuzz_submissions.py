@@ -15,9 +15,9 @@ from dlicmd.contract.options import BY_NAME
 from local_backend.data.errors import DataError
 from local_backend.data.fs import DataRoots
 from local_backend.data.model import Connection
+from local_backend.errors import Invalid
 from local_backend.submit.check import check
 from local_backend.submit.data import data_of
-from local_backend.submit.errors import BadSubmission
 from local_backend.submit.words import read
 
 SPELLINGS = sorted(BY_NAME)
@@ -61,7 +61,7 @@ def judge(args: str | None, data: str | None, roots: DataRoots) -> None:
     try:
         asked = read(args, data)
         job = check(asked, "alice", data_of(asked, roots, nobodys), lambda secret: f"sealed {len(secret)}")
-    except BadSubmission as problem:
+    except Invalid as problem:
         text = str(problem)
         assert text.strip() and "Traceback" not in text, (args, data, text)
         return

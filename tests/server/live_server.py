@@ -25,11 +25,13 @@ from support import PATIENCE, eventually
 from dlicmd.contract import wire
 from dlicmd.contract.states import PENDING, RUNNING
 from local_backend.api.app import create_app
+from local_backend.forward.service import Forwarding
 from local_backend.runtime.occupancy import Place
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.resizing import Resized
 from local_backend.scheduler.model import Reason
 from local_backend.scheduler.slots import cpu_slots
+from local_backend.services.services import make_services
 from local_backend.serving.server import make_home, open_database
 from local_backend.serving.web_server import Server, make_server
 from local_backend.settings import Limits, Settings
@@ -106,7 +108,8 @@ class Live:
         if not self.settings.paths.database.exists():
             self.settings.paths.database.write_bytes(_empty_database())
         self.database = open_database(self.settings)
-        self.guard = create_app(self.settings, self.database, self.supervisor, self.token, PASSWORD)
+        self.services = make_services(self.settings, self.database, self.supervisor, self.token, PASSWORD)
+        self.guard = create_app(self.services)
         self.server: Server = make_server(self.guard, self.settings)
         self.sock = socket.create_server(("127.0.0.1", 0))
         # As the server's own sockets, which say that they are TCP; else each answer on a kept connection takes 40 ms.
@@ -116,8 +119,15 @@ class Live:
         self.thread.start()
         eventually(lambda: self.server.started, "the server starts")
 
+    def forward_by(self, forwarding: Forwarding) -> None:
+        """Forward metrics by this one from now on."""
+        submissions = replace(self.services.submissions, forwarding=forwarding)
+        self.services = replace(self.services, forwarding=forwarding, submissions=submissions)
+        self.guard.services = self.guard.app.state.services = self.services
+        forwarding.start()
+
     def close(self) -> None:
-        self.guard.backend.closing = True
+        self.services.machine.closing = True
         self.server.should_exit = True
         self.thread.join(PATIENCE)
         self.sock.close()
@@ -152,7 +162,7 @@ class Live:
     def add_user(self, name: str, role: str = "user") -> str:
         """A token of a new user, who has no password."""
         ends = time.time() + 3600
-        token = self.guard.backend.keys.sign({"sub": name, "iat": int(ends) - 3600, "exp": int(ends)})
+        token = self.services.logons.keys.sign({"sub": name, "iat": int(ends) - 3600, "exp": int(ends)})
 
         def add(connection: Connection) -> None:
             users.add(connection, name, "none", role)

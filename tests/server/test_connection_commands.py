@@ -109,8 +109,8 @@ def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypat
     (["add", "x", "--type", "lockbox"], 2, "password is needed: pipe it in"),
     (["add", "x", "--type", "lockbox", "--secret", "password=env:X"], 1, "needs 'folder'"),
     (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "is no name of"),
-    (["test", "none"], 1, "there is no connection 'none'"),
-    (["remove", "none"], 1, "there is no connection 'none'"),
+    (["test", "none"], 6, "there is no connection 'none'"),
+    (["remove", "none"], 6, "there is no connection 'none'"),
     (["kinds", "none"], 1, "there is no kind of connection 'none'"),
 ])
 def test_what_is_wrong_is_said_in_a_line(command: Command, words: list[str], code: int, said: str) -> None:

@@ -51,14 +51,14 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
     refused = live.submit(ARGS, MAIN)
     assert refused.status == 507 and "may have 1 execs, and has 1" in refused.text and "--exec-delete" in refused.text
     entry = json.loads((live.settings.home / "audit.log").read_text().splitlines()[-1])
-    assert (entry["status"], entry["outcome"]) == (507, "refused"), "it is no failure of the server's"
+    assert (entry["action"], entry["outcome"], entry["code"]) == ("exec.submit", "refused", "quota.execs")
     assert live.call("DELETE", f"/execs/{only}").status == 204
     live.submitted(ARGS)
 
 
 def test_bytes_are_counted_and_deleting_makes_room_at_once(start: Callable[..., Live]) -> None:
     live = start(quotas=Quotas(stored_bytes=1_000_000))
-    keeper = Housekeeper(live.settings, live.database, live.guard.backend.sizes, lambda: None)
+    keeper = Housekeeper(live.settings, live.database, live.services.sizes, lambda: None)
     first = live.submitted(files={"main.py": b"#" * 600_000})
     refused = live.submit(ARGS, {"main.py": b"#" * 600_000})
     assert refused.status == 507 and "may take 976.6K in all" in refused.text, "what has just come counts"
@@ -125,7 +125,7 @@ def served(start: Callable[..., Live]) -> Live:
 
 def test_the_server_removes_what_is_too_old_and_says_so(served: Live, caplog: pytest.LogCaptureFixture) -> None:
     woken: list[int] = []
-    keeper = Housekeeper(served.settings, served.database, served.guard.backend.sizes, lambda: woken.append(1))
+    keeper = Housekeeper(served.settings, served.database, served.services.sizes, lambda: woken.append(1))
     with caplog.at_level("INFO"):
         keeper.round()
         keeper.round()

@@ -62,7 +62,7 @@ def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
     shown = answer.json()
     assert shown["values"] == {"folder": "/srv/box", "user": "reader"} and shown["owner"] == "alice"
     assert shown["secrets"]["password"] == "sealed" and shown["sharedWith"] == []
-    connection = live.guard.backend.connections.find({"name": "Ware house (1)"}, "alice", True)
+    connection = live.services.connections.known.find({"name": "Ware house (1)"}, "alice", True)
     assert connection.values == {"folder": "/srv/box", "user": "reader", "password": SECRET}
     assert SECRET not in repr(connection) + everything(live.settings.home) + live.call("GET", "/connections").text
     assert add(live, "Ware house (1)").status == 409
@@ -103,9 +103,9 @@ def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
     assert add(live, "all", ada, sharedWith="everybody").status == 200
     assert (names(live, ada), names(live, bob), names(live, eve)) == (["all", "mine", "ours"], ["all", "ours"], ["all"])
     assert {"mine", "ours"} <= set(names(live, TOKEN)), "an administrator sees all"
-    find = live.guard.backend.connections.find
+    find = live.services.connections.known.find
     assert find({"name": "ours"}, "bob", False).values["password"] == SECRET
-    [row] = [row for row in live.guard.backend.connections.all() if row.name == "mine"]
+    [row] = [row for row in live.services.connections.known.all() if row.name == "mine"]
     for reference in ({"name": "mine"}, {"id": row.id}, {"href": f"/v2/connections/{row.id}?project_id=p"}):
         assert find(reference, "ada", False).values["password"] == SECRET
         with pytest.raises(DataError) as forbidden:
@@ -126,7 +126,7 @@ def test_others_see_it_only_when_it_is_shared(live: Live) -> None:
 def test_the_own_one_comes_first_and_several_of_others_are_told_apart(live: Live) -> None:
     for user in ("gus", "han"):
         assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
-    connections = live.guard.backend.connections
+    connections = live.services.connections.known
     assert connections.row("same", "gus", False).owner == "gus"
     with pytest.raises(DataError, match=r"several connections 'same'.* of gus, .* of han"):
         connections.row("same", "ida", False)
@@ -140,7 +140,7 @@ def test_only_an_administrator_takes_secrets_of_the_server(live: Live, monkeypat
     answer = add(live, "taken", values=values)
     assert answer.status == 200 and answer.json()["secrets"]["password"] == "env:BOX_PASSWORD"
     assert "BOX_PASSWORD" not in os.environ, "no job inherits it"
-    find = live.guard.backend.connections.find
+    find = live.services.connections.known.find
     assert find({"name": "taken"}, "alice", True).values["password"] == SECRET
     add(live, "untaken", values={"folder": "/x", "password": {"env": "NOT_SET_ANYWHERE"}})
     with pytest.raises(DataError, match="NOT_SET_ANYWHERE is not set in the environment of the server"):
@@ -152,7 +152,7 @@ def test_a_keyring_is_asked(live: Live, monkeypatch: pytest.MonkeyPatch) -> None
 
     kept = {("a/b", "c"): SECRET}
     monkeypatch.setattr(keyring, "get_password", lambda service, user: kept.get((service, user)))
-    find = live.guard.backend.connections.find
+    find = live.services.connections.known.find
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/b/c"}})
     assert find({"name": "ring"}, "alice", True).values["password"] == SECRET
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/x"}}, replace=True)
@@ -194,13 +194,13 @@ def test_credentials_in_a_data_source_are_sealed_until_the_exec_is_over(live: Li
     answer = live.submit(args, {"main.py": b"x"}, data)
     assert answer.status == 200, answer.text
     shown = answer.json()
-    assert "sealed until the exec is over" in shown["warning"] and SECRET not in answer.text
+    assert "sealed until the exec has ended" in shown["warning"] and SECRET not in answer.text
     assert shown["dataSource"][0]["connection"] == {
         "type": "lockbox", "folder": "/srv", "username": "reader", "password": "***"}
     again = live.call("GET", f"/execs/{shown['id']}")
     assert "warning" not in again.json() and SECRET not in again.text
     assert SECRET not in everything(live.settings.home)
-    connections, row = live.guard.backend.connections, live.row(shown["id"])
+    connections, row = live.services.connections.known, live.row(shown["id"])
     assert connections.of_sources(row) == {1: {"folder": "/srv", "user": "reader", "password": SECRET}}
     live.move(shown["id"], KILLED)
     assert live.database.read(lambda c: exec_secrets.of(c, shown["id"])) is None
@@ -214,7 +214,7 @@ def test_a_source_names_a_connection_of_its_user(live: Live) -> None:
     answer = live.submit(args, files, data, token)
     assert answer.status == 200 and "warning" not in answer.json(), answer.text
     row = live.row(answer.json()["id"])
-    connections = live.guard.backend.connections
+    connections = live.services.connections.known
     assert connections.of_sources(row)[1]["password"] == SECRET
     hidden = live.submit(args, files, data, live.add_user("pit"))
     unknown = live.submit(args, files, data.replace("of pam", "of nob"), live.add_user("pot"))

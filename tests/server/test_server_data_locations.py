@@ -62,7 +62,7 @@ def refused(live: Live, one: dict[str, Any]) -> str:
 def values(live: Live, answer: Answer) -> dict[str, str]:
     """Those of the connection of an exec's only source, as its fetcher gets them."""
     assert answer.status == 200, answer.text
-    return dict(live.guard.backend.connections.of_sources(live.row(answer.json()["id"]))[1])
+    return dict(live.services.connections.known.of_sources(live.row(answer.json()["id"]))[1])
 
 
 # --- keys

@@ -12,7 +12,7 @@ import pytest
 from data_source_calls import START, job, look, submit
 from live_server import Live
 
-from local_backend.api import previews
+from local_backend.services import data
 from local_backend.sources.volumes import allow
 
 
@@ -119,11 +119,11 @@ def test_a_look_asks_the_disk_that_the_data_would_go_to_for_room(
                  volume_root=tmp_path / "mnts")
     live.settings.data_fs.mkdir(exist_ok=True)
     source = {"type": "connection", "connection": {"type": "s3"}, "location": {"bucket": "b"}, "target": target}
-    monkeypatch.setattr(previews, "_asked_for", lambda _wish: {"ok": True, "files": 1, "bytes": 2 * 10**9})
+    monkeypatch.setattr(data, "_previewed", lambda _wish: {"ok": True, "files": 1, "bytes": 2 * 10**9})
 
     def seen(full: set[str]) -> dict[str, Any]:
         """What is said while these disks have little room, and the others much."""
-        monkeypatch.setattr(previews.shutil, "disk_usage", lambda path: SimpleNamespace(
+        monkeypatch.setattr(data.shutil, "disk_usage", lambda path: SimpleNamespace(
             free=10**9 if any(Path(path).is_relative_to(tmp_path / name) for name in full) else 10**12))
         [found] = look(live, source).json()
         return found

@@ -21,5 +21,5 @@ from local_backend.api.errors import database_failed
 def test_a_server_that_is_away_is_worth_another_try_and_a_full_disk_is_not(
     problem: SQLAlchemyError, status: int, said: bytes
 ) -> None:
-    answer = database_failed(problem)
+    answer = database_failed({"type": "http", "headers": []}, problem)
     assert answer.status_code == status and said in answer.body

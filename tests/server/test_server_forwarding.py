@@ -51,14 +51,13 @@ def live(home: Live) -> Iterator[Live]:
     """A server that forwards at a quick pace."""
     served(home, FAST)
     yield home
-    home.guard.backend.forwarding.close()
+    home.services.forwarding.close()
 
 
 def served(live: Live, pace: Pace) -> None:
     """As after a start of the server."""
-    backend = live.guard.backend
-    backend.forwarding = Forwarding(live.settings.paths, live.database, loopback=True, pace=pace)
-    backend.forwarding.start()
+    forwarding = Forwarding(live.settings.paths, live.database, loopback=True, pace=pace)
+    live.forward_by(forwarding)
 
 
 def running(live: Live, receiver: Receiver | None, more: str = "") -> str:
@@ -143,7 +142,7 @@ def test_a_receiver_that_comes_later(live: Live) -> None:
     live.move(exec_id, KILLED)
     with receiving() as late:
         # The port of the first one may be somebody else's by now: the order is rewritten to the second one's.
-        live.guard.backend.forwarding.close()
+        live.services.forwarding.close()
         paths = live.settings.paths
         order = orders.find(paths, exec_id)
         assert order is not None
@@ -200,7 +199,7 @@ def test_the_next_server_goes_on_where_the_last_one_was(live: Live, receiver: Re
     write(live, exec_id, lines(1, 2))
     noted = live.settings.paths.forwarded(exec_id, "rest")
     eventually(noted.exists, "it is noted down")
-    live.guard.backend.forwarding.close()
+    live.services.forwarding.close()
     write(live, exec_id, lines(3))
     write(live, exec_id, lines(4), task="task12n-2")
     live.move(exec_id, FINISHED)
@@ -210,7 +209,7 @@ def test_the_next_server_goes_on_where_the_last_one_was(live: Live, receiver: Re
 
 
 def test_after_the_end_it_is_tried_for_a_bounded_time(live: Live, receiver: Receiver) -> None:
-    live.guard.backend.forwarding.close()
+    live.services.forwarding.close()
     served(live, Pace(look=0.02, first=0.02, longest=0.02, drain=0.2))
     receiver.always = lambda _: 503
     exec_id = running(live, receiver)
@@ -224,7 +223,7 @@ def test_a_deleted_exec_is_forgotten(live: Live, receiver: Receiver) -> None:
     exec_id = running(live, receiver)
     assert live.call("DELETE", f"/execs/{exec_id}").status == 204
     all_sent(live, exec_id)
-    live.guard.backend.forwarding.close()
+    live.services.forwarding.close()
     live.settings.paths.forwarded(exec_id, "rest").write_text("{}")  # of a batch that was under way
     served(live, FAST)
     assert not list(live.settings.paths.forwarding.glob(f"{exec_id}*"))

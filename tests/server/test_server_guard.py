@@ -9,8 +9,8 @@ import pytest
 from live_server import PASSWORD, TOKEN, Live, basic, route_table
 
 from dlicmd.contract import wire
-from local_backend.api import passwords
 from local_backend.api.guard import OPEN_PATHS, host_name
+from local_backend.services import passwords
 from local_backend.store import tokens
 
 METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD")

@@ -13,10 +13,10 @@ from support import eventually
 
 from dlicmd.contract import wire
 from dlicmd.contract.states import FINISHED, PENDING, RUNNING
-from local_backend.api import readiness
-from local_backend.api.readiness import Readiness
 from local_backend.runtime.supervisor import Supervisor
 from local_backend.scheduler.slots import cpu_slots
+from local_backend.services import readiness
+from local_backend.services.readiness import Readiness
 from local_backend.store.database import Database
 
 
@@ -64,13 +64,13 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
         raise OperationalError("INSERT", {"secret": "value"}, Exception("database or disk is full"))
 
     with monkeypatch.context() as broken:
-        broken.setattr(home.guard.backend.database, "write", full)
+        broken.setattr(home.services.base.database, "write", full)
         assert ask(home, wire.READY) == (503, "Error 503: the database cannot be written.\n")
     assert ask(home, wire.READY)[0] == 200
 
-    home.guard.backend.closing = True
+    home.services.machine.closing = True
     assert ask(home, wire.READY)[0] == 503
-    home.guard.backend.closing = False
+    home.services.machine.closing = False
 
 
 def test_it_is_not_ready_without_room(home: Live) -> None:

@@ -141,7 +141,7 @@ def test_what_is_wrong_is_a_sentence(shared: Live, query: str, sentence: str) ->
 
 def test_a_list_that_is_too_long_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(live)
-    monkeypatch.setattr("local_backend.api.holdings._MOST", 2)
+    monkeypatch.setattr("local_backend.services.holdings._MOST", 2)
     answer = live.call("GET", f"{PATH}?from=0&by=holding")
     assert answer.text == "Error 400: There are more than 2 intervals in that time; ask for a shorter one.\n"
 

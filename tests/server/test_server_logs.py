@@ -86,7 +86,7 @@ def test_scheduler_logs(live: Live) -> None:
     assert task_log(dist, "executor/1/logs/stderr") == (200, "")
     assert task_log(elastic, "executor/1/logs/launcherlog") == (200, "launched\n")
     assert task_log(dist, "executor/2/logs/stdout", "?lastlines=2") == (
-        200, "*Task 2 SubProcess*: y\n*Task 2 SubProcess*: z",
+        200, "*Task <2> SubProcess*: y\n*Task <2> SubProcess*: z",
     )
     for task in ("executor/3/logs/stdout", "executor/0/logs/stdout", "executor/x/logs/stdout", "driver/logs/stdout",
                  "executor/1/logs/passwd", "executor/1/logs/..%2f..%2fjob.json"):

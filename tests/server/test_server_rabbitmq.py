@@ -36,11 +36,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.fixture
 def live(home: Live) -> Iterator[Live]:
     """A server that forwards at a quick pace."""
-    backend = home.guard.backend
-    backend.forwarding = Forwarding(home.settings.paths, home.database, loopback=True, pace=FAST)
-    backend.forwarding.start()
+    forwarding = Forwarding(home.settings.paths, home.database, loopback=True, pace=FAST)
+    home.forward_by(forwarding)
     yield home
-    backend.forwarding.close()
+    forwarding.close()
 
 
 def plain(broker: Rabbit, rest: str, password: str = PASSWORD) -> str:

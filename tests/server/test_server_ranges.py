@@ -122,7 +122,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def kept(live: Live) -> dict[Any, archives.Archive]:
-    return live.guard.backend.archives._kept
+    return live.guard.app.state.archives._kept
 
 
 @pytest.fixture

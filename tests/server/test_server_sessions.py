@@ -13,8 +13,8 @@ import trustme
 from live_server import PASSWORD, TOKEN, Answer, Live, basic, settings_for
 
 from dlicmd.contract import wire
-from local_backend.api import passwords
 from local_backend.api.guard import CONDUCTOR_LOGON, SESSION
+from local_backend.services import passwords
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 from live_server import Live
 
 from dlicmd.contract import states
-from local_backend.api.executors import MOST_LISTED
 from local_backend.runtime.paths import worker_task
 from local_backend.runtime.resizing import Resized, ResizeError
+from local_backend.services.executors import MOST_LISTED
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
 

@@ -20,9 +20,9 @@ from hostile_archives import block, damaged, harmless, kinds, member, names, pac
 from live_server import Live, tar
 from support import PATIENCE
 
+from local_backend.errors import Invalid, StorageFailed
 from local_backend.settings import Limits
 from local_backend.submit import unpacker
-from local_backend.submit.errors import BadSubmission, StorageFailed
 from local_backend.submit.unpack import unpack
 from local_backend.submit.unpacker import components
 
@@ -52,7 +52,7 @@ def test_hostile_archives_are_refused(family: str, tmp_path: Path) -> None:
         archive, target = tmp_path / "a.tar", tmp_path / f"t{number}" / "deep" / "er"
         archive.write_bytes(content)
         target.mkdir(parents=True)
-        with pytest.raises(BadSubmission) as caught:
+        with pytest.raises(Invalid) as caught:
             unpack(archive, target, LIMITS)
         text = str(caught.value)
         assert text.startswith("the archive is refused: ") and "\n" not in text and text.isprintable(), (name, text)
@@ -112,7 +112,7 @@ def test_folders_on_the_way_count_as_files_do(tmp_path: Path) -> None:
     deep = [member(f"d/{number}/" + "/".join("x" * 60) + "/f") for number in range(100)]
     (tmp_path / "a").write_bytes(pack(*deep))
     (tmp_path / "t").mkdir()
-    with pytest.raises(BadSubmission, match=r"more than 1000 files and folders \(DLI_MAX_UNPACKED_FILES\)"):
+    with pytest.raises(Invalid, match=r"more than 1000 files and folders \(DLI_MAX_UNPACKED_FILES\)"):
         unpack(tmp_path / "a", tmp_path / "t", Limits(unpacked_files=1000))
     assert len(list((tmp_path / "t").rglob("*"))) <= 1000
 
@@ -145,7 +145,7 @@ def test_nonsense_that_is_taken_does_no_harm(tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(content)
         try:
             unpack(tmp_path / "a", target, LIMITS)
-        except BadSubmission as problem:
+        except Invalid as problem:
             assert str(problem).startswith("the archive is refused: ")
         assert {path.name for path in target.rglob("*")} <= {"d", "x", "ok.py"}
 
@@ -192,7 +192,7 @@ def test_limits_are_named(tmp_path: Path) -> None:
     for limits, word in cases:
         target = tmp_path / word[:3]
         target.mkdir()
-        with pytest.raises(BadSubmission, match=word):
+        with pytest.raises(Invalid, match=word):
             unpack(tmp_path / "a", target, limits)
 
 
@@ -201,7 +201,7 @@ def test_an_extractor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(module, "_SLACK", 0)
     os.mkfifo(tmp_path / "a")  # nobody writes into it
-    with pytest.raises(BadSubmission, match="more than 1 seconds"):
+    with pytest.raises(Invalid, match="more than 1 seconds"):
         unpack(tmp_path / "a", tmp_path, Limits(unpack_seconds=1))
 
 
@@ -234,7 +234,7 @@ def test_several_are_unpacked_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
             done.result()
         assert not waits.done()
         (tmp_path / "waits").write_bytes(b"no archive")  # now it is read to its end
-        with pytest.raises(BadSubmission):
+        with pytest.raises(Invalid):
             waits.result()
 
 

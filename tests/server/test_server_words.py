@@ -12,7 +12,7 @@ from dlicmd.contract.argv import join_args, split_args
 from dlicmd.contract.options import BY_NAME
 from dlicmd.contract.secret import MASK
 from local_backend.data.fs import volume_directory
-from local_backend.submit.errors import BadSubmission
+from local_backend.errors import Invalid
 from local_backend.submit.words import read
 
 SPELLINGS = sorted(BY_NAME)
@@ -29,7 +29,7 @@ def test_any_words_are_read_or_refused_with_one_line(argv: list[str], exact: boo
             read(None, json.dumps({"argv": ["--exec-start", "PyTorch", *argv]}))
         else:
             read(" ".join(["--exec-start PyTorch", *argv]), None)
-    except BadSubmission as problem:
+    except Invalid as problem:
         assert str(problem)
 
 
@@ -46,7 +46,7 @@ json_values = st.recursive(
 def test_any_data_part_is_read_or_refused(value: object) -> None:
     try:
         read("--exec-start PyTorch", json.dumps(value))
-    except BadSubmission as problem:
+    except Invalid as problem:
         assert str(problem)
 
 
@@ -67,7 +67,7 @@ def test_a_secret_is_never_shown(secret: str, name: str, form: str, exact: bool)
     argv = ["--exec-start", "PyTorch", *own, "--model-main", "main.py"]
     try:
         asked = read(None, json.dumps({"argv": argv})) if exact else read(join_args(argv), None)
-    except BadSubmission as problem:  # the secret looks like an option
+    except Invalid as problem:  # the secret looks like an option
         assert secret not in str(problem) or secret.startswith("-")
         return
     masked = [MASK if word == secret else word.replace(f"={secret}", f"={MASK}") for word in argv]

@@ -1,0 +1,47 @@
+"""The user who calls a service, and the execs that this user may see and change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from local_backend.errors import Denied
+from local_backend.settings import Settings
+from local_backend.store import users
+from local_backend.store.execs import ExecRow
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A user who was admitted. Users see and change their own execs, administrators those of all users."""
+
+    name: str
+    admin: bool
+    #: The address of the call, empty for a command on the server's machine.
+    address: str = ""
+
+    @property
+    def sees_of(self) -> str | None:
+        """The creator whose execs this user sees; None for those of all."""
+        return None if self.admin else self.name
+
+    def sees(self, row: ExecRow) -> bool:
+        """Return whether this user sees an exec."""
+        return self.admin or row.creator == self.name
+
+    def check_admin(self, action: str) -> None:
+        """Raise Denied unless this is an administrator. `action` is a verb phrase: `adds users`."""
+        if not self.admin:
+            raise Denied("auth.admin_only", f"Only an administrator {action}, and {self.name} is none")
+
+
+def caller_named(connection: Connection, name: str, settings: Settings) -> Caller | None:
+    """Return the user of this name with the present role, None if there is none.
+
+    The user that the server runs as always exists and is an administrator. An embedded server has no other users.
+    """
+    if name == settings.user:
+        return Caller(name, True)
+    row = None if settings.embedded else users.get(connection, name)
+    return None if row is None else Caller(row.name, row.role == users.ADMIN)

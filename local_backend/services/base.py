@@ -1,0 +1,112 @@
+"""What all services of one server share: settings, database, audit log, and the running supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol
+
+from local_backend import logs
+from local_backend.audit import AuditLog
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots
+from local_backend.errors import BackendError, Unavailable
+from local_backend.runtime.occupancy import Place
+from local_backend.runtime.resizing import Resized
+from local_backend.scheduler.model import Reason
+from local_backend.services.access import Caller
+from local_backend.settings import Settings
+from local_backend.sources.volumes import roots
+from local_backend.store.database import Database
+
+#: Most characters of a name in an audit record.
+_LONGEST = 500
+
+
+class Supervisor(Protocol):
+    """The part of the runtime's supervisor that services use."""
+
+    def wake(self) -> None:
+        """Look at the database now."""
+
+    def resize(self, exec_id: str, count: int | None) -> Resized:
+        """Give a running elastic exec other slots."""
+
+    def reason(self, exec_id: str) -> Reason | None:
+        """Return why an exec is pending."""
+
+    def places(self) -> list[Place]:
+        """Return the slots of the machine with the execs that hold them."""
+
+    def comes_round(self, seconds: float) -> bool:
+        """Return whether the supervisor's loop does its work within so many seconds."""
+
+    def status(self) -> dict[str, object]:
+        """Return slots, jobs and nursery, for GET /status."""
+
+
+@dataclass
+class Record:
+    """What an audit record says beside the user and the action."""
+
+    about: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """The settings, and the log that changes are recorded in."""
+
+    settings: Settings
+    audit: AuditLog
+
+    @contextlib.contextmanager
+    def recorded(self, caller: Caller, action: str, *about: str) -> Iterator[Record]:
+        """Write an audit record when the block ends: `done`, `refused`, `failed`, or `cut` if it was interrupted.
+
+        `action` is the object and the verb: `exec.stop`. `about` names the objects; the block may add more.
+        """
+        record = Record([*about])
+        outcome, code = "cut", None
+        try:
+            yield record
+            outcome = "done"
+        except BackendError as problem:
+            outcome, code = ("failed" if problem.is_failure else "refused"), problem.code
+            raise
+        except Exception:
+            outcome, code = "failed", "server.failed"
+            raise
+        finally:
+            self.note(caller.name, caller.address, action, record.about, outcome, code)
+
+    def note(  # noqa: PLR0917
+        self, user: str, address: str, action: str, about: list[str], outcome: str, code: str | None
+    ) -> None:
+        """Write one audit record."""
+        self.audit.write({
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "user": user[:_LONGEST],
+            "from": address,
+            "action": action,
+            "about": [text[:_LONGEST] for text in dict.fromkeys(about)],
+            "outcome": outcome,
+            **({} if code is None else {"code": code}),
+            **{name: value for name, value in logs.fields().items() if name == "request"},
+        })
+
+    def data_roots(self, caller: Caller) -> DataRoots:
+        """Return the folders that the caller's data may be in. Raises Unavailable when the server cannot read them."""
+        try:
+            return roots(self.settings, caller.name, caller.admin)
+        except DataError as problem:
+            raise Unavailable("volume.unreadable", str(problem)) from None
+
+
+@dataclass(frozen=True)
+class Base(Recorder):
+    """What most services share. `wake` makes the supervisor look at the database."""
+
+    database: Database
+    wake: Callable[[], None]

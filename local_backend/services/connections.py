@@ -1,0 +1,97 @@
+"""Connections: each user has the own ones and uses those that others share. No method returns a secret."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from local_backend.data.errors import DataError
+from local_backend.data.fs import DataRoots
+from local_backend.data.tester import tested
+from local_backend.errors import Busy, Conflict, Denied, Invalid, NotFound
+from local_backend.services.access import Caller
+from local_backend.services.base import Base
+from local_backend.sources.connections import Connections, references
+from local_backend.store.connections import ConnectionExists, ConnectionRow
+
+#: Tests at a time. Each is a process for up to half a minute.
+_TESTS = 4
+
+
+@dataclass(frozen=True)
+class ConnectionService:
+    """What can be done with connections."""
+
+    base: Base
+    known: Connections
+    _tests: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_TESTS))
+
+    def list(self, caller: Caller) -> list[ConnectionRow]:
+        """Return the connections that the caller may use."""
+        return self.known.visible(caller.name, caller.admin)
+
+    def add(  # noqa: PLR0917
+        self, caller: Caller, name: str, kind: str, values: Mapping[str, Any], shared: Sequence[str] | bool,
+        replace: bool,
+    ) -> ConnectionRow:
+        """Add a connection; with `replace` instead of the caller's own one of this name, with the same id.
+
+        A value may be {"env": NAME} or {"keyring": "SERVICE/USER"}, a secret of the server, for administrators.
+        `shared`: other users that may use it, True for all. Raises Denied, Invalid (`connection.invalid`), Conflict
+        (`connection.exists`), VaultError.
+        """
+        with self.base.recorded(caller, "connection.add", name):
+            if references(values):
+                taken = references(values)[0][:40]
+                caller.check_admin(f"takes '{taken}' from the environment or keyring of the server")
+            try:
+                row = self.known.add(caller.name, name, kind, values, shared, replace)
+            except DataError as problem:
+                raise Invalid("connection.invalid", str(problem)) from None
+            except ConnectionExists as problem:
+                raise Conflict("connection.exists", str(problem)) from None
+        # Pending jobs may get their data through the connection that was replaced.
+        self.base.wake()
+        return row
+
+    def remove(self, caller: Caller, name: str) -> None:
+        """Remove a connection by name or id: the own one, as an administrator any. Raises NotFound
+        (`connection.not_found`), Denied (`connection.of_another_user`), Conflict (`connection.of_file`)."""
+        with self.base.recorded(caller, "connection.remove", name):
+            row = self._found(caller, name)
+            if not (caller.admin or row.owner == caller.name):
+                raise Denied("connection.of_another_user", f"Connection {row.name!r} belongs to {row.owner}")
+            try:
+                self.known.remove(row)
+            except DataError as problem:
+                raise Conflict("connection.of_file", str(problem)) from None
+        self.base.wake()
+
+    def test(self, caller: Caller, name: str, places: DataRoots | None = None) -> str | None:
+        """Return why the server of a connection refuses it, None if it accepts it. Takes at most half a minute.
+
+        `places`: the folders that a connection to files may use; those of the caller by default. Raises NotFound
+        (`connection.not_found`), Busy (`connection.tests`).
+        """
+        with self.base.recorded(caller, "connection.test", name):
+            row = self._found(caller, name)
+            if not self._tests.acquire(blocking=False):
+                raise Busy("connection.tests", "Other connections are being tested; try again in a moment")
+            try:
+                return tested(self.known.opened(row), places or self.base.data_roots(caller))
+            except DataError as problem:
+                return str(problem)
+            finally:
+                self._tests.release()
+
+    def secrets(self, caller: Caller, row: ConnectionRow) -> dict[str, str]:
+        """Return where each secret of a connection is kept, for its owner and administrators."""
+        return self.known.secrets(row) if caller.admin or row.owner == caller.name else {}
+
+    def _found(self, caller: Caller, name: str) -> ConnectionRow:
+        try:
+            return self.known.row(name, caller.name, caller.admin)
+        except DataError as problem:
+            raise NotFound("connection.not_found", str(problem)) from None

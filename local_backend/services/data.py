@@ -1,0 +1,133 @@
+"""Data sources: show what they contain before a job uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dlicmd.contract import wire
+from dlicmd.contract.data_sources import STREAM
+from local_backend.data.asked import understand
+from local_backend.data.errors import DataError
+from local_backend.data.gauge import shown
+from local_backend.data.previewer import Wish
+from local_backend.data.shards import TableLimits
+from local_backend.data.tester import hidden
+from local_backend.errors import Busy, Invalid
+from local_backend.jobspec import Source
+from local_backend.services.access import Caller
+from local_backend.services.base import Base
+from local_backend.sources.connections import Connections
+from local_backend.sources.volumes import cache_for
+
+#: Seconds that the preview of one source may take.
+PATIENCE = 60.0
+_MOST = 10
+#: Previews at a time. Each is a process.
+_AT_A_TIME = 4
+
+
+@dataclass(frozen=True)
+class DataService:
+    """What can be asked about data sources."""
+
+    base: Base
+    connections: Connections
+    _previews: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_A_TIME))
+
+    def preview(self, caller: Caller, sources: list[Any]) -> list[dict[str, Any]]:
+        """Return an object for each source: `ok`, or the reason in `message`; `files` and `bytes`; `schema`, `rowCount`
+        and the first `rows` of a table or file. Nothing is kept.
+
+        Raises Invalid (`data.preview`, `data.invalid`), Busy (`data.previews`), Unavailable.
+        """
+        with self.base.recorded(caller, "data.preview"):
+            if not sources:
+                raise Invalid("data.preview", f"The list of data sources is empty; name 1 to {_MOST} to look at")
+            _check_count(len(sources))
+            if not self._previews.acquire(blocking=False):
+                raise Busy("data.previews", "Others look at data at this moment; try again in a while")
+            try:
+                find = partial(self.connections.find, user=caller.name, admin=caller.admin)
+                asked = understand(sources, self.base.data_roots(caller), find, typed=True)
+                # A source may name several paths.
+                _check_count(len(asked.sources))
+                return [
+                    self._look(caller, source, asked.secrets.get(number, {}))
+                    for number, source in enumerate(asked.sources, 1)
+                ]
+            except DataError as problem:
+                raise Invalid("data.invalid", str(problem)) from None
+            finally:
+                self._previews.release()
+
+    def _look(self, caller: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
+        told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
+        if not source.fetched and not source.path:
+            absent = f"there is no DLI_DATA_FS, {self.base.settings.data_fs}: DATA_DIR would be empty"
+            return told | {wire.OK: False, wire.MESSAGE: absent}
+        if not source.fetched:
+            roots = self.base.data_roots(caller)
+            wish = Wish(source.path, closed=list(roots.closed.values()), kept=roots.kept)
+            return told | {"path": source.path} | _previewed(wish)
+        connection = self.connections.of_source(source, secrets, caller.name, caller.admin)
+        found = _previewed(Wish("", source.kind, source.location, dict(connection.values), source.access,
+                                loopback=self.base.settings.embedded))
+        if wire.MESSAGE in found:
+            found[wire.MESSAGE] = hidden(found[wire.MESSAGE], connection)
+        return told | {"kind": source.kind} | found | self._room(source, found)
+
+    def _room(self, source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `ok` false if the data does not fit on this machine: a job would end ERROR."""
+        size, settings = found.get("bytes") or 0, self.base.settings
+        if not found[wire.OK] or source.access == STREAM:
+            return {}
+        if "files" not in found:
+            rows = None if found.get("rowCountEstimated") else found.get("rowCount")
+            problem = TableLimits(settings.data_rows).exceeded(rows or 0)
+            return {} if problem is None else {wire.OK: False, wire.MESSAGE: problem}
+        cache = cache_for(settings, source.target)
+        free = _free(cache)
+        most = min(settings.cache_bytes, free)
+        if size <= most:
+            return {}
+        what = f"the disk of the cache {cache} has room for" if most == free else "the cache may hold"
+        return {wire.OK: False, wire.MESSAGE: f"it has {shown(size)}, and {what} {shown(most)}"}
+
+
+def _check_count(count: int) -> None:
+    if count > _MOST:
+        raise Invalid(
+            "data.preview",
+            f"These are {count} data sources, and {_MOST} are looked at in one go; look at them in several (a "
+            "submission may have more)",
+        )
+
+
+def _free(folder: Path) -> int:
+    """Return the free bytes of the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.parents) if os.path.exists(one))).free
+
+
+def _previewed(wish: Wish) -> dict[str, Any]:
+    """Return what the previewer finds, in its own process."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "local_backend.data.previewer"], input=wish.to_json().encode(), capture_output=True,
+            timeout=PATIENCE, check=False, start_new_session=True, cwd="/",
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return {wire.OK: False, wire.MESSAGE: f"its server does not answer within {PATIENCE:.0f} seconds"}
+    except ValueError:
+        return {wire.OK: False, wire.MESSAGE: f"the look at it ended without a word (exit code {done.returncode})"}
+    return found

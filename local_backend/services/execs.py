@@ -1,0 +1,163 @@
+"""Execs: find, list, stop, delete, and resize them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from dlicmd.contract import states
+from local_backend.errors import Conflict, Invalid, NotFound, StorageFailed, Unavailable, Unsupported
+from local_backend.runtime.paths import ExecPaths
+from local_backend.runtime.resizing import Resized, ResizeError
+from local_backend.services.access import Caller
+from local_backend.services.base import Base, Supervisor
+from local_backend.services.views import ExecView, Sight
+from local_backend.store import execs
+from local_backend.store.execs import ExecRow
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which execs a list has, and in which order. `states` and `most` are None for all."""
+
+    states: Collection[str] | None = None
+    sort: str = "number"
+    descending: bool = False
+    most: int | None = None
+    #: Only those of the caller, also for an administrator.
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A pending exec, and the running execs that hold slots of the kind that it needs."""
+
+    view: ExecView
+    rivals: list[ExecRow]
+
+
+@dataclass(frozen=True)
+class ExecService:
+    """What can be done with execs."""
+
+    base: Base
+    supervisor: Supervisor
+    sight: Sight
+
+    def find(self, caller: Caller, exec_id: str) -> ExecRow:
+        """Return an exec. Raises NotFound (`exec.not_found`), also for an exec of another user."""
+        known = execs.is_exec_id(exec_id)
+        row = self.base.database.read(lambda c: execs.get(c, exec_id)) if known else None
+        if row is None or not caller.sees(row):
+            raise NotFound("exec.not_found", f"Exec {exec_id[:80]!r} is not found")
+        return row
+
+    def paths(self, row: ExecRow) -> ExecPaths:
+        """Return the files of an exec."""
+        return self.sight.paths(row)
+
+    def view(self, row: ExecRow) -> ExecView:
+        """Return what the server knows of an exec."""
+        return ExecView(row, self.sight)
+
+    def views(self, rows: Iterable[ExecRow]) -> list[ExecView]:
+        """Return what the server knows of these execs."""
+        return [ExecView(row, self.sight) for row in rows]
+
+    def list(self, caller: Caller, wanted: Selection) -> list[ExecRow]:
+        """Return the execs that the caller sees, oldest first unless `wanted` says otherwise."""
+        creator = caller.name if wanted.own else caller.sees_of
+        return self.base.database.read(lambda c: execs.of_user(
+            c, creator, wanted.states, sort=wanted.sort, down=wanted.descending, most=wanted.most,
+        ))
+
+    def pending(self, caller: Caller, exec_id: str) -> Pending:
+        """Return an exec with its rivals. Raises NotFound (`exec.not_found`)."""
+        view = self.view(self.find(caller, exec_id))
+        # Without pending execs, of which there may be thousands: they hold no slots.
+        others = [row for row in self.base.database.read(execs.running) if caller.sees(row)]
+        return Pending(view, [row for row in others if self.sight.kind(row) == view.kind])
+
+    def stop(self, caller: Caller, exec_id: str) -> ExecRow:
+        """Request that an exec stops. Raises NotFound (`exec.not_found`), Conflict (`exec.ended`)."""
+        with self.base.recorded(caller, "exec.stop", exec_id):
+            row = self.find(caller, exec_id)
+            self.request_stop(row)
+        return row
+
+    def request_stop(self, row: ExecRow) -> None:
+        """Note that an exec is to stop, and wake the supervisor. Raises Conflict (`exec.ended`)."""
+        if row.terminal:
+            raise Conflict("exec.ended", f"Exec {row.id} is already {row.state}")
+        self.base.database.write(lambda c: execs.note(c, row.id, stop_requested=True))
+        self.base.wake()
+
+    def delete(self, caller: Caller, exec_id: str) -> None:
+        """Delete an exec and its files. A running one is stopped first. It leaves all lists at once. Raises NotFound
+        (`exec.not_found`)."""
+        with self.base.recorded(caller, "exec.delete", exec_id):
+            row = self.find(caller, exec_id)
+            self.base.database.write(lambda c: execs.note(c, row.id, stop_requested=True, deleted=True))
+        self.base.wake()
+
+    def delete_all(self, caller: Caller) -> None:
+        """Delete all execs of the caller, not those of others that an administrator sees."""
+
+        def work(connection: Connection) -> list[str]:
+            names = [row.id for row in execs.of_user(connection, caller.name)]
+            for name in names:
+                execs.note(connection, name, stop_requested=True, deleted=True)
+            return names
+
+        with self.base.recorded(caller, "exec.delete") as record:
+            record.about += self.base.database.write(work)
+        self.base.wake()
+
+    def resize(self, caller: Caller, exec_id: str, count: object) -> Resized:
+        """Fix the number of slots of a running elastic exec, with None let the scheduler decide again.
+
+        Raises NotFound (`exec.not_found`), Denied, Invalid (`exec.slots`), Conflict (`exec.not_resizable`),
+        Unavailable, StorageFailed.
+        """
+        with self.base.recorded(caller, "exec.resize", exec_id):
+            row = self.find(caller, exec_id)
+            caller.check_admin("fixes the slots of an exec")
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+                raise Invalid(
+                    "exec.slots", 'The body is not {"slots": N} with a whole number N of at least 0, or null'
+                )
+            try:
+                return self.supervisor.resize(row.id, count)
+            except ResizeError as problem:
+                raise Conflict("exec.not_resizable", str(problem)) from None
+            except (CancelledError, FutureTimeoutError):
+                raise Unavailable(
+                    "exec.resize_timeout", f"The server did not come to it; the slots of {row.id} are as they were"
+                ) from None
+            except OSError as problem:
+                raise StorageFailed(
+                    "exec.resize_failed", f"The server could not pass it on ({problem.strerror}); try again"
+                ) from problem
+
+    def deploy(self, caller: Caller, exec_id: str) -> None:
+        """Raise Unsupported (`exec.deploy`): the local backend serves no models yet. Raises NotFound."""
+        with self.base.recorded(caller, "exec.deploy", exec_id):
+            row = self.find(caller, exec_id)
+            raise Unsupported(
+                "exec.deploy", f"The local backend does not deploy models; fetch the result of {row.id} instead"
+            )
+
+
+def states_named(text: str | None) -> frozenset[str] | None:
+    """Return the states of a comma-separated list, None for all. Raises Invalid (`query.state`)."""
+    if text is None or not text.strip():
+        return None
+    wanted = frozenset(word.strip().upper() for word in text.split(","))
+    unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
+    if unknown:
+        raise Invalid("query.state", f"state: there is no state {unknown[0][:40]!r}")
+    return wanted

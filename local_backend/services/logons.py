@@ -1,0 +1,143 @@
+"""Logons: exchange a password for a token, find the user of a token, revoke tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from local_backend.errors import BackendError, StorageFailed, Unauthorized
+from local_backend.services.access import Caller, caller_named
+from local_backend.services.base import Base
+from local_backend.services.passwords import Passwords, same
+from local_backend.store import tokens
+
+if TYPE_CHECKING:
+    from local_backend.signing import SigningKeys
+
+_LOGON, _PASSWORD = "auth.logon", "auth.password"
+
+
+@dataclass(frozen=True)
+class Logon:
+    """A new token and its claims."""
+
+    caller: Caller
+    token: str
+    claims: dict[str, Any]
+
+
+class LogonService:
+    """Admits users by passwords and tokens."""
+
+    def __init__(self, base: Base, token: str, password: str | None) -> None:
+        """`token` is a token and a password of the user that the server runs as; `password` is another password."""
+        self._base = base
+        self._token = token
+        self._passwords = Passwords(base.settings, base.database, token, password)
+
+    @cached_property
+    def keys(self) -> SigningKeys:
+        """The keys that sign tokens. An embedded server without logons never makes them."""
+        from local_backend.signing import SigningKeys
+
+        return SigningKeys(self._base.settings.paths.keys, self._base.settings.token_seconds)
+
+    async def by_password(self, user: str, password: str, address: str) -> Caller:
+        """Return the user of this name and password. Wrong passwords are recorded.
+
+        Raises Unauthorized (`auth.wrong_password`) after a delay, Busy (`auth.too_many_tries`).
+        """
+        return await self._admitted(user, password, address, _PASSWORD)
+
+    async def logon(self, user: str, password: str, address: str) -> Logon:
+        """Make a token for the user of this name and password, and record the logon.
+
+        Raises Unauthorized (`auth.wrong_password`), Busy (`auth.too_many_tries`), StorageFailed (`auth.no_keys`).
+        """
+        caller = await self._admitted(user, password, address, _LOGON)
+        made = await asyncio.to_thread(self._made, caller, password)
+        self._base.note(caller.name, address, _LOGON, [], "done", None)
+        return made
+
+    def is_own(self, token: str) -> bool:
+        """Return whether this is the token of the user that the server runs as."""
+        return same(token, self._token)
+
+    def of_token(self, token: str) -> Caller | None:
+        """Return the user of a valid token, None for any other text. Raises OSError when the keys cannot be read."""
+        if self.is_own(token):
+            return Caller(self._base.settings.user, True)
+        if token.count(".") != 2 or self.keys.claims(token) is None:
+            return None
+
+        def look(connection: Connection) -> Caller | None:
+            name = tokens.user_of(connection, token)
+            return None if name is None else caller_named(connection, name, self._base.settings)
+
+        return self._base.database.read(look)
+
+    def claims(self, caller: Caller, token: str) -> dict[str, Any]:
+        """Return the claims of a valid token. The server's own token has no times."""
+        signed = None if self.is_own(token) else self.keys.claims(token)
+        times = {key: signed[key] for key in ("iat", "exp")} if signed is not None else {}
+        return {**_claims(caller), **times}
+
+    def logoff(self, caller: Caller, given: list[str]) -> None:
+        """Revoke these tokens."""
+        with self._base.recorded(caller, "auth.logoff"):
+            for token in given:
+                self._base.database.write(partial(tokens.revoke, token=token))
+
+    async def _admitted(self, user: str, password: str, address: str, action: str) -> Caller:
+        try:
+            found = await self._passwords.owner(user, password, address)
+            if found is None:
+                raise Unauthorized("auth.wrong_password", "User or password is wrong")
+        except BackendError as problem:
+            self._base.note(user, address, action, [], "refused", problem.code)
+            raise
+        return Caller(found.name, found.admin, address)
+
+    def _made(self, caller: Caller, password: str) -> Logon:
+        """Return a new token. The password is compared again in the transaction that keeps the token: the token must
+        not outlive a change of the password, or the removal of the user."""
+        now = time.time()
+        ends = now + self._base.settings.token_seconds
+        claims = {**_claims(caller), "iat": int(now), "exp": math.ceil(ends)}
+        try:
+            token = self.keys.sign(claims)
+        except OSError as problem:
+            raise StorageFailed(
+                "auth.no_keys", f"The server cannot sign tokens ({problem.strerror}: {problem.filename})"
+            ) from None
+
+        def keep(connection: Connection) -> bool:
+            right = self._passwords.still_right(connection, caller.name, password)
+            if right:
+                tokens.keep(connection, token, caller.name, ends)
+            return right
+
+        if not self._base.database.write(keep):
+            raise Unauthorized("auth.wrong_password", "User or password is wrong")
+        return Logon(caller, token, claims)
+
+
+def _claims(caller: Caller) -> dict[str, Any]:
+    """Return the claims about a user, with the issuer and the audience of the recorded tokens."""
+    return {
+        "username": caller.name,
+        "role": "Admin" if caller.admin else "User",
+        "permissions": ["access_catalog", "can_submit", *(["administrator"] if caller.admin else [])],
+        "groups": [],
+        "sub": caller.name,
+        "iss": "KNOXSSO",
+        "aud": "DSX",
+        "uid": caller.name,
+        "authenticator": "default",
+    }

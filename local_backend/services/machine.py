@@ -1,0 +1,59 @@
+"""The machine: its slots, the execs on them, and whether the server can do its work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from local_backend.runtime.occupancy import Place
+from local_backend.runtime.utilisation import Use, Utilisation
+from local_backend.services.access import Caller
+from local_backend.services.base import Base, Supervisor
+from local_backend.services.readiness import Readiness
+from local_backend.store import execs
+from local_backend.store.execs import ExecRow
+
+
+@dataclass
+class MachineService:
+    """What can be asked about the machine and the server."""
+
+    base: Base
+    supervisor: Supervisor
+    readiness: Readiness
+    utilisation: Utilisation = field(default_factory=Utilisation)
+    started: float = field(default_factory=time.time)
+    #: The server is stopping: calls that wait for news answer at once.
+    closing: bool = False
+
+    @property
+    def uptime(self) -> int:
+        """Whole seconds since the server started."""
+        return int(time.time() - self.started)
+
+    def places(self) -> list[Place]:
+        """Return the slots with the execs that hold them."""
+        return self.supervisor.places()
+
+    def use_of(self, devices: Iterable[str]) -> dict[str, Use]:
+        """Return how busy these devices (UUIDs) are."""
+        return self.utilisation.of(devices)
+
+    def unfinished(self, caller: Caller) -> list[ExecRow]:
+        """Return the execs that have not ended and that the caller sees."""
+        return [row for row in self.base.database.read(execs.unfinished) if caller.sees(row)]
+
+    def counts(self, caller: Caller | None = None) -> dict[str, int]:
+        """Return the number of execs by state: those that the caller sees, all without a caller."""
+        creator = None if caller is None else caller.sees_of
+        return self.base.database.read(lambda c: execs.counts(c, creator))
+
+    def status(self) -> dict[str, Any]:
+        """Return what the supervisor reports about itself."""
+        return self.supervisor.status()
+
+    def troubles(self) -> list[str]:
+        """Return a sentence for each reason why the server cannot take and run jobs, none when it is ready."""
+        return ["the server is about to end"] if self.closing else self.readiness.troubles()

@@ -1,0 +1,91 @@
+"""All services of one running server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from local_backend.audit import AuditLog
+from local_backend.forward.service import Forwarding
+from local_backend.runtime import needs
+from local_backend.runtime.planning import Plans
+from local_backend.runtime.sizes import Sizes
+from local_backend.services.applications import ApplicationService
+from local_backend.services.base import Base, Supervisor
+from local_backend.services.connections import ConnectionService
+from local_backend.services.data import DataService
+from local_backend.services.execs import ExecService
+from local_backend.services.holdings import HoldingService
+from local_backend.services.logons import LogonService
+from local_backend.services.machine import MachineService
+from local_backend.services.plans import PlanService
+from local_backend.services.readiness import Readiness
+from local_backend.services.submission_keys import SubmissionKeys
+from local_backend.services.submissions import SubmissionService
+from local_backend.services.users import UserService
+from local_backend.services.views import Sight
+from local_backend.settings import Settings
+from local_backend.sources.connections import Connections
+from local_backend.store.database import Database
+from local_backend.vault import Vault
+
+
+@dataclass(frozen=True)
+class Services:
+    """One service of each kind. `sizes` and `forwarding` have threads that the server starts and stops."""
+
+    base: Base
+    execs: ExecService
+    submissions: SubmissionService
+    applications: ApplicationService
+    plans: PlanService
+    users: UserService
+    logons: LogonService
+    connections: ConnectionService
+    data: DataService
+    holdings: HoldingService
+    machine: MachineService
+    sizes: Sizes
+    forwarding: Forwarding
+
+
+def make_services(
+    settings: Settings, database: Database, supervisor: Supervisor, token: str, password: str | None
+) -> Services:
+    """Make the services of a server. `token` and `password` admit the user that it runs as.
+
+    Raises DataError for a file of connections that cannot be used, VaultError.
+    """
+    base = Base(settings, AuditLog(settings.paths.audit), database, supervisor.wake)
+
+    @cache
+    def kinds() -> frozenset[str]:
+        """Return the kinds of slots, which are fixed while the server runs."""
+        return frozenset(place.slot.kind for place in supervisor.places())
+
+    plans = PlanService(base, Plans(database))
+    sight = Sight(
+        paths=lambda row: settings.paths.job(row.id, row.creator), reason=supervisor.reason, consumer=plans.consumer,
+        kind=lambda row: needs.kind(row.job, kinds()),
+    )
+    execs = ExecService(base, supervisor, sight)
+    connections = Connections(settings, database)
+    sizes = Sizes()
+    forwarding = Forwarding(settings.paths, database, loopback=settings.embedded)
+    return Services(
+        base=base,
+        execs=execs,
+        submissions=SubmissionService(
+            execs, connections, Vault(settings.paths.vault), sizes, forwarding, SubmissionKeys(database)
+        ),
+        applications=ApplicationService(execs),
+        plans=plans,
+        users=UserService(base),
+        logons=LogonService(base, token, password),
+        connections=ConnectionService(base, connections),
+        data=DataService(base, connections),
+        holdings=HoldingService(base),
+        machine=MachineService(base, supervisor, Readiness(settings, database, supervisor.comes_round)),
+        sizes=sizes,
+        forwarding=forwarding,
+    )

@@ -1,0 +1,216 @@
+"""Submissions: a request becomes an exec, once; an exec is submitted again to verify it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from dlicmd.contract.secret import MASK
+from local_backend.errors import BackendError, Denied, StorageFailed, TooLarge
+from local_backend.forward.service import Forwarding
+from local_backend.forward.target import Targets
+from local_backend.jobspec import JobSpec
+from local_backend.measures import SUBMISSIONS
+from local_backend.runtime.data_list import joined
+from local_backend.runtime.sizes import Sizes
+from local_backend.services.access import Caller
+from local_backend.services.execs import ExecService
+from local_backend.services.submission_keys import SubmissionKeys, digest
+from local_backend.sources.connections import Connections
+from local_backend.store import exec_secrets
+from local_backend.store.execs import ExecRow
+from local_backend.store.submission_keys import Keyed
+from local_backend.submit import forwarding, words
+from local_backend.submit.accept import accept
+from local_backend.submit.again import packed, to_verify
+from local_backend.submit.check import check
+from local_backend.submit.data import data_of
+from local_backend.submit.quota import check_room, check_user
+from local_backend.submit.receive import Upload
+from local_backend.vault import Vault
+
+_WRITTEN_OUT = (
+    "the data source contains credentials. This server keeps them sealed until the exec has ended, but shell histories "
+    "and scripts keep them readable; add a connection (local-backend connection add), and name it instead"
+)
+_NOT_JOINED = (
+    "the paths of the data sources are too many for the variable DLI_DATA_DIRS, so jobs do not get it; programs find "
+    "all paths in DLI_DATA_SOURCES_FILE"
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A submission as it arrived: `args` and `sig_name` of the query, the received body, and its idempotency key."""
+
+    args: str | None
+    upload: Upload
+    sig_name: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The exec of a submission, and warnings for its submitter."""
+
+    row: ExecRow
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A submission without mistakes."""
+
+    spec: JobSpec
+    shown_args: str
+    data_source: list[Any] | None
+    sealed: str | None
+    targets: Targets | None = None
+
+
+@dataclass(frozen=True)
+class SubmissionService:
+    """What can be submitted."""
+
+    execs: ExecService
+    connections: Connections
+    vault: Vault
+    sizes: Sizes
+    forwarding: Forwarding
+    keys: SubmissionKeys
+
+    def folder(self) -> Path:
+        """Return the name of a new folder for an upload."""
+        return self.execs.base.settings.paths.incoming / secrets.token_hex(8)
+
+    def check_upload(self, caller: Caller, size: int, keyed: bool) -> None:
+        """Raise TooLarge, OverQuota or StorageFailed for an upload of this many bytes that could not be accepted.
+
+        With a key the exec may exist already, so the quota of the user counts only when it is made.
+        """
+        most = self.execs.base.settings.limits.upload_bytes
+        try:
+            if size > most:
+                sentence = f"the upload is larger than {most} bytes, the limit of this server"
+                raise TooLarge("submission.too_large", sentence)
+            check_room(self.execs.base.settings.paths, self.execs.base.settings.quotas, size)
+            if not keyed:
+                self.execs.base.database.read(lambda c: self._check_user(c, caller, size))
+        except BackendError as problem:
+            self.refused(caller, problem)
+            raise
+
+    def refused(self, caller: Caller, problem: BackendError) -> None:
+        """Record a submission that was refused before it was complete."""
+        base = self.execs.base
+        _count(problem)
+        outcome = "failed" if problem.is_failure else "refused"
+        base.note(caller.name, caller.address, "exec.submit", [], outcome, problem.code)
+
+    def submit(self, caller: Caller, request: Request) -> Submitted:
+        """Make an exec of a received submission, or return the one that was made earlier with the same key.
+
+        Raises Invalid (`submission.*`, `data.*`), Denied, OverQuota, StorageFailed, Conflict and Mismatch
+        (`submission.key_*`), VaultError.
+        """
+        base = self.execs.base
+        try:
+            with base.recorded(caller, "exec.submit") as record:
+                made = self._submitted_once(caller, request)
+                record.about.append(made.row.id)
+        except BackendError as problem:
+            _count(problem)
+            if problem.is_failure:
+                base.wake()  # the exec may exist in spite of a lost database connection
+            raise
+        SUBMISSIONS.labels("accepted").inc()
+        base.wake()
+        return made
+
+    def verify(self, caller: Caller, exec_id: str, steps: int) -> ExecRow:
+        """Submit an exec again as a new exec that computes its first `steps` steps with two numbers of workers.
+
+        Raises NotFound (`exec.not_found`), Denied (`exec.of_another_user`), Invalid (`verify.*`), OverQuota,
+        StorageFailed.
+        """
+        base = self.execs.base
+        with base.recorded(caller, "exec.verify", exec_id) as record:
+            row = self.execs.find(caller, exec_id)
+            if row.creator != caller.name:
+                raise Denied("exec.of_another_user", f"Only {row.creator} may verify {row.id}")
+            spec, shown = to_verify(row, steps)
+            folder = self.folder()
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+                upload = packed(row, self.execs.paths(row), folder)
+                check_room(base.settings.paths, base.settings.quotas, _size(upload))
+                source = None if row.data_source is None else json.loads(row.data_source)
+                sealed = base.database.read(lambda c: exec_secrets.of(c, row.id))
+                made = self._accept(caller, upload, _Checked(spec, shown, source, sealed), None)
+            except OSError as problem:
+                raise StorageFailed.from_os(problem) from None
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            record.about.append(made.id)
+        base.wake()
+        return made
+
+    def _submitted_once(self, caller: Caller, request: Request) -> Submitted:
+        keyed = None
+        if request.key is not None:
+            keyed = Keyed(caller.name, request.key, digest(request.args, request.sig_name, request.upload))
+        with self.keys.claimed(keyed) as row:
+            return self._submitted(caller, request, keyed) if row is None else Submitted(row, _warnings(row))
+
+    def _submitted(self, caller: Caller, request: Request, keyed: Keyed | None) -> Submitted:
+        asked = words.read(request.args, request.upload.data)
+        find = partial(self.connections.find, user=caller.name, admin=caller.admin)
+        data = data_of(asked, self.execs.base.data_roots(caller), find)
+        spec = check(asked, caller.name, data, self.vault.seal_text)
+        if spec.submit_user not in ("", caller.name):
+            caller.check_admin("submits for others (--submit-user)")
+        checked = _Checked(
+            replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
+            self.connections.sealed(data.secrets), forwarding.targets(asked.line),
+        )
+        row = self._accept(caller, request.upload, checked, keyed)
+        if checked.targets is not None:
+            self.forwarding.add(row.id)
+        folders = self.execs.paths(row).data_folders(row.job)
+        return Submitted(row, [*data.notes, *([_NOT_JOINED] if joined(folders) is None else []), *_warnings(row)])
+
+    def _accept(self, caller: Caller, upload: Upload, checked: _Checked, keyed: Keyed | None) -> ExecRow:
+        """Store a checked submission: its files, and its row in one transaction with the check of the quota."""
+        settings, size = self.execs.base.settings, _size(upload)
+        row = accept(
+            checked.spec, upload, shown_args=checked.shown_args, data_source=checked.data_source,
+            sealed=checked.sealed, targets=checked.targets, home=settings.paths, database=self.execs.base.database,
+            limits=settings.limits, allow=lambda c: self._check_user(c, caller, size), keyed=keyed,
+        )
+        self.sizes.took(row.id, size)
+        return row
+
+    def _check_user(self, connection: Connection, caller: Caller, size: int) -> None:
+        """Raise OverQuota when the user may have no further exec of this size."""
+        quotas = self.execs.base.settings.quotas
+        if quotas.limit_users:
+            check_user(connection, caller.name, quotas, self.sizes.of, size)
+
+
+def _warnings(row: ExecRow) -> list[str]:
+    return [_WRITTEN_OUT] if MASK in (row.data_source or "") else []
+
+
+def _size(upload: Upload) -> int:
+    return sum(path.stat().st_size for _, path in upload.files)
+
+
+def _count(problem: BackendError) -> None:
+    SUBMISSIONS.labels("failed" if problem.is_failure else "refused").inc()

@@ -1,0 +1,79 @@
+"""Users of a server for a team: administrators add and remove them, each user may change the own password."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from local_backend.errors import Conflict, Invalid, NotFound
+from local_backend.services.access import Caller
+from local_backend.services.base import Base
+from local_backend.store import users
+from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExists, UserRow
+
+
+@dataclass(frozen=True)
+class UserService:
+    """What can be done with users."""
+
+    base: Base
+
+    def list(self, caller: Caller) -> list[UserRow]:
+        """Return all users by name. Raises Denied."""
+        caller.check_admin("sees users")
+        return self.base.database.read(users.everybody)
+
+    def add(self, caller: Caller, name: object, password: object, role: object) -> None:
+        """Add a user. Raises Denied, Invalid (`user.role`, `user.invalid`), Conflict (`user.exists`)."""
+        with self.base.recorded(caller, "user.add", *([name] if isinstance(name, str) else [])):
+            caller.check_admin("adds users")
+            name, password, role = _text(name, "name"), _text(password, "password"), _text(role, "role")
+            if role not in users.ROLES:
+                raise Invalid("user.role", f"role: {role[:40]!r} is none of {', '.join(users.ROLES)}")
+            if name == self.base.settings.user and role != users.ADMIN:
+                raise Invalid("user.role", f"role: the server runs as {name}, who is always an {users.ADMIN}")
+            self._change(lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
+
+    def set_password(self, caller: Caller, name: str, password: object) -> None:
+        """Change a user's password and revoke all tokens of this user. Who changes the own password has been asked for
+        the old one before. Raises Denied, Invalid (`user.invalid`), NotFound (`user.not_found`)."""
+        with self.base.recorded(caller, "user.password", name):
+            if caller.name != name:
+                caller.check_admin("changes the passwords of others")
+            self._change(lambda c, kept: users.set_password(c, name, kept), _text(password, "password"))
+
+    def remove(self, caller: Caller, name: str) -> None:
+        """Remove a user and revoke all tokens of this user. Execs and results stay. Raises Denied, NotFound
+        (`user.not_found`), Conflict (`user.last_admin`)."""
+        with self.base.recorded(caller, "user.remove", name):
+            caller.check_admin("removes users")
+            try:
+                self.base.database.write(lambda c: users.remove(c, name, self.base.settings.user))
+            except NoSuchUser as problem:
+                raise NotFound("user.not_found", str(problem)) from None
+            except LastAdmin as problem:
+                raise Conflict("user.last_admin", str(problem)) from None
+        # An administrator was allowed to use the connections of all users.
+        self.base.wake()
+
+    def _change(self, work: Callable[[Connection, str], None], password: str) -> None:
+        """Do `work` in a transaction, with the hash of the password."""
+        from local_backend.password_hash import hashed  # loads argon2, which most calls do without
+
+        try:
+            kept = hashed(users.checked_password(password))
+            self.base.database.write(lambda connection: work(connection, kept))
+        except NoSuchUser as problem:
+            raise NotFound("user.not_found", str(problem)) from None
+        except UserExists as problem:
+            raise Conflict("user.exists", str(problem)) from None
+        except UserError as problem:
+            raise Invalid("user.invalid", str(problem)) from None
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise Invalid("user.invalid", f"{name}: a text is needed")
+    return value

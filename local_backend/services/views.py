@@ -1,0 +1,116 @@
+"""What the server knows of an exec: its row, its files, and the supervisor's view of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dlicmd.contract import states
+from local_backend.files import full_disk, read_json
+from local_backend.runtime.paths import ExecPaths
+from local_backend.scheduler.model import Reason
+from local_backend.services.executors import executors, running
+from local_backend.store.execs import ExecRow
+
+#: States in which an exec has slots, or is about to have them again.
+HAS_SLOTS = frozenset({states.RUNNING, states.RECOVERING})
+#: Prefix of the id of a pack.
+PACK = "pack-"
+
+
+def slots_of(row: ExecRow) -> list[str]:
+    """Return the ids of the slots that an exec holds."""
+    return json.loads(row.slots) if row.slots and row.state in HAS_SLOTS else []
+
+
+def is_parked(row: ExecRow) -> bool:
+    """Return whether an exec is running without a slot. Its training pauses until it gets one."""
+    return row.state in HAS_SLOTS and row.elastic and not slots_of(row)
+
+
+def pack_id(row: ExecRow) -> str:
+    """Return the id of the application for the pack of an exec, empty without a pack. A pack belongs to one user."""
+    return f"{PACK}{row.user}:{row.job.pack}" if row.job.pack else ""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """How views find what is not in the row: functions of a row."""
+
+    paths: Callable[[ExecRow], ExecPaths]
+    reason: Callable[[str], Reason | None]
+    consumer: Callable[[ExecRow], str]
+    kind: Callable[[ExecRow], str]
+
+
+class ExecView:
+    """One exec as the server sees it now. Each property is read once, when it is needed."""
+
+    def __init__(self, row: ExecRow, sight: Sight) -> None:
+        self.row = row
+        self._sight = sight
+
+    @cached_property
+    def paths(self) -> ExecPaths:
+        """The files of the exec."""
+        return self._sight.paths(self.row)
+
+    @cached_property
+    def progress(self) -> Any:
+        """What the driver has written about its progress, None when it cannot be read."""
+        try:
+            return read_json(self.paths.progress)
+        except OSError:
+            # The program may have replaced the file. One exec must not spoil the list of all execs.
+            return None
+
+    @cached_property
+    def reason(self) -> Reason | None:
+        """Why the exec is pending or parked, None when it is neither."""
+        pending = self.row.state in (states.SUBMITTED, states.PENDING) or is_parked(self.row)
+        return self._sight.reason(self.row.id) if pending else None
+
+    @cached_property
+    def disk_trouble(self) -> str | None:
+        """A sentence when the disk of an unfinished exec is full."""
+        return None if self.row.terminal else full_disk(self.paths.state)
+
+    @cached_property
+    def has_result(self) -> bool:
+        """Whether the model folder holds anything."""
+        return holds_anything(self.paths.model)
+
+    @cached_property
+    def consumer(self) -> str:
+        """The path of the resource plan that the exec counts for."""
+        return self._sight.consumer(self.row)
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of slot that the exec asks for."""
+        return self._sight.kind(self.row)
+
+    @cached_property
+    def executors(self) -> dict[int, bool]:
+        """Number of an executor → whether it is running."""
+        live = set(self.running_executors)
+        return {number: number in live for number in executors(self.row, self.paths)}
+
+    @cached_property
+    def running_executors(self) -> list[int]:
+        """Numbers of the executors that are running."""
+        return running(self.row, self.paths)
+
+
+def holds_anything(folder: Path) -> bool:
+    """Return whether there is anything in a folder, False when it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return any(found)
+    except OSError:
+        return False
