@@ -1,6 +1,6 @@
 """Launchers: they know the slots of a job, start workers on slots, and report when a worker has ended.
 
-Under the backend, a runner starts workers (`RunnerLauncher`, the channel of docs/architecture.md). Without the backend,
+Under the backend, a runner starts workers (`RunnerLauncher`, the channel of docs/processes.md). Without the backend,
 the calling thread is the only worker (`InProcessLauncher`), so that a plain `python train.py` trains.
 """
 

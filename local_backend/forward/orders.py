@@ -56,7 +56,7 @@ def find(home: HomePaths, exec_id: str) -> Order | None:
             return None
         targets = json.loads(Vault(home.vault).open_text(value["targets"]))
         return Order(exec_id, str(value["user"]), Targets.from_json(targets))
-    except (OSError, KeyError, TypeError, AttributeError, VaultError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, VaultError):
         return None
 
 

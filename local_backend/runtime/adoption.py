@@ -20,10 +20,11 @@ from local_backend.runtime.launch import (
     Outcome,
     ProcessId,
     RunnerIdentity,
+    note_reboot,
     read_attempt,
     read_identity,
     read_outcome,
-    requeues,
+    reboots,
     try_lock,
     write_attempt,
 )
@@ -168,7 +169,8 @@ class Adopter:
         self._records.running(paths, row.attempt)
         if row.stop_requested or row.deleted:
             self._records.killed(paths)
-        elif rebooted and requeues(paths) < _MOST_REQUEUES:
+        elif rebooted and reboots(paths) < _MOST_REQUEUES:
+            note_reboot(paths)
             self._records.pending(paths, message="queued again: the machine was restarted while it ran")
         else:
             why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"

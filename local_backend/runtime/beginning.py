@@ -13,7 +13,7 @@ from local_backend.runtime.active import Active
 from local_backend.runtime.allocation import Allocation, write_allocation
 from local_backend.runtime.data_list import write_data_list
 from local_backend.runtime.demand import Demand
-from local_backend.runtime.launch import Launch, read_identity, requeues, try_lock, write_attempt
+from local_backend.runtime.launch import Launch, read_identity, reboots, requeues, try_lock, write_attempt
 from local_backend.runtime.paths import ExecPaths
 from local_backend.runtime.records import Records
 from local_backend.runtime.starter import Starter
@@ -77,7 +77,7 @@ class Beginnings:
             environment=environment.inherited(os.environ), stop_grace=settings.stop_grace,
             leave_grace=settings.leave_grace, share=self._demand.share(spec) / WHOLE,
             die_with=processes.identify(os.getpid()) if settings.die_with_server else None,
-            requeues=requeues(paths) + again,
+            requeues=requeues(paths) + again, reboots=reboots(paths),
         )
         launch.write()
         write_data_list(spec, paths, self._delivered(paths))

@@ -1,4 +1,4 @@
-"""The runner's tasks for an elastic program: allocation, workers on demand, ended workers (docs/architecture.md)."""
+"""The runner's tasks for an elastic program: allocation, workers on demand, ended workers (docs/processes.md)."""
 
 from __future__ import annotations
 

@@ -52,6 +52,8 @@ class Launch:
     die_with: ProcessId | None = None
     #: Number of times that the exec was queued again after one of its attempts had begun.
     requeues: int = 0
+    #: Number of times that the machine was restarted while the exec was running.
+    reboots: int = 0
 
     @property
     def paths(self) -> ExecPaths:
@@ -96,13 +98,29 @@ def forget_variables(paths: ExecPaths) -> None:
     if isinstance(value, dict):
         spec = value.get("spec")
         found = json.loads(spec) if isinstance(spec, str) else value
-        write_json(paths.spec, {"user": found.get("user"), "requeues": requeues(paths)})
+        write_json(paths.spec, {"user": found.get("user"), "requeues": requeues(paths), "reboots": reboots(paths)})
 
 
 def requeues(paths: ExecPaths) -> int:
     """Return how often an exec was queued again, according to its last launch."""
+    return _count(paths, "requeues")
+
+
+def reboots(paths: ExecPaths) -> int:
+    """Return how often the machine was restarted while an exec was running."""
+    return _count(paths, "reboots")
+
+
+def note_reboot(paths: ExecPaths) -> None:
+    """Count a restart of the machine. Raises OSError."""
     value = _read(paths.spec)
-    count = value.get("requeues", 0) if isinstance(value, dict) else 0
+    if isinstance(value, dict):
+        write_json(paths.spec, value | {"reboots": reboots(paths) + 1})
+
+
+def _count(paths: ExecPaths, name: str) -> int:
+    value = _read(paths.spec)
+    count = value.get(name, 0) if isinstance(value, dict) else 0
     return count if isinstance(count, int) else 0
 
 

@@ -145,7 +145,7 @@ def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
     if not isinstance(written, Sequence) or isinstance(written, str):
         raise PlanError(f"plan {where}: what is below 'plans:' has to be a list of plans")
     if depth > _DEEPEST:
-        raise PlanError(f"plan {where}: plans are at most {_DEEPEST} deep")
+        raise PlanError(f"plan {where}: plans are at most {_DEEPEST - 1} deep below {ROOT.name}")
     children = tuple(_plan(one, where, depth) for one in written)
     names = [child.name for child in children]
     for name in names:

@@ -170,6 +170,15 @@ def test_what_cannot_be_opened(data, tmp_path):
         fabric_data.open(tmp_path / "u.parquet")
 
 
+def test_whole_numbers_that_no_tensor_can_hold_are_refused_not_wrapped(tmp_path):
+    (tmp_path / "one").mkdir()
+    np.save(tmp_path / "one" / "x.npy", np.array([[1, 2], [2**64 - 1, 3]], np.uint64))
+    samples = fabric_data.open(tmp_path / "one")
+    samples[0]
+    with pytest.raises(DataProblem, match="18446744073709551615 is more than"):
+        samples[1]
+
+
 def test_damage_inside_a_file_leaves_nothing_behind(data, cache):
     path = write(data / "a.parquet", n=list(range(50_000)))
     whole = bytearray(path.read_bytes())

@@ -66,6 +66,19 @@ def test_after_a_reboot_a_job_is_queued_again_once(pair: tuple[Host, Bench]) -> 
     assert starts(one, job) == "xx"
 
 
+def test_a_job_that_gave_its_slots_back_before_is_queued_again_after_its_first_reboot(pair: tuple[Host, Bench]) -> None:
+    host, one = pair
+    job = one.submit(COUNTED)
+    one.wait_for_file(job, "starts")
+    spec = one.paths(job).spec
+    spec.write_text(json.dumps(json.loads(spec.read_text()) | {"requeues": 1}))
+    crash(host, one, job, "another-boot")
+    host.start()
+    eventually(lambda: starts(one, job) == "xx", "it is started again")
+    let_go(one, job)
+    assert one.wait(job).state == FINISHED
+
+
 def test_an_attempt_that_never_began_is_made_up_for(pair: tuple[Host, Bench]) -> None:
     host, one = pair
     host.kill()

@@ -111,7 +111,7 @@ def test_plans_cannot_be_too_deep():
     written: dict = {"name": "p"}
     for _ in range(10):
         written = {"name": "p", "plans": [written]}
-    with pytest.raises(PlanError, match="at most 8 deep"):
+    with pytest.raises(PlanError, match="at most 7 deep below local"):
         plans.parse({"plans": [written]})
 
 

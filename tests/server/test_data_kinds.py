@@ -119,3 +119,20 @@ def test_every_field_that_is_called_a_host_is_looked_at() -> None:
 ])
 def test_one_that_leads_somewhere_does(kind: str, values: dict[str, str]) -> None:
     assert kinds.find(kind)._complete(values) == values
+
+
+SERVER = {"host": "db.example", "database": "d", "username": "u", "password": "p"}
+
+
+@pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
+@pytest.mark.parametrize(("written", "meant"), [("", None), ("true", True), ("True", True), ("FALSE", False)])
+def test_tls_is_meant_however_it_is_spelled(kind: str, written: str, meant: bool | None) -> None:
+    family = kinds.find(kind).open({**SERVER, "ssl": written}, loopback=True)
+    assert family.tls_wish() is meant
+
+
+@pytest.mark.parametrize("kind", ["mysql", "cassandra", "mongodb"])
+def test_a_typing_error_does_not_turn_tls_off(kind: str) -> None:
+    family = kinds.find(kind).open({**SERVER, "ssl": "yes"}, loopback=True)
+    with pytest.raises(DataError, match="either true or false"):
+        family.tls_wish()

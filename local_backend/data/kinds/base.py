@@ -178,6 +178,14 @@ class Family(ABC):
         except OSError as problem:
             raise DataUnavailable(f"{self.kind.title}: the name '{host}' cannot be looked up: {problem}") from None
 
+    def tls_wish(self) -> bool | None:
+        """Return the value `ssl` of the connection, None if it is not given. Raises DataError for other text than true
+        and false: the password must not cross the network in clear because of a typing error."""
+        wish = self.values.get("ssl", "").lower()
+        if wish not in ("", "true", "false"):
+            raise DataError(f"{self.kind.title}: 'ssl' is '{wish[:40]}'; it is either true or false")
+        return {"true": True, "false": False}.get(wish)
+
     def without_secrets(self, text: object) -> str:
         """Return a text of a library or server on one line, without secrets, cut to LONGEST_TEXT."""
         line = " ".join(without(text, secrets_of(self.kind.fields, self.values)).split())

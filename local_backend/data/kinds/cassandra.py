@@ -104,8 +104,8 @@ class Cassandra(TableFamily):
         # The cluster reports more servers; connect only to servers whose addresses were checked.
         profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy(addresses),
                                    row_factory=tuple_factory, request_timeout=60)
-        authority = values.get("ssl_certificate")
-        tls = ssl.create_default_context(cadata=authority or None) if authority or values.get("ssl") == "true" else None
+        authority, wish = values.get("ssl_certificate"), self.tls_wish()
+        tls = ssl.create_default_context(cadata=authority or None) if authority or wish else None
         cluster = Cluster(
             addresses, number, connect_timeout=_PATIENCE, execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             ssl_context=tls, ssl_options={"server_hostname": host} if tls else None,

@@ -120,15 +120,19 @@ class Cloudant(TableFamily):
         # Do not use proxies and passwords of the user that runs the server.
         session.trust_env = False
         if self.values.get("apikey"):
-            session.headers["Authorization"] = f"Bearer {self._token(session)}"
+            parts = urlsplit(iam.TOKENS)
+            self.addresses(str(parts.hostname), parts.port or 443)
+            tokens = iam.Tokens(self.kind.title, self.values["apikey"], iam.TOKENS)
+
+            def with_token(request: requests.PreparedRequest) -> requests.PreparedRequest:
+                request.headers["Authorization"] = f"Bearer {tokens.current()}"
+                return request
+
+            session.auth = with_token
         elif self.values.get("username"):
             words = f"{self.values['username']}:{self.values.get('password', '')}".encode()
             session.headers["Authorization"] = f"Basic {base64.b64encode(words).decode()}"
         return session
-
-    def _token(self, session: requests.Session) -> str:
-        answer = self._send(session, "POST", iam.TOKENS, data=iam.form(self.values["apikey"]))
-        return str(answer.get("access_token"))
 
     def _ask(self, session: requests.Session, method: str, path: str, **more: Any) -> dict[str, Any]:
         url, database = self.values["url"].rstrip("/"), self.values["database"]

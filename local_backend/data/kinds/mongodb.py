@@ -102,7 +102,7 @@ class Mongodb(TableFamily):
         self.addresses(host, number)
         arguments: dict[str, Any] = {
             "host": host, "port": number, "directConnection": True, "serverSelectionTimeoutMS": _PATIENCE,
-            "connectTimeoutMS": _PATIENCE, "appname": "dlicmd", "tls": values.get("ssl", "").lower() == "true",
+            "connectTimeoutMS": _PATIENCE, "appname": "dlicmd", "tls": self.tls_wish() is True,
         }
         if values.get("username"):
             arguments |= {"username": values["username"], "password": values.get("password", ""),

@@ -146,10 +146,8 @@ class Mysql(Sql):
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
-        authority, wish = self.values.get("ssl_certificate"), self.values.get("ssl", "").lower()
-        if wish not in ("", "true", "false"):
-            raise DataError(f"{self.kind.title}: 'ssl' is '{wish[:40]}'; it is either true or false")
-        if wish == "false" or not (authority or wish):
+        authority, wish = self.values.get("ssl_certificate"), self.tls_wish()
+        if wish is False or not (authority or wish):
             return None
         try:
             return ssl.create_default_context(cadata=authority or None)

@@ -15,6 +15,8 @@ from fabric_data.samples import Samples
 
 #: Types of floating-point numbers that a caller can ask for.
 FloatType = torch.dtype | np.dtype[Any] | type[Any] | str
+#: The largest whole number that a tensor can hold.
+SIGNED_MOST = 2**63 - 1
 _FLOATS = ("float16", "float32", "float64")
 #: Types without tensors in torch, or with little support there → a type that holds the same numbers.
 WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
@@ -48,10 +50,17 @@ def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Cal
     numbers are int, bool, or NumPy scalars, from which a DataLoader learns their type. Raises DataProblem."""
     final = _final(array, float_type)
     if array.ndim > 1:
-        return lambda row: torch.from_numpy(array[row].astype(final))
+        return lambda row: torch.from_numpy(_signed(array[row]).astype(final))
     if final.kind in "iub":
         return array.item
     return array.__getitem__ if final == array.dtype else lambda row: final.type(array[row])
+
+
+def _signed(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the numbers, if a tensor can hold them: there are no tensors of uint64. Raises DataProblem."""
+    if numbers.dtype.kind == "u" and numbers.dtype.itemsize == 8 and numbers.size and numbers.max() > SIGNED_MOST:
+        raise DataProblem(f"{numbers.max()} is more than a tensor of whole numbers can hold")
+    return numbers
 
 
 def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | None) -> Callable[[int], torch.Tensor]:
@@ -61,7 +70,7 @@ def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | N
     if any(array.ndim > 1 for array in arrays):
         raise DataProblem("arrays of several dimensions cannot be put beside others")
     final = np.result_type(*(_final(array, float_type) for array in arrays))
-    return lambda row: torch.from_numpy(np.array([array[row] for array in arrays], final))
+    return lambda row: torch.from_numpy(np.array([_signed(array[row]) for array in arrays], final))
 
 
 def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.dtype[Any]:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fabric_data.arrays import WIDER, mapped, picker
+from fabric_data.arrays import SIGNED_MOST, WIDER, mapped, picker
 from fabric_data.errors import DataProblem
 
 if TYPE_CHECKING:
     import pyarrow
 
-_SIGNED_MOST = 2**63 - 1
 
 
 class Writer:
@@ -185,7 +184,7 @@ def _numbers(part: pyarrow.Array) -> np.ndarray[Any, Any]:
         narrow = pa.int32() if kind.bit_width == 32 else pa.int64()
         part = part.cast(narrow)
     found: np.ndarray[Any, Any] = part.to_numpy(zero_copy_only=False)
-    if found.dtype == np.dtype("uint64") and len(found) and found.max() > _SIGNED_MOST:
+    if found.dtype == np.dtype("uint64") and len(found) and found.max() > SIGNED_MOST:
         raise DataProblem(f"{found.max()} is more than a tensor of whole numbers can hold")
     return found
 

@@ -99,8 +99,16 @@ def _trim(root: Path, keep: Path) -> None:
     """Remove the entries used longest ago until the rest fits. A process can still use an entry that it has open."""
     given = os.environ.get(BYTES_VARIABLE, "")
     room = int(given) if given.isascii() and given.isdigit() else MOST_BYTES
-    used = sorted(((done.stat().st_mtime, done.parent) for done in root.glob(f"*/{_DONE}")), reverse=True)
-    for at, path in used:
-        room -= sum(file.stat().st_size for file in path.iterdir())
+    used = sorted(filter(None, map(_used, root.glob(f"*/{_DONE}"))), reverse=True)
+    for at, path, size in used:
+        room -= size
         if room < 0 and path != keep and time.time() - at > _YOUNG:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _used(done: Path) -> tuple[float, Path, int] | None:
+    """Return (time of the last use, entry, bytes), None for an entry that another process is removing."""
+    try:
+        return done.stat().st_mtime, done.parent, sum(file.stat().st_size for file in done.parent.iterdir())
+    except OSError:
+        return None
