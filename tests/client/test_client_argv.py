@@ -8,25 +8,26 @@ import shlex
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import examples
 
 from dlicmd.contract.argv import ArgvError, join_args, parse_argv, replace_value, split_args
 from dlicmd.contract.options import BY_NAME, COMMANDS, OPTIONS, Arity, Kind, Travel
 from dlicmd.contract.sizes import parse_size
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=12)))
 def test_joined_words_come_apart_as_they_were(words: list[str]) -> None:
     assert split_args(join_args(words)) == words
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_comes_apart(text: str) -> None:
     assert isinstance(split_args(text), list)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=8).filter(lambda word: word.split("=")[0] not in BY_NAME), max_size=5),
        st.lists(st.text(max_size=8), max_size=5))
 def test_the_programs_words_are_not_touched(before: list[str], after: list[str]) -> None:

@@ -9,6 +9,7 @@ from client_desk import Desk
 from fake_server import BASE, FakeServer, Reply, exec_object
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import examples
 
 from dlicmd.contract.trainlog import Losses, losses, merged, recorded
 from dlicmd.show.chart import chart
@@ -49,7 +50,7 @@ def test_what_logs_hold(text: str, found: tuple) -> None:
     assert losses(text) == Losses(*found)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=30), st.sampled_from([ELOG, ELOG_TEST, ENGINE, '{"meta":{}}', '{"meta":']))))
 def test_any_text_is_read(parts: list[str]) -> None:
     assert isinstance(losses("\n".join(parts)), Losses)
@@ -75,7 +76,7 @@ def test_a_line_and_marks() -> None:
         "    4 ┤⠑⢄", "      │  ⠑⢄", "1.333 ┤    ⠑⢄", "    0 ┤      ⠑⢄", "      └────────", "       0     10"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(POINTS, POINTS, st.integers(25, 200), st.integers(4, 40), st.booleans())
 def test_a_chart_fits(line: dict[int, float], marks: dict[int, float], width: int, height: int, braille: bool) -> None:
     if line or marks:

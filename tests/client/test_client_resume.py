@@ -22,7 +22,7 @@ from client_desk import Desk
 from fake_server import BASE, TOKEN, FakeServer, Reply, Seen, exec_object
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import eventually
+from support import eventually, examples
 
 from dlicmd import results
 from dlicmd.errors import ConnectionLost, DlicmdError, ServerError
@@ -361,7 +361,7 @@ class Stub:
 KINDS = st.sampled_from(["good", "whole", "changed", "416", "gone"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(calls=st.lists(st.lists(st.tuples(KINDS, st.integers(0, 2100)), max_size=6), min_size=1, max_size=4))
 def test_whatever_happens_a_result_is_whole_or_absent(calls: list[list[tuple[str, int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

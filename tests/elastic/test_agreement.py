@@ -78,6 +78,7 @@ def train(tmp_path, wrong):
     return FakeRunner(tmp_path, 2).run(lay_out(tmp_path, SCRIPT), wrong)
 
 
+@pytest.mark.integration
 def test_clocks_process_ids_and_locks_of_callbacks_are_no_difference(tmp_path):
     ended = train(tmp_path, "nothing")
     assert ended.returncode == 0, ended.stderr
@@ -102,6 +103,7 @@ def test_what_differs_between_workers_ends_the_job_with_its_name(tmp_path, wrong
     assert not list((tmp_path / "result").rglob("model_epoch_final.pth")), "a state that differs is not saved"
 
 
+@pytest.mark.integration
 def test_a_worker_that_dies_while_states_are_compared_is_replaced(trouble, unharmed):
     training = trouble(2)
     training.suffer("agreeing:2:5:kill")

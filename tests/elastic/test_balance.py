@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import examples
 
 from local_backend.elastic import hub
 from local_backend.elastic.balance import MEASURED, SECONDS, STEPS, Balance, counts
@@ -16,7 +17,7 @@ from local_backend.elastic.plan import Plan
 
 
 @given(speeds=st.lists(st.floats(0.1, 10), min_size=1, max_size=4), more=st.integers(0, 8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_other_assignment_is_done_earlier(speeds, more):
     shards = len(speeds) + more
     given_ = counts(speeds, shards)

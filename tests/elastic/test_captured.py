@@ -95,6 +95,7 @@ def results(tmp, ended):
     return json.loads(ended.stdout.splitlines()[-1]), seen
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("arguments", [(), ("seed-all",)], ids=["torch seeded", "all seeded"])
 def test_what_the_script_has_set_up_is_the_same_alone_and_on_three_workers(tmp_path, arguments):
     script = lay_out(tmp_path / "alone", SCRIPT)

@@ -187,6 +187,7 @@ def test_workers_end_when_the_driver_is_killed(tmp_path):
 PATIENT = f"driver.GRACE = {10 * PATIENCE}"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("threads", ["0", "2"])
 def test_ctrl_c_ends_a_plain_script(tmp_path, threads):
     path = script(tmp_path, threads, before=PATIENT, logger="print('trained', flush=True)")

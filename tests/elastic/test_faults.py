@@ -9,6 +9,8 @@ from collections.abc import Iterable
 import pytest
 from trouble import CRASHED, KILLED, Recipe
 
+pytestmark = pytest.mark.integration
+
 #: A training that ends soon, and its last step.
 SHORT, LAST = Recipe(epochs=2, pace=0.0), 5
 
@@ -66,7 +68,6 @@ TOGETHER = [
 ]
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("slots", "dead", "point"), cells(TOGETHER, {TOGETHER[0], TOGETHER[1], TOGETHER[5]}))
 def test_several_die_together_and_whoever_is_left_goes_on(trouble, unharmed, slots, dead, point):
     training = trouble(slots)
@@ -113,7 +114,6 @@ COMING = (
 )
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("point", "action"), cells(
     itertools.product(COMING, ("kill", "exit")),
     {(point, "kill") for point in ("starting", "warming", "ready", "forming", "entering", "receiving", "mid-apply")},
@@ -171,7 +171,6 @@ ENDING = {
 }
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("point", "worker"), cells(ENDING, ENDING - {("callbacks", 2), ("boundary", 2), ("validating", 2)})
 )

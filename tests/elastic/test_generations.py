@@ -9,6 +9,8 @@ from scripts import lay_out
 
 from local_backend.elastic import bundle
 
+pytestmark = pytest.mark.integration
+
 #: What all generations have in common.
 NETWORK = """
 import torch

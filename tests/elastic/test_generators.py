@@ -248,6 +248,7 @@ def noise():
 '''
 
 
+@pytest.mark.integration
 def test_own_generators_give_the_same_alone_and_on_two_workers_of_which_one_is_killed(tmp_path):
     printed = []
     for name, slots in (("alone", 0), ("two", 2)):

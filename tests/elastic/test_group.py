@@ -336,6 +336,7 @@ def churn(hub, rounds, seed, replace):
     hub.busy()
 
 
+@pytest.mark.integration
 def test_survivors_of_any_death_form_the_next_group_and_exit_normally(hub):
     four = hub(4)
     churn(four, 2, seed=1, replace=False)
@@ -352,6 +353,7 @@ def test_survivors_of_many_deaths(hub, seed):
     assert four.end() == [0] * 4
 
 
+@pytest.mark.integration
 def test_a_stopped_member_holds_nobody_up(hub):
     three = hub(3)
     three.form()

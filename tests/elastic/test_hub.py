@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import WEATHERS, Weather, World
+from support import examples
 
 from local_backend.elastic import events, hub, losses
 from local_backend.elastic.events import (
@@ -80,7 +81,7 @@ def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather,
     weather=st.sampled_from(sorted(WEATHERS)),
     seed=st.integers(0, 10**6),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_so_it_is_for_every_course(  # noqa: PLR0917
     workers, slots, shards, epochs, validation_freq, checkpoint_freq, samples, test_batches, test_chunk, watch,
     stop_after, weather, seed,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import examples
 
 from local_backend.elastic.plan import Fold, Plan, batches, blocks, derive_seed, sample_seed, split
 
@@ -91,7 +92,7 @@ def test_an_incomplete_sum_is_no_sum(leaves, data):
 
 
 @given(plans)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_sample_exactly_once_per_epoch(plan):
     for epoch in range(plan.epochs):
         order = plan.order(epoch)

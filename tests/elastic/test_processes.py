@@ -112,7 +112,7 @@ def outcome(tmp: Path) -> dict:
     return {**found, "seen": seen}
 
 
-@pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), ("adam", 3)])
+@pytest.mark.parametrize(("optimizer", "shards"), [("sgd", 5), pytest.param("adam", 3, marks=pytest.mark.integration)])
 def test_same_bits_for_one_two_three_workers_and_without_a_backend(tmp_path, optimizer, shards):
     arguments = ("--optimizer", optimizer, "--shards", str(shards))
     alone = plain(tmp_path / "plain", lay_out(tmp_path / "plain", SCRIPT), *arguments)

@@ -7,6 +7,8 @@ import pytest
 from churn import Training
 from support import eventually
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):

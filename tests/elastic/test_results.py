@@ -104,6 +104,7 @@ def test_download_writes_a_zip(tmp_path, capsys, monkeypatch):
         assert "model/train/model_epoch_final.pth" in archive.namelist()
 
 
+@pytest.mark.integration
 def test_onnx_or_one_line_why_not(result_dir, capsys):
     fabric(driver_logger=object(), enable_onnx=True)[0].train(1, 8)
     warned = [line for line in capsys.readouterr().err.splitlines() if "ONNX" in line]

@@ -68,7 +68,9 @@ def weights(ended):
     return [line for line in ended.stdout.splitlines() if line.startswith("weights")]
 
 
-@pytest.mark.parametrize(("workers", "counts"), [(3, "1 and 3"), (1, "2 and 1")])
+@pytest.mark.parametrize(("workers", "counts"), [
+    pytest.param(3, "1 and 3", marks=pytest.mark.integration), (1, "2 and 1"),
+])
 def test_what_holds_is_reported_and_changes_nothing(tmp_path, workers, counts):
     ended = run(tmp_path / "verified", workers, verify="4")
     assert ended.returncode == 0, ended.stderr

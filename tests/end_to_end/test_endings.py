@@ -9,6 +9,8 @@ import signal
 import pytest
 from support import eventually
 
+pytestmark = pytest.mark.integration
+
 FAILS = "import sys\nprint('before')\nraise ValueError('no such digit: ß')\n"
 #: Waits, without sleeping on a clock, until somebody ends it.
 WAITS = "import signal, sys\nprint('ready', flush=True)\nsignal.pause()\n"
@@ -68,7 +70,6 @@ def test_stop_leaves_nothing_behind(user) -> None:
     assert user.run("--exec-get", exec_id).json["state"] == "KILLED"
 
 
-@pytest.mark.integration
 def test_killing_the_server_loses_nothing(user) -> None:
     program = "import os, time\nprint('ready', flush=True)\n" \
               "while not os.path.exists('go'):\n    time.sleep(0.05)\nprint('done')\n"
@@ -111,7 +112,6 @@ def test_what_can_never_run_says_so(user) -> None:
     assert "3" in done.err and "2" in done.err and "DLI_SLOTS" in done.err
 
 
-@pytest.mark.integration
 def test_pending_timeout_and_queue(user) -> None:
     folder = user.model("m", train=WAITS)
     words = ("distPyTorch", "--model-dir", str(folder), "--model-main", "train.py", "--numWorker", "2")

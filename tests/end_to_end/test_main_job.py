@@ -62,6 +62,7 @@ def run_script(user, path: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("warm")
 def test_the_result_does_not_depend_on_the_number_of_workers(user) -> None:
     weights = []

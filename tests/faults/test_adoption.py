@@ -21,6 +21,8 @@ from local_backend.runtime.launch import read_attempt, try_lock, write_attempt
 from local_backend.store import execs
 from local_backend.store.holdings import Part
 
+pytestmark = pytest.mark.integration
+
 COUNTED = "open('starts', 'a').write('x')\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
 

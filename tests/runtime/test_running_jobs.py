@@ -298,6 +298,7 @@ def test_a_task_dies_with_its_runner_and_the_exec_is_lost(backend: Bench) -> Non
     assert gone(task)
 
 
+@pytest.mark.integration
 def test_a_runner_that_does_not_react_to_stop_is_killed(backend: Bench) -> None:
     one = backend.submit(SLEEP)
     backend.wait_for_file(one, "started")

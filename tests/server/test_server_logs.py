@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_server import Live
+from support import examples
 
 from dlicmd.contract import states
 from local_backend.api import follow
@@ -96,7 +97,7 @@ def test_scheduler_logs(live: Live) -> None:
 
 @given(text=st.text(alphabet="ab\n\r\u00fc", max_size=60).map(str.encode), lines=st.integers(0, 9),
        chunk=st.integers(1, 7))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_last_lines_are_those_of_a_split(text: bytes, lines: int, chunk: int) -> None:
     from local_backend.api import textlog
 

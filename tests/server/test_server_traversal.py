@@ -74,6 +74,7 @@ def test_no_error_has_more_than_one_line_or_a_control_character(live: Live) -> N
             assert answer.status < 400 or lines.isprintable(), (method, path, answer.text)
 
 
+@pytest.mark.integration
 def test_every_parameter_of_every_path(live: Live) -> None:
     before, rows = files(live.settings.home.parent), live.call("GET", "/execs").json()
     asked = targets(live)

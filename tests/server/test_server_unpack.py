@@ -90,6 +90,7 @@ def measured(archive: Path, target: Path, limits: Limits) -> Used:
     return Used(int(code or -1), text, used.ru_utime + used.ru_stime)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("family", [*FAMILIES, "harmless"])
 def test_whatever_it_is_it_takes_little_and_leaves_little(family: str, tmp_path: Path) -> None:
     """CPU time, which neither other work nor a slow disk changes; bytes and files on the disk."""

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 from local_backend.store.database import Database
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | URL:
     """Where an empty database is."""
     if request.param == "sqlite":
