@@ -1,9 +1,10 @@
-"""A crowd that keeps connections and says little: 1,000 idle ones, 200 whose requests arrive byte by byte.
+"""Many connections that send little: 1,000 idle connections, and 200 that send their requests byte by byte.
 
     python benchmarks/crowd.py [--seconds S] [--idle N] [--slow N] [--json]
 
-The server sends away who says nothing for a minute; who is sent away comes again at once. Beside them `/healthz` and
-one call of the API are asked for, twenty times a second and each on a new connection. Target: p99 of `/healthz` 1 s.
+The server closes a connection that sends no complete request within a minute, and its client connects again at once.
+Meanwhile `/healthz` and one call of the API are requested, 20 times a second each and always on a new connection.
+Target: p99 of `/healthz` 1 s.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TARGET = 1000.0
 
 
 class Crowd:
-    """Connections that say little, and how often the server has sent one of them away."""
+    """Connections that send little. Counts how often the server has closed one of them."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -36,7 +37,7 @@ class Crowd:
         self.open = 0
 
     async def member(self, slow: bool) -> None:
-        """One that comes again for ever; a slow one writes a byte a second."""
+        """Keep one connection, and connect again for ever. A slow member sends one byte a second."""
         while True:
             reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
             self.open += 1
@@ -58,7 +59,7 @@ class Crowd:
 
 
 async def asking(backend: Backend, target: str, base: str, seconds: float) -> dict[str, float]:
-    """Times of answers, each on a connection of its own, and from the moment at which it was due."""
+    """Measure answers on new connections, each from the moment at which its request was due. Return percentiles."""
     took: list[float] = []
     due = time.perf_counter()
     ends = due + seconds
@@ -74,7 +75,7 @@ async def asking(backend: Backend, target: str, base: str, seconds: float) -> di
 
 
 async def measure(backend: Backend, idle: int, slow: int, seconds: float) -> dict[str, Any]:
-    """Ask alone, then in the crowd; names → figures."""
+    """Measure without and then with the other connections. Return the figures by name."""
     alone = await asking(backend, "/healthz", "", 5.0)
     before = backend.memory()
     crowd = Crowd(backend.port)

@@ -1,9 +1,9 @@
-"""The elastic engine: what a change of workers costs, against torchrun, and its speed, against hand-written DDP.
+"""The elastic engine: the cost of a change of workers, against torchrun, and its speed, against hand-written DDP.
 
     python benchmarks/elastic.py [pauses] [deaths] [warm] [steady] [scaling] [checks] [--quick] [--json]
 
-All rows without a name. CPU workers with one thread each, or GPUs where there are any. A target that is missed fails
-nothing: the table says so. The exit code is 1 when a row could not be measured.
+Measures all rows if none is named. Workers run on the CPU with one thread each, or on GPUs if there are any. A missed
+target is only shown in the table. The exit code is 1 when a row could not be measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def show(rows: Iterable[dict]) -> None:
-    """The table for people."""
+    """Print the table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -32,12 +32,12 @@ def show(rows: Iterable[dict]) -> None:
         met = {True: "yes", False: "no", None: "–"}[row["met"]]
         table.add_row(row["what"], ours, other, "–" if row["ratio"] is None else f"{row['ratio']:.3f}",
                       row["target"], met, row["note"])
-    # Where nobody looks it is as wide as it needs to be.
+    # Without a terminal the table is as wide as it needs to be.
     Console(width=None if sys.stdout.isatty() else 170).print(table)
 
 
 def main() -> int:
-    # Not above: workers are forked by a server that imports this file.
+    # Imported here, because the server that forks the workers imports this file.
     from elastic_bench import rows_changes, rows_checks, rows_speed
     from elastic_bench.rows import FULL, QUICK, Measure
     from elastic_bench.runner import warm_up

@@ -1,9 +1,9 @@
-"""From pressing return to the first training step: dlicmd with a warm backend against torchrun by hand.
+"""Time from the start of a command to the first training step: dlicmd with a warm backend against torchrun by hand.
 
     python benchmarks/first_step.py [--runs 5] [--json]
 
-Both train the same model on two CPU workers, in turn; the time is from starting the command to the end of the first
-optimizer step of the slower worker. Target: ratio <= 0.5.
+Both sides train the same model on two CPU workers, in turn. The time ends with the first optimizer step of the slower
+worker. Target: ratio <= 0.5.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MODEL = HERE / "first_step_model"
 
 
 def seconds_to_first_step(command: list[str], environment: dict[str, str], folder: Path, workers: int) -> float:
-    """Run `command` to its end; seconds until all `workers` had done their first step."""
+    """Run `command` to its end. Return the seconds until all `workers` had done their first step."""
     mark = folder / f"step-{time.monotonic_ns()}"
     environment = {**environment, "FIRST_STEP_FILE": str(mark)}
     command = [word.replace("FIRST_STEP_FILE", f"FIRST_STEP_FILE={mark}") for word in command]
     start = time.time()
-    # How it ends is not timed: torch's gloo now and then aborts a program by hand after its last line.
+    # The end is not timed: torch's gloo sometimes aborts a hand-written program after its last line.
     done = subprocess.run(command, env=environment, cwd=MODEL, check=False, capture_output=True, text=True)
     times = [float(file.read_text()) for file in folder.glob(f"{mark.name}.*")]
     if len(times) != workers:
@@ -50,7 +50,7 @@ def main() -> None:
                 "--numWorker", "2", "--wait", "--msd-env", "FIRST_STEP_FILE"]
         theirs = ["torchrun", "--standalone", "--nproc-per-node=2", "by_hand.py"]
         try:
-            for command in (ours, theirs):  # not counted: byte code is compiled, the backend and its nursery start
+            for command in (ours, theirs):  # not counted: compiles bytecode, starts the backend and its nursery
                 seconds_to_first_step(command, environment, folder, 2)
             pairs = [
                 (seconds_to_first_step(ours, environment, folder, 2),

@@ -1,11 +1,11 @@
-"""A log that grows fast and many who follow it: 5,000 lines a second for a minute, 100 followers, one more that stalls.
+"""Many followers of a fast log: 5,000 lines a second for a minute, 100 followers, and one more that stalls.
 
     python benchmarks/followers.py [--followers N] [--rate LINES] [--seconds S] [--json]
 
-Every follower must get every line once, in its order; the one that asks and never reads the answers may cost the others
-nothing; the server may hold no more memory in the second half of the job than in the first. Followers are coroutines of
-one other process, and share the cores with the server and the job. A line says when it was written: how late it arrives
-is told as well.
+Every follower must receive every line once and in order. The stalling client sends requests and never reads the
+answers; it must not affect the others. The server must not hold more memory in the second half of the job than in the
+first. Followers are coroutines of one other process, and share the cores with the server and the job. Each line
+contains the time at which it was written, so the benchmark also prints how late lines arrive.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from server_load import Backend, Client, percentiles, report
 
 ENDED = ("FINISHED", "KILLED", "ERROR")
 ARGS = "--exec-start%20PyTorch%20--model-main%20main.py"
-#: Megabytes that the server may have more in the second half than in the first.
+#: Megabytes by which the server may grow from the first half to the second.
 GROWTH = 20.0
-#: Writes what is due a hundred times a second: its number, the time, and text as of a training.
+#: Writes the lines that are due, 100 times a second: the number of the line, the time, and text like that of a
+#: training.
 PROGRAM = """
 import sys, time
 rate, total = {rate}, {total}
@@ -46,14 +47,15 @@ while written < total:
 
 @dataclass
 class Follower:
-    """What one has got: lines, the first that was not the next one, and how late the last line of each answer was."""
+    """The output that one follower has received: the number of lines, the first line that was out of order, and the
+    delay of the last line of each answer in seconds."""
 
     lines: int = 0
     wrong: str = ""
     late: list[float] = field(default_factory=list)
 
     def take(self, texts: list[str]) -> None:
-        """Texts of an answer."""
+        """Count the lines of an answer, and check their order."""
         now = time.time()
         numbers = [int(text[: text.index(" ")]) for text in texts]
         if not self.wrong and numbers != list(range(self.lines, self.lines + len(numbers))):
@@ -64,7 +66,7 @@ class Follower:
 
 
 async def submitted(backend: Backend, program: str) -> str:
-    """The id of an exec of that program."""
+    """Submit an exec of the program, and return its id."""
     client = await Client(backend.port, backend.token).connect()
     part = '--b\r\nContent-Disposition: form-data; name="file"; filename="main.py"\r\n\r\n'
     body = (part + program + "\r\n--b--\r\n").encode()
@@ -74,7 +76,7 @@ async def submitted(backend: Backend, program: str) -> str:
 
 
 async def follow(backend: Backend, exec_id: str, follower: Follower) -> None:
-    """Until the exec is over and all of its lines are there."""
+    """Follow the exec until it has ended and all of its lines have arrived."""
     client = await Client(backend.port, backend.token).connect()
     cursor = ""
     while True:
@@ -89,7 +91,7 @@ async def follow(backend: Backend, exec_id: str, follower: Follower) -> None:
 
 
 async def stall(backend: Backend, exec_id: str) -> None:
-    """Asks again and again for everything, and reads none of it."""
+    """Request all output again and again, and read none of it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", backend.port, limit=1024)
     asked = (f"GET /platform/rest/deeplearning/v1/execs/{exec_id}/follow?wait=20 HTTP/1.1\r\n"
              f"Host: 127.0.0.1:{backend.port}\r\nAuthorization: Bearer {backend.token}\r\n\r\n").encode()
@@ -103,14 +105,14 @@ async def stall(backend: Backend, exec_id: str) -> None:
 
 
 async def watch(backend: Backend, samples: list[float]) -> None:
-    """Resident MB of the server, each second."""
+    """Append the resident MB of the server to `samples`, once a second."""
     while True:
         samples.append(backend.memory())
         await asyncio.sleep(1.0)
 
 
 async def measure(backend: Backend, count: int, rate: int, seconds: int) -> dict[str, Any]:
-    """Follow one job; names → figures."""
+    """Follow one job. Return the figures by name."""
     total = rate * seconds
     exec_id = await submitted(backend, PROGRAM.format(rate=rate, total=total))
     followers, samples = [Follower() for _ in range(count)], [0.0]

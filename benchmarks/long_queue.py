@@ -1,9 +1,9 @@
-"""A long queue: 10,000 execs of 200 users wait for one slot that is taken.
+"""A long queue: 10,000 execs of 200 users are pending, and the only slot is in use.
 
     python benchmarks/long_queue.py [--execs N] [--seconds S] [--json]
 
-Targets: p99 of the first page of the list 150 ms, of `why` 100 ms, a decision of the scheduler
-50 ms. Ten clients ask twice a second each; the scheduler decides anew for each of the jobs that come and go meanwhile.
+Targets: p99 of the first page of the list 150 ms, p99 of `why` 100 ms, a decision of the scheduler 50 ms. Ten clients
+send two requests a second each. Meanwhile jobs are submitted and deleted, and the scheduler decides anew for each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ USERS, CLIENTS, RATE = 200, 10, 2.0
 
 
 def queue(database: Path) -> None:
-    """Have all execs wait that have ended, each for one of the users."""
+    """Make all ended execs pending, each as an exec of one of the users."""
     with sqlite3.connect(database) as connection:
         user = f"'user-' || (number % {USERS})"
         connection.execute(
@@ -36,7 +36,7 @@ def queue(database: Path) -> None:
 
 
 async def decisions(client: Client) -> tuple[int, float]:
-    """How many decisions the scheduler has made, and the seconds that they took together."""
+    """Return the number of decisions that the scheduler has made, and their total time in seconds."""
     _, text = await client.ask("GET", "/metrics", base="")
     found = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if not line.startswith("#"))
     name = "dlicmd_scheduling_decision_seconds"
@@ -44,7 +44,7 @@ async def decisions(client: Client) -> tuple[int, float]:
 
 
 async def coming_and_going(client: Client, seconds: float) -> None:
-    """Something for the scheduler to decide about, twice a second."""
+    """Submit and delete a job twice a second, so that the scheduler has to decide."""
     for _ in range(int(seconds * 2)):
         _, answer = await client.ask("POST", "/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20true")
         await asyncio.sleep(0.25)
@@ -53,7 +53,7 @@ async def coming_and_going(client: Client, seconds: float) -> None:
 
 
 async def running(backend: Backend) -> str:
-    """Id of a job that runs, and has the slot."""
+    """Start a job that holds the slot, and return its id."""
     exec_id = await one_job(backend, "sleep%20600", wait=False)
     client = await Client(backend.port, backend.token).connect()
     while json.loads((await client.ask("GET", f"/execs/{exec_id}"))[1])["state"] != "RUNNING":
@@ -63,7 +63,7 @@ async def running(backend: Backend) -> str:
 
 
 async def end(backend: Backend, exec_id: str) -> None:
-    """Stop that job."""
+    """Delete that job, and wait until it is gone."""
     client = await Client(backend.port, backend.token).connect()
     await client.ask("DELETE", f"/execs/{exec_id}")
     while (backend.home / "jobs" / exec_id).exists():

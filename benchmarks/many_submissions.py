@@ -2,8 +2,8 @@
 
     python benchmarks/many_submissions.py [--each N] [--json]
 
-What was acknowledged must be there once; what is measured is how long an acknowledgement takes (target: p99 500 ms) and
-by how much the server grows (100 MB).
+Every acknowledged submission must exist exactly once. Measures the time of an acknowledgment (target: p99 500 ms) and
+the growth of the server (target: 100 MB).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any
 
 from server_load import ARGS, Backend, Client, one_job, percentiles, report, with_clients
 
-CLIENTS, SMALLEST, LARGEST = 20, 10, 20  # the sizes as powers of two
+CLIENTS, SMALLEST, LARGEST = 20, 10, 20  # sizes in bytes, as powers of two
 
 
 def folder(size: int) -> bytes:
-    """The body of a submission: a script, and so many bytes of data."""
+    """Return the body of a submission: a script, and `size` bytes of data."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as packed:
         for name, content in (("m/main.py", b"print('done')\n"), ("m/data.bin", os.urandom(size))):
@@ -38,9 +38,9 @@ def folder(size: int) -> bytes:
 
 
 async def submit(backend: Backend, each: int) -> dict[str, Any]:
-    """All clients at once, each one folder after the other; then the list is asked what is there."""
-    holds = await one_job(backend, "sleep%20600", wait=False)  # has the slot: the others wait
-    # Made before, for clients and server share the cores.
+    """Submit with all clients at once, each one folder after the other. Then check the list of execs."""
+    holds = await one_job(backend, "sleep%20600", wait=False)  # holds the slot, so the others are pending
+    # Make the bodies first, because clients and server share the cores.
     bodies = [folder(int(2 ** random.uniform(SMALLEST, LARGEST))) for _ in range(CLIENTS * each)]
     before = backend.memory()
     took: list[float] = []

@@ -1,4 +1,4 @@
-"""Resident memory of what idles: server, nursery, client.
+"""Resident memory of idle processes: server, nursery, client.
 
     python benchmarks/memory.py [--json]
 
@@ -25,7 +25,7 @@ DATA = Path(__file__).parent.parent / "samples" / "digits" / "data"
 
 
 def measure(environment: dict[str, str], home: Path) -> dict[str, float]:
-    """MB of each process after one job has run."""
+    """Return the MB of each process after one job has run."""
     dlicmd = [sys.executable, "-c", "from dlicmd.cli import main; raise SystemExit(main())"]
     started = subprocess.run(
         [*dlicmd, "--exec-start", "PyTorch", "--model-dir", str(SAMPLE), "--model-main", "train.py",
@@ -33,7 +33,7 @@ def measure(environment: dict[str, str], home: Path) -> dict[str, float]:
         env=environment, check=True, capture_output=True, text=True,
     )
     exec_id = json.loads(started.stdout)["id"]
-    time.sleep(1.0)  # let the server come to rest
+    time.sleep(1.0)  # let the server become idle
     server = psutil.Process(json.loads((home / "backend.json").read_text())["pid"])
     nursery = next(child for child in server.children() if "nursery" in " ".join(child.cmdline()))
     pid = os.fork()

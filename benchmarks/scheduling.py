@@ -1,9 +1,9 @@
-"""The scheduler: what it makes of a cluster, against two ways of doing without it, and how long a decision takes.
+"""The scheduler: its use of a cluster, against two simple ways of sharing, and the time of a decision.
 
     python benchmarks/scheduling.py [simulate] [speed] [--jobs N] [--slots N] [--load X] [--seed N] [--json]
 
 `simulate` runs a seeded trace (see scheduling_bench/trace.py) on a virtual clock, with the backend's own policy.
-`speed` decides about N jobs on N slots. A target that is missed fails nothing: the table says so.
+`speed` decides about N jobs on N slots. A missed target is only shown in the table.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
 
 PLAN = Plan("local", children=(Plan("training"),))
-#: What jobs ask for while they arrive, of what the slots can do: a cluster that mostly keeps up, and ones that do not.
+#: Work that jobs ask for while they arrive, relative to the capacity: one cluster that mostly keeps up, and two that
+#: do not.
 LOADS = (0.8, 1.2, 1.6)
-#: Jobs and slots → seconds that 99 of 100 decisions may take.
+#: Number of jobs and of slots → maximum p99 of a decision, in seconds.
 LIMITS = {1000: 0.010, 10000: 0.150}
 
 
 def simulated(jobs: int, slots: int, load: float, seed: int) -> list[dict[str, Any]]:
-    """One row per way of sharing, of the same trace; and one for what nobody can be faster than."""
+    """Return one row for each way of sharing, all with the same trace, and one row with the lower bound."""
     submissions = trace(jobs, slots, load, seed=seed)
     users = sorted({one.user for one in submissions})
     ways = {
@@ -50,7 +51,7 @@ def simulated(jobs: int, slots: int, load: float, seed: int) -> list[dict[str, A
 
 
 def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[Job]]:
-    """A machine in the middle of its work: half of the jobs run on all slots, half of them wait."""
+    """Return a machine in the middle of its work: half of the jobs run on all slots, and the other half is pending."""
     draw = random.Random(seed)
     machine = Machine(tuple(Slot(f"cpu-{number}", CPU) for number in range(size)))
     free = [slot.id for slot in machine.slots]
@@ -70,7 +71,7 @@ def snapshot(size: int, seed: int = 0) -> tuple[Machine, list[Job]]:
 
 
 def speeds() -> list[dict[str, Any]]:
-    """Seconds of a decision, one row per size; with the garbage collector as the server sets it."""
+    """Return the seconds of a decision, one row per size. The garbage collector is set as in the server."""
     interpreter.calm()
     rows = []
     for size in (100, 300, 1000, 3000, 10000):
@@ -89,7 +90,7 @@ def speeds() -> list[dict[str, Any]]:
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """As a table."""
+    """Print the rows as a table."""
     table = Table(title=title)
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:

@@ -2,9 +2,9 @@
 
     python benchmarks/server_load.py [--execs N] [--seconds S] [--json]
 
-Clients are coroutines of one other process on connections that they keep, and share the cores with the server.
-Targets, on two cores: p99 of one exec 25 ms and of the first page of the list 60 ms, while each of 50 clients asks four
-times a second; 100 submissions of a small folder a second; 500 followers of one log that each get every line.
+Clients are coroutines of one other process, keep their connections, and share the cores with the server. Targets, on
+two cores: p99 of one exec 25 ms and of the first page of the list 60 ms, while each of 50 clients sends four requests
+a second; 100 submissions of a small folder a second; 500 followers of one log that each receive every line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ARGS = "--exec-start%20PyTorch%20--model-dir%20m%20--model-main%20main.py"
 
 @dataclass
 class Client:
-    """One connection that is kept."""
+    """A client with one connection that stays open."""
 
     port: int
     token: str
@@ -52,7 +52,7 @@ class Client:
     async def ask(
         self, method: str, target: str, body: bytes = b"", kind: str = "", base: str = BASE
     ) -> tuple[int, bytes]:
-        """Status and body of one answer."""
+        """Send a request. Return the status and the body of the answer."""
         more = f"Content-Type: {kind}\r\n" if kind else ""
         head = f"{method} {base}{target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
         more += f"Authorization: Bearer {self.token}\r\n"
@@ -75,7 +75,7 @@ class Client:
 
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
-    """Median, p99 and maximum, in milliseconds."""
+    """Return the median, p99 and maximum in milliseconds."""
     ordered = sorted(seconds)
     return {
         "p50_ms": round(statistics.median(ordered) * 1000, 1),
@@ -85,7 +85,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 async def with_clients(count: int, port: int, token: str, work: Callable[[Client], Awaitable[None]]) -> None:
-    """The same work by so many clients at once."""
+    """Run the same work on `count` clients at once."""
     clients = [await Client(port, token).connect() for _ in range(count)]
     await asyncio.gather(*(work(client) for client in clients))
     for client in clients:
@@ -95,7 +95,8 @@ async def with_clients(count: int, port: int, token: str, work: Callable[[Client
 async def reading(  # noqa: PLR0917
     port: int, token: str, target: Callable[[], str], seconds: float, rate: float | None, clients: int = CLIENTS
 ) -> dict[str, Any]:
-    """So many clients ask, `rate` times a second each at moments of their own, or without pause: times of answers."""
+    """Read with all clients, `rate` times a second each at random times, or without pause if it is None. Return the
+    rate and the times of the answers."""
     took: list[float] = []
     begin = time.perf_counter()
 
@@ -114,7 +115,7 @@ async def reading(  # noqa: PLR0917
 
 
 def small_folder() -> tuple[bytes, str]:
-    """The body of a submission: a folder of three files, 6 KiB."""
+    """Return the body of a submission, a folder of three files with 6 KiB, and its content type."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
         for name in ("m/main.py", "m/model.py", "m/data.py"):
@@ -126,7 +127,7 @@ def small_folder() -> tuple[bytes, str]:
 
 
 async def submitting(port: int, token: str, seconds: float) -> dict[str, Any]:
-    """SUBMITTERS submit without pause; every id must be another one."""
+    """Submit with SUBMITTERS clients without pause. All ids must differ."""
     body, kind = small_folder()
     took: list[float] = []
     ids: set[str] = set()
@@ -146,7 +147,8 @@ async def submitting(port: int, token: str, seconds: float) -> dict[str, Any]:
 
 
 async def following(port: int, token: str) -> dict[str, Any]:
-    """FOLLOWERS follow a job that writes LINES lines over some ten seconds; each must get every line once, in order."""
+    """Follow a job that writes LINES lines in about ten seconds, with FOLLOWERS clients. Each must receive every line
+    once and in order."""
     first = await Client(port, token).connect()
     program = f"import time\nfor n in range({LINES}):\n    print(n, flush=True)\n    time.sleep(0.005)\n"
     part = '--b\r\nContent-Disposition: form-data; name="file"; filename="main.py"\r\n\r\n'
@@ -175,7 +177,7 @@ async def following(port: int, token: str) -> dict[str, Any]:
 
 
 def fill(database: Path, count: int) -> None:
-    """Make `count` execs of the one that there is, which has ended."""
+    """Copy the only exec of the database, which has ended, until there are `count` execs."""
     with sqlite3.connect(database) as connection:
         names = [row[1] for row in connection.execute("PRAGMA table_info(execs)")]
         renamed = {name: f"replace({name}, 'local-1', 'local-' || n)" for name in ("id", "spec", "work_dir")}
@@ -188,7 +190,7 @@ def fill(database: Path, count: int) -> None:
 
 
 class Backend:
-    """The server as a process; a context, after which its jobs go on if they are to."""
+    """The server as a process, and a context manager. At the end its jobs are stopped, unless `jobs_go_on`."""
 
     def __init__(self, home: Path, jobs_go_on: bool = False) -> None:
         self.home, self.started = home, 0.0
@@ -212,16 +214,16 @@ class Backend:
 
     @property
     def pid(self) -> int:
-        """The process of the server."""
+        """The process id of the server."""
         return self._process.pid
 
     def memory(self) -> float:
-        """Resident MB."""
+        """Return the resident MB of the server."""
         return float(psutil.Process(self.pid).memory_info().rss / 2**20)
 
 
 async def one_job(backend: Backend, command: str, wait: bool) -> str:
-    """Submit a command, and wait until it has ended; the id."""
+    """Submit a command, and return the id of its exec. With `wait`, wait until it has finished."""
     client = await Client(backend.port, backend.token).connect()
     _, answer = await client.ask("POST", f"/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20{command}")
     exec_id = json.loads(answer)["id"]
@@ -232,7 +234,7 @@ async def one_job(backend: Backend, command: str, wait: bool) -> str:
 
 
 async def measure(backend: Backend, count: int, seconds: float) -> dict[str, Any]:
-    """Everything, one after the other."""
+    """Run all measurements, one after the other."""
     port, token = backend.port, backend.token
     found: dict[str, Any] = {"start": {"seconds": round(backend.started, 1)}}
 
@@ -246,7 +248,7 @@ async def measure(backend: Backend, count: int, seconds: float) -> dict[str, Any
         found[name] = await reading(port, token, target, seconds, RATE)
         found[f"{name}, no pause"] = await reading(port, token, target, seconds, None)
     found["followers"] = await following(port, token)
-    await one_job(backend, "sleep%20600", wait=False)  # has the slot, so that nothing else runs
+    await one_job(backend, "sleep%20600", wait=False)  # holds the slot, so that nothing else runs
     found["submissions"] = await submitting(port, token, seconds)
     found["server"] = {"mb": round(backend.memory(), 1)}
     return found
@@ -269,7 +271,7 @@ def main() -> None:
 
 
 def report(found: dict[str, Any], as_json: bool) -> None:
-    """Print the figures: name → what was measured."""
+    """Print the figures: name → measurements."""
     if as_json:
         print(json.dumps(found))
         return

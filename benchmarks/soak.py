@@ -1,12 +1,13 @@
-"""An hour of ordinary work, and whether the server holds after it what it held before.
+"""An hour of ordinary work: does the server hold more resources after it than before?
 
     python benchmarks/soak.py [--minutes 60] [--every 2] [--samples FILE] [--json]
 
-Every two seconds a job of a small program is submitted, followed to its end, its log and result are fetched, and the
-oldest of 100 is deleted; lists, slots and metrics are asked for beside that. Prints what the server's process has, once
-a minute. After the warm-up, a sixth of the time, the first quarter is compared with the last: memory, descriptors,
-threads and processes may not have grown, the database by what is kept of every job to account for it (400 days) alone.
-Exits with 1 where one has, where a job went wrong, or where a zombie is left.
+Every two seconds the benchmark submits a job of a small program, follows it to its end, and fetches its log and
+result. It keeps 100 jobs and deletes the oldest one beyond that. It also requests lists, slots and metrics. It prints
+the resources of the server's process once a minute. The warm-up is the first sixth of the time. After it, the first
+quarter is compared with the last: memory, descriptors, threads and processes must not have grown by more than 5%. The
+database may have grown only by the history that is kept of every job (400 days). The exit code is 1 if a resource has
+grown, a job went wrong, or a zombie is left.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ os.makedirs(os.environ["RESULT_DIR"] + "/model", exist_ok=True)
 open(os.environ["RESULT_DIR"] + "/model/weights", "wb").write(os.urandom(50_000))
 """
 SAMPLE_SECONDS = 10.0
-#: What the last quarter may have more than the first, as a part of it; and bytes of the database for each job.
+#: Growth from the first quarter to the last that is allowed, as a fraction; and bytes of the database for each job.
 GROWTH, BYTES_OF_A_JOB = 0.05, 500
 
 
 @dataclass
 class Sample:
-    """What the server has at one moment."""
+    """The resources of the server at one moment."""
 
     minutes: float
     jobs: int
@@ -69,11 +70,11 @@ class Soak:
         self._kept: deque[str] = deque()
 
     async def run(self, told: Callable[[Sample], None]) -> None:
-        """Until the time is over; `told` gets every sample."""
+        """Run until the time is over. Every sample is passed to `told`."""
         await asyncio.gather(self._jobs(), self._looks(), self._watch(told))
 
     async def _each(self, seconds: float, work: Callable[[Client], Awaitable[None]]) -> None:
-        """`work` on one kept connection, so often."""
+        """Run `work` every `seconds`, on one connection that stays open."""
         client = await Client(self.backend.port, self.backend.token).connect()
         due = time.monotonic()
         while due < self.ends:
@@ -102,7 +103,7 @@ class Soak:
 
     @staticmethod
     async def _follow(client: Client, exec_id: str) -> tuple[dict[str, Any], int]:
-        """The exec when it has ended, and how many lines it wrote."""
+        """Return the exec after its end, and the number of lines that it wrote."""
         cursor, count = "", 0
         while True:
             _, news = await client.ask("GET", f"/execs/{exec_id}/follow?wait=20&cursor={cursor}")
@@ -151,7 +152,7 @@ class Soak:
 
 
 def verdict(samples: list[Sample]) -> dict[str, dict[str, Any]]:
-    """Medians of the first and the last quarter after the warm-up, and whether they are as they should be."""
+    """Return the medians of the first and the last quarter after the warm-up, and whether they meet the limits."""
     settled = samples[len(samples) // 6:]
     quarter = max(1, len(settled) // 4)
     first, last = settled[:quarter], settled[-quarter:]
@@ -167,7 +168,7 @@ def verdict(samples: list[Sample]) -> dict[str, dict[str, Any]]:
         if name == "database_kb":
             flat = (after - before) * 1024 <= jobs * BYTES_OF_A_JOB
         found[name] = {"first": before, "last": after, "most": max(getattr(one, name) for one in settled), "flat": flat}
-    # A child that has ended is reaped a moment later; one that stays is seen in every sample.
+    # An ended child is reaped a moment later. A zombie that stays is in every sample.
     zombies = min(sample.zombies for sample in last)
     found["zombies"] = {"first": 0, "last": zombies, "most": max(one.zombies for one in settled), "flat": not zombies}
     return found

@@ -1,9 +1,9 @@
-"""How long a command of the client takes, against the shortest script one would write for it by hand.
+"""Time that a command of the client takes, against the shortest script that a user would write for the same calls.
 
 `dlicmd --exec-get ID -o json` and a 15-line script with argparse and requests make the same calls to the same server,
-taking turns. Prints one table, or with --json one object. Target: a wall ratio of at most 1.0; the goal is 0.5.
-Beside it, of CPU time the least of all runs: what `--help` takes more than a bare interpreter (60 ms at most), and the
-`--exec-get` more than one that imports requests (30 ms at most).
+in turn. Prints one table, or with --json one object. Target: a ratio of wall times of at most 1.0; the goal is 0.5.
+Also prints two differences between the least CPU times of all runs: `--help` minus a bare interpreter (60 ms at
+most), and `--exec-get` minus an interpreter that imports requests (30 ms at most).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ print(json.dumps(found, indent=2))
 
 
 def measure(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak resident MB of one run."""
+    """Return wall seconds, CPU seconds and peak resident MB of one run."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -58,7 +58,7 @@ def measure(command: list[str], environment: dict[str, str]) -> tuple[float, flo
 
 
 def compare(runs: int) -> dict[str, object]:
-    """Run both, alternating, and summarise: medians, and the median of the ratios of neighbours."""
+    """Run both sides in turn. Return the medians of each, and the median of the ratios of neighboring runs."""
     with tempfile.TemporaryDirectory() as folder, FakeServer("argv,follow,local-paths") as server:
         server.execs[EXEC_ID] = exec_object(EXEC_ID)
         backend = {"url": server.url, "pid": os.getpid(), "token": TOKEN}
@@ -67,21 +67,21 @@ def compare(runs: int) -> dict[str, object]:
         script.write_text(SCRIPT, encoding="utf-8")
         words = ["--exec-get", EXEC_ID, "-o", "json"]
         commands = {
-            # What the installed command runs.
+            # The code that the installed command runs.
             "dlicmd": [sys.executable, "-c", "import sys; from dlicmd.cli import main; sys.exit(main())", *words],
             "script": [sys.executable, str(script), *words],
             "help": [sys.executable, "-c", "import sys; from dlicmd.cli import main; sys.exit(main())", "--help"],
             "bare": [sys.executable, "-c", "pass"],
             "requests": [sys.executable, "-c", "import requests"],
         }
-        # Both from compiled bytecode, as pip installs it.
+        # Both sides run from compiled bytecode, as after an installation by pip.
         environment = {**os.environ, "DLICMD_HOME": folder, "PYTHONPYCACHEPREFIX": os.path.join(folder, "bytecode")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         figures: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
         for run in range(runs + 1):
             for name, command in commands.items():
                 figure = measure(command, environment)
-                if run:  # the first of each only compiles
+                if run:  # the first run only compiles
                     figures[name].append(figure)
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)]
                for name, rows in figures.items()}
@@ -99,7 +99,7 @@ def compare(runs: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--json", action="store_true")

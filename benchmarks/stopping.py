@@ -1,10 +1,10 @@
-"""Many jobs stopped at once: 1,000 that wait behind one that runs.
+"""Stop many jobs at once: 1,000 jobs that are pending behind a running job.
 
     python benchmarks/stopping.py [--jobs N] [--json]
 
-Three ways: `local-backend stop --jobs`, which waits for their end; `dlicmd --app-stop-all`; and `--exec-delete-all`,
-after which their files go. What is measured is the time until the last job is over, of the last way until the last file
-is gone.
+Three ways: `local-backend stop --jobs`, which waits until the jobs have ended; `dlicmd --app-stop-all`; and
+`--exec-delete-all`, which also removes the files. Measures the time until the last job has ended, and for the last
+way until the last file is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOB = "/execs?args=--exec-start%20PyTorch%20--user-cmd%20--%20sleep%20600"
 
 
 async def queue(backend: Backend, count: int) -> None:
-    """Submit so many jobs."""
+    """Submit `count` jobs."""
     left = iter(range(count))
 
     async def work(client: Client) -> None:
@@ -41,7 +41,7 @@ async def queue(backend: Backend, count: int) -> None:
 
 
 async def active(backend: Backend) -> int:
-    """How many are not over; the server counts."""
+    """Return the number of jobs that have not ended, as the server counts them."""
     client = await Client(backend.port, backend.token).connect()
     _, said = await client.ask("GET", "/status")
     client.close()
@@ -49,7 +49,7 @@ async def active(backend: Backend) -> int:
 
 
 def timed(backend: Backend, count: int, words: list[str], *, files: bool = False) -> dict[str, Any]:
-    """Seconds that a command takes with so many jobs there, and those until it has done what it is for."""
+    """Return the seconds until a command returns, and the seconds until it has taken effect on `count` jobs."""
     asyncio.run(queue(backend, count))
     begin = time.perf_counter()
     done = subprocess.run(

@@ -1,8 +1,8 @@
-"""Two elastic jobs that ask for all four slots: seconds from the second submission until each trains on two.
+"""Two elastic jobs that each ask for all four slots: seconds from the second submission until each trains on two.
 
     python benchmarks/two_jobs.py [--runs 5] [--json]
 
-Then the second is stopped: seconds until the first trains on four again. Target: 2.0 each.
+Then the second job is stopped: seconds until the first trains on four again. Target: 2.0 each.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SLOTS = 4
 
 
 def submit() -> str:
-    """Id of a new job."""
+    """Submit a job, and return its id."""
     command = ["dlicmd", "--exec-start", "edtPyTorch", "--numWorker", str(SLOTS), "--model-dir", str(MODEL),
                "--model-main", "train.py", "-o", "json"]
     return str(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["execId"])
 
 
 def seconds(until: Callable[[], bool]) -> float:
-    """How long it takes until that is so."""
+    """Wait until the condition holds. Return the seconds that this took."""
     began = time.monotonic()
     while not until():
         if time.monotonic() > began + 120:
@@ -39,7 +39,7 @@ def seconds(until: Callable[[], bool]) -> float:
 
 
 def once() -> tuple[float, float]:
-    """Seconds until 2 + 2, and until 4 again."""
+    """Return the seconds until 2 + 2 slots, and until 4 slots again."""
     from dlicmd import Client
 
     with Client() as client:

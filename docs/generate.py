@@ -1,6 +1,6 @@
 """Write the parts of the documentation that come from tables in the code: `python docs/generate.py`.
 
-A test compares what stands in the files with what this makes, so they cannot drift apart.
+A test compares the files with the output of this program, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -26,19 +26,27 @@ _DELIVERED = {FileFamily: "files", Mounted: "a mount"}
 
 
 def exit_codes() -> str:
-    """The exit code table of the README."""
+    """Return the table of exit codes for the README."""
     rows = [f"| {int(code)} | {text} |" for code, text in MEANING.items()]
     return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
 
 def options() -> str:
-    """docs/options.md: every command and option."""
+    """Return docs/options.md, with every command and option."""
     lines = [
         "# Commands and options",
         "",
-        "Made by `python docs/generate.py` from the option table. Options are matched exactly; whatever is not listed",
-        "here, and everything after `--`, goes to your program. *Hidden* ones are not in `--help`. In the place of an",
-        "exec's or application's ID, `last` means the newest of yours.",
+        "After this page you know every command and option of `dlicmd`:",
+        "",
+        "```sh",
+        "dlicmd --help",
+        "```",
+        "",
+        "- `--help` does not list options that are marked *hidden*.",
+        "- Options must match exactly. With `--exec-start` and `--demo`, `dlicmd` passes unknown words, and all words",
+        "  after `--`, to your program. With other commands, an unknown word is an error.",
+        "- `last` stands for the ID of your newest job.",
+        "- `dlicmd` and this page use the same table. To change the page, run `python docs/generate.py`.",
     ]
     for group, members in help_sections(hidden=True).items():
         lines += ["", f"## {group.value}", ""]
@@ -56,7 +64,7 @@ def options() -> str:
 
 
 def settings() -> str:
-    """The table of settings in docs/operations.md."""
+    """Return the table of settings for docs/operations.md."""
     rows = []
     for one in TABLE:
         key = f"`{one.key}`" if one.in_file else ""
@@ -65,13 +73,13 @@ def settings() -> str:
 
 
 def error_tree() -> str:
-    """The tree of errors, as the client's module draws it."""
+    """Return the tree of errors from the docstring of the client's module."""
     drawn = (errors.__doc__ or "").split("\n\n")[1]
     return f"```\n{drawn}\n```"
 
 
 def error_codes() -> str:
-    """The codes of the server and of the client."""
+    """Return the tables of the codes of the server and of the client."""
     rows = []
     for title, codes in (("local backend", error_code_tables.SERVER), ("client", error_code_tables.CLIENT)):
         rows += ["", f"| code of the {title} | meaning |", "|---|---|"]
@@ -80,15 +88,28 @@ def error_codes() -> str:
 
 
 def data_kinds() -> str:
-    """docs/data-kinds.md: every kind of connection."""
+    """Return docs/data-kinds.md, with every kind of connection."""
     lines = [
         "# Kinds of connections",
         "",
-        "Made by `python docs/generate.py` from the registry in `local_backend/data/kinds/`. Case, spaces, underscores",
-        "and the maker (IBM, Amazon, Apache, Google, Microsoft) in the name of a kind do not matter. A kind whose",
-        "extra is not installed on the server says so: `pip install 'dlicmd[s3]'`.",
+        "After this page you can choose the kind of a [connection](connections.md) and give its values. These commands",
+        "list the kinds, and the values of a kind:",
         "",
-        "| kind | what | as | extra | libraries | tested against |",
+        "```sh",
+        "local-backend connection kinds",
+        "local-backend connection kinds s3",
+        "```",
+        "",
+        "- In the name of a kind, case and the maker (IBM, Amazon, Apache, Google, Microsoft) do not matter. Spaces",
+        "  and underscores count as `-`.",
+        "- If the extra of a kind is not installed on the server, the error contains the command to install it:",
+        "  `pip install 'dlicmd[s3]'`.",
+        "- The server refuses the kinds `cognos-analytics` and `data-engine`, which have no values. The error names an",
+        "  alternative.",
+        "- The texts come from the registry in `local_backend/data/kinds/`. To change the page, run",
+        "  `python docs/generate.py`.",
+        "",
+        "| kind | system | delivered as | extra | libraries | tested against |",
         "|---|---|---|---|---|---|",
     ]
     for kind in kinds.every().values():
@@ -96,9 +117,9 @@ def data_kinds() -> str:
         names = ", ".join(f"`{name}`" for name in (kind.name, *kind.aliases))
         lines.append(f"| {names} | {kind.title} | {what} | {f'`{kind.extra}`' if kind.extra else ''} | "
                      f"{', '.join(kind.modules)} | {kind.tested or 'not tested against a real server'} |")
-    lines += ["", "## Values", "", "Other spellings are in parentheses; *secret* ones are never shown."]
+    lines += ["", "## Values", "", "Other names of a value are in parentheses. The server never shows *secret* values."]
     for kind in kinds.every().values():
-        lines += ["", f"### {kind.name}", "", "| value | what |", "|---|---|"]
+        lines += ["", f"### {kind.name}", "", "| value | meaning |", "|---|---|"]
         for one in kind.fields:
             other = f" ({', '.join(f'`{alias}`' for alias in one.aliases)})" if one.aliases else ""
             marks = "".join(f" *({word})*" for word, on in (("required", one.required), ("secret", one.secret)) if on)
@@ -107,13 +128,13 @@ def data_kinds() -> str:
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """`text` with what stands between the two markers of `name` replaced."""
+    """Return `text` with the part between the two markers of `name` replaced by `content`."""
     pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
     return re.sub(pattern, lambda found: found[1] + content + "\n" + found[2], text, flags=re.DOTALL)
 
 
 def documents() -> dict[Path, str]:
-    """Every generated file with its content."""
+    """Return every generated file with its content."""
     readme, operations, client = ROOT / "README.md", ROOT / "docs" / "operations.md", ROOT / "docs" / "client.md"
     return {
         operations: fill(operations.read_text(encoding="utf-8"), "settings", settings()),

@@ -1,4 +1,4 @@
-"""The audit log: one JSON object per line, in a file that only its owner reads, appended to and turned over by size."""
+"""The audit log: one JSON object per line, in files that only their owner can read. Files rotate by size."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
-#: So large a file may grow before the next one is begun, and so many older ones (audit.log.1, ...) are kept.
+#: Maximum bytes of a file before the next one begins, and number of older files to keep (audit.log.1, ...).
 _BYTES = 10 << 20
 _KEPT = 9
 
 
 class AuditLog(RotatingFileHandler):
-    """Writes entries to `path`. It is opened with the first one."""
+    """A log that writes entries to `path`. The first entry opens the file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=_BYTES, backupCount=_KEPT, encoding="ascii", delay=True)
         self._trouble = self._failed = False
 
     def write(self, entry: Mapping[str, object]) -> None:
-        """Append an entry. Everything that is no printable ASCII is escaped, so that no name or path can make a line of
-        its own or change a terminal. A disk that takes none ends no call: the backend's log says so, once."""
+        """Append an entry. Everything except printable ASCII is escaped: no name or path can begin a new line or send
+        control characters to a terminal. A write that fails does not fail the call; the backend's log reports it
+        once."""
         text = json.dumps(entry, ensure_ascii=True).replace("\x7f", "\\u007f")
         self.handle(logging.makeLogRecord({"msg": text}))
 

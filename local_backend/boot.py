@@ -1,4 +1,4 @@
-"""Which boot of the machine this is."""
+"""The identity of the machine's current boot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psutil
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine."""
+    """Return an id that changes with every boot of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

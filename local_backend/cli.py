@@ -1,4 +1,4 @@
-"""`local-backend`: serve, status and stop by hand what `dlicmd` starts by itself."""
+"""`local-backend`: run, show and stop by hand the server that `dlicmd` otherwise starts by itself."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from local_backend.commands.running import call, fail, running, said, settings_o
 from local_backend.commands.users import user
 from local_backend.commands.volumes import volume
 
-#: Seconds to wait for jobs, and for the server, to end.
+#: Seconds to wait until the jobs, or the server, have ended.
 _PATIENCE = 120.0
 _POLL = 0.05
-#: Jobs that a line names.
+#: Maximum number of jobs that a line names.
 _NAMED = 20
 
 
@@ -41,7 +41,8 @@ for _command in (*maintenance.COMMANDS, user, volume, connection):
 
 
 def _without_password(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """The address of a database, if no password is in it: everybody on a machine can read its command lines."""
+    """Return the address of a database, None if it is empty. Raises BadParameter for an invalid address, and for an
+    address with a password: all users of a machine can read its command lines."""
     if value:
         from local_backend.store.postgres import parse
 
@@ -127,14 +128,15 @@ def stop(jobs: bool) -> None:
         server.send_signal(signal.SIGTERM)
         _wait(lambda: not _lives(server), "the server did not end")
     except psutil.NoSuchProcess:
-        pass  # it has ended by itself in the meantime
+        pass  # the server had already finished
     click.echo("the server is stopped")
     if active and not jobs:
         click.echo(_going_on(active))
 
 
 def _going_on(active: dict[str, str]) -> str:
-    """What becomes of jobs, id → state, whose server is stopped without them, and what ends them too."""
+    """Return the line that says which jobs (id → state) run on or wait after their server has stopped, and how to stop
+    them too."""
     run = [exec_id for exec_id, state in active.items() if state in (states.RUNNING, states.RECOVERING)]
     wait = [exec_id for exec_id in active if exec_id not in run]
     said = [f"{len(ids)} {one if len(ids) == 1 else several} ({_names(ids)})" for ids, one, several in
@@ -143,7 +145,8 @@ def _going_on(active: dict[str, str]) -> str:
 
 
 def _unfinished() -> list[str]:
-    """Ids of the execs of this home that wait or run, as its database has them."""
+    """Return the ids of the pending and running execs of this home, as its database states them. End the program if the
+    database cannot be read."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from local_backend.store import execs
@@ -194,7 +197,7 @@ def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, outpu
             click.echo(f"{exec_id}: {answer[wire.BEFORE]} → {after}")
         shown = _wait_for_slots(found, exec_id, slots, wait_timeout) if wait and slots is not None else {}
     except urllib.error.HTTPError as problem:
-        if problem.code == 404:  # a word that makes no path
+        if problem.code == 404:  # the id does not fit into a path
             fail(f"Exec {exec_id!r} is not found", Exit.NO_SUCH_ID)
         fail(said(problem), Exit.NO_SUCH_ID if problem.code == 400 else Exit.FAILED)
     except OSError as problem:
@@ -206,7 +209,8 @@ def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, outpu
 
 
 def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: float) -> dict[str, Any]:
-    """The exec's state, slots and workers, once it trains on this number of slots and holds no other."""
+    """Wait until the exec trains on this number of slots and holds no other slot. Return its state and workers. End the
+    program when the exec ends before that, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         shown = call(found, "GET", wire.exec_path(exec_id))
@@ -221,7 +225,7 @@ def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: fl
 
 
 def _lives(process: psutil.Process) -> bool:
-    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    """Return whether a process runs. A zombie, which only waits for its parent, does not count."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -234,19 +238,19 @@ def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     for at in range(0, len(active), wire.MOST_IDS):
         call(found, "POST", wire.STOP_MANY, {wire.IDS: active[at : at + wire.MOST_IDS]})
     asked = set(active)
-    # The oldest tells: what is submitted meanwhile is younger than all of these.
+    # The oldest active exec is enough: execs that are submitted meanwhile are younger than all of these.
     _wait(lambda: not asked.intersection(_active(found, most=1)), "the jobs did not end")
     click.echo(f"stopped {_names(active)}")
 
 
 def _active(found: dict[str, Any], most: int | None = None) -> dict[str, str]:
-    """Ids and states of the oldest execs that are not over."""
+    """Return the id and state of each active exec, oldest first, at most `most`."""
     query = f"{wire.STATE}={','.join(sorted(states.ACTIVE))}" + ("" if most is None else f"&{wire.LIMIT}={most}")
     return {item[wire.ID]: item[wire.STATE] for item in call(found, "GET", f"{wire.EXECS}?{query}")}
 
 
 def _names(ids: list[str]) -> str:
-    """The first ones by name, for a line."""
+    """Return the first ids, and the number of the others, for a line."""
     more = len(ids) - _NAMED
     return ", ".join(ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 

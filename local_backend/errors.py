@@ -10,8 +10,8 @@
     ├── Mismatch           the idempotency key belongs to another submission
     ├── TooLarge           larger than a limit of this server
     ├── Busy               too many calls of this kind at present
-    ├── OverQuota          more than one user may have
-    ├── StorageFailed      the disk or the database did not take it
+    ├── OverQuota          over a quota of the user
+    ├── StorageFailed      the disk or the database is full or refuses writes
     ├── Unsupported        the local backend does not do this
     └── Unavailable        not possible until the server has recovered
 
@@ -75,11 +75,11 @@ class Busy(BackendError):
 
 
 class OverQuota(BackendError):
-    """The user has as much as one user may have."""
+    """The request would exceed a quota of the user."""
 
 
 class StorageFailed(BackendError):
-    """The disk or the database is full or does not take writes."""
+    """The disk or the database is full or refuses writes."""
 
     @classmethod
     def from_os(cls, problem: OSError) -> StorageFailed:

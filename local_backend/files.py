@@ -1,4 +1,4 @@
-"""Files that are never seen half-written: temporary name, fsync, rename, fsync of the directory."""
+"""Atomic writes: temporary name, fsync, rename, fsync of the directory. Readers never see a half-written file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-#: Bytes without which a file system counts as full: a record and a journal of the database.
+#: A file system with fewer free bytes counts as full: a record and a journal of the database need this many.
 _ROOM = 64 * 1024
-#: How a folder is opened that may have become a link.
+#: Flags to open a folder that may have been replaced by a link.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: What opening says when there is nothing, or a link that is not followed.
+#: Errors of open for a missing file, and for a link that is not followed.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
-#: No JSON file of ours has as many bytes.
+#: Maximum bytes of a JSON file to read. All JSON files of the backend are smaller.
 _LARGEST = 64 * 2**20
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600, durable: bool = True) -> None:
-    """Replace `path` by a file with `data` and `mode`, whole or not at all.
+    """Replace `path` atomically by a file with `data` and `mode`.
 
-    With `durable` the content has reached the disk when this returns. Raises OSError; nothing is left behind then.
+    With `durable`, the content is on the disk when this returns. Raises OSError; no temporary file remains then.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -43,14 +43,14 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600, durable: bool = Tru
 
 
 def write_json(path: Path, value: Any, durable: bool = True) -> None:
-    """`write_atomic` of a JSON value."""
+    """Write a JSON value with `write_atomic`."""
     write_atomic(path, json.dumps(value).encode(), durable=durable)
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`, or None when there is no such file or it is not JSON. Raises OSError.
+    """Return the JSON value in `path`; None if the file is missing or not JSON. Raises OSError.
 
-    A job can put anything in the place of its files: links, pipes and what is larger than any of ours are not read.
+    A job can replace its files by anything. Links, pipes and files above `_LARGEST` are not read: the result is None.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -75,8 +75,9 @@ def read_json(path: Path) -> Any:
 
 
 def open_regular(path: Path, top: Path) -> BinaryIO | None:
-    """A file below the folder `top` that a program may still be writing; None when it is not there, and when something
-    else is in its place: a link, also of a folder on the way, what could block, a file with a second name elsewhere."""
+    """Open a file below the folder `top` for reading; a program may still be writing to it. Return None if the file is
+    missing, or if something else is in its place: a link, also as a folder of the path; a file that could block; a file
+    with a second name elsewhere."""
     try:
         above = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -96,14 +97,14 @@ def open_regular(path: Path, top: Path) -> BinaryIO | None:
 
 
 def is_plain(fd: int) -> bool:
-    """Whether an open file is a regular one without a second name: a program could have linked it from elsewhere."""
+    """Return whether an open file is regular and has no second name: a program could have linked it from elsewhere."""
     found = os.fstat(fd)
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def open_below(top: int, relative: str, flags: int) -> int | None:
-    """A descriptor of what lies below the folder `top`, None when it is gone or a link is on the way. Raises
-    OSError."""
+    """Return a descriptor of `relative` below the folder `top`; None if it is missing, or if the path contains a link.
+    Raises OSError."""
     *folders, name = relative.split("/")
     at = os.dup(top)
     try:
@@ -130,7 +131,7 @@ def sync_directory(path: Path) -> None:
 
 
 def full_disk(path: Path) -> str | None:
-    """A sentence when the file system of `path` has no room left for even small files, else None."""
+    """Return a sentence if the file system of `path` is too full even for small files, else None."""
     try:
         found = os.statvfs(path)
     except OSError:

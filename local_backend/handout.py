@@ -1,8 +1,8 @@
-"""What `GET /ui/tools/dlicmd.py` hands out: dlicmd and its libraries as one file, which any Python runs.
+"""The file that `GET /ui/tools/dlicmd.py` returns: dlicmd and its libraries in one file, which any Python can run.
 
-It is a zip application, made of what this server runs itself, when somebody asks for it first; the same installation
-makes the same bytes. What is compiled stays out, for it would tie the file to one platform. That is why jsonschema is
-not in it: data sources are then checked by the server alone.
+The file is a zip application, made from the packages that this server itself runs. The first request makes it. The same
+installation makes the same bytes. Compiled modules are left out, because they would tie the file to one platform. For
+this reason the file has no jsonschema: only the server then checks data sources.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: Package → the distribution that brings it. All that the client imports, but for what is compiled or optional.
+#: Package → the distribution that contains it. These are all packages that the client imports, except compiled and
+#: optional ones.
 _PACKAGES = {
     "certifi": "certifi", "charset_normalizer": "charset-normalizer", "click": "click", "dlicmd": "dlicmd",
     "idna": "idna", "pathspec": "pathspec", "platformdirs": "platformdirs", "requests": "requests", "rich": "rich",
     "urllib3": "urllib3", "yaml": "PyYAML",
 }
-#: Of a package: its modules, and the authorities that certifi knows.
+#: Suffixes of the files to include: modules, and the certificate authorities of certifi.
 _SUFFIXES = (".py", ".pem")
-#: Folders of a package that the client does without: the samples are for its own machine.
+#: Folders to leave out. The client does not need the samples: they are for the machine that they are installed on.
 _LEFT_OUT = {"samples", "__pycache__"}
 _LICENCE = re.compile(r"(LICEN[CS]E|NOTICE|COPYING|AUTHORS)[^/]*", re.IGNORECASE)
-#: The oldest Python that dlicmd itself runs with.
+#: Oldest Python version that dlicmd itself supports.
 _OLDEST = (3, 10)
-#: Read by Pythons of any age, before they meet a word that they do not know.
+#: Pythons of any age must be able to read this, so that an old one prints the message, not a syntax error.
 _MAIN = """\
 import sys
 
@@ -49,14 +50,15 @@ _making = threading.Lock()
 
 
 class ClientFile(NamedTuple):
-    """The file, and its tag for HTTP."""
+    """The client file and its entity tag for HTTP."""
 
     content: bytes
     etag: str
 
 
 def client_file() -> ClientFile:
-    """The file; made once, and kept. Raises OSError when a part of the installation cannot be read."""
+    """Return the client file. The first call makes it; later calls reuse it. Raises OSError when a part of the
+    installation cannot be read."""
     with _making:
         return _made()
 
@@ -73,7 +75,7 @@ def _made() -> ClientFile:
 
 
 def _packed(members: dict[str, bytes]) -> bytes:
-    """A zip that says how it is run; nothing of when and where it was made is in it."""
+    """Return the members as an executable zip file. The bytes do not depend on the time or place of the call."""
     file = io.BytesIO()
     file.write(b"#!/usr/bin/env python3\n")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -85,7 +87,7 @@ def _packed(members: dict[str, bytes]) -> bytes:
 
 
 def _modules(package: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a package, as Python finds it here."""
+    """Yield the path and content of each file of a package that Python finds here."""
     found = importlib.util.find_spec(package)
     for folder in map(Path, (found and found.submodule_search_locations) or ()):
         for path in folder.rglob("*"):
@@ -95,11 +97,12 @@ def _modules(package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _licences(distribution: str) -> Iterator[tuple[str, bytes]]:
-    """What whoever passes a library on has to pass on with it."""
+    """Yield the path and content of each license file of a distribution. Copies of a library must include these
+    files."""
     for file in _files(distribution):
         top, *inner = file.parts
         path = Path(str(file.locate()))
-        # Images of containers come without them at times.
+        # Container images sometimes lack these files.
         if top.endswith(".dist-info") and _LICENCE.fullmatch(file.name) and path.is_file():
             yield "/".join(("licences", top.removesuffix(".dist-info"), *inner)), path.read_bytes()
 
@@ -107,12 +110,12 @@ def _licences(distribution: str) -> Iterator[tuple[str, bytes]]:
 def _files(distribution: str) -> list[importlib.metadata.PackagePath]:
     try:
         return importlib.metadata.files(distribution) or []
-    except importlib.metadata.PackageNotFoundError:  # run from a clone
+    except importlib.metadata.PackageNotFoundError:  # dlicmd runs from a clone
         return []
 
 
 def _needs(distribution: str) -> tuple[int, int]:
-    """The oldest Python that a distribution says it runs with; (0, 0) when it says nothing."""
+    """Return the oldest Python version that a distribution declares to support; (0, 0) if it declares none."""
     try:
         said = str(importlib.metadata.metadata(distribution)["Requires-Python"])
     except importlib.metadata.PackageNotFoundError:

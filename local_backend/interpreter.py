@@ -1,4 +1,4 @@
-"""How the server's Python works: when it looks for garbage, and how soon a thread that computes lets others go on."""
+"""Tuning of the server's Python: when it collects garbage, and how soon a computing thread lets other threads run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import gc
 import sys
 from collections.abc import Iterator
 
-#: New objects after which Python looks for garbage among them. A decision about a thousand jobs makes some ten
-#: thousand: with Python's 700 it would be interrupted a dozen times, now and then for as long as it takes itself.
+#: New objects after which Python collects garbage among them. A decision about 1,000 jobs makes some 10,000 objects.
+#: With Python's default of 700, collections interrupt it a dozen times, sometimes for as long as the decision takes.
 _NEW = 20_000
-#: Seconds after which others go on. With Python's 0.005 a call that comes while the scheduler decides about thousands
-#: of jobs waits as long each time it comes back from the database or a file, a dozen times.
+#: Seconds after which another thread may run. A call that arrives while the scheduler decides about thousands of jobs
+#: waits this long after each return from the database or a file, a dozen times. Python's default is 0.005.
 _TURN = 0.001
 
 
 def calm() -> None:
-    """Look for garbage less often, and never again among what is there now: modules never become garbage."""
+    """Collect garbage less often, and never among the present objects: modules never become garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW, 10, 10)
@@ -24,11 +24,11 @@ def calm() -> None:
 
 @contextlib.contextmanager
 def computing() -> Iterator[None]:
-    """This thread computes, and others are to go on meanwhile. For one thread at a time: what it changes holds for
-    all.
+    """Let other threads run while this thread computes in the block. Only one thread at a time may use this: the
+    settings apply to all threads.
 
-    Nobody looks for garbage meanwhile: what is made of thousands of jobs has no cycles, and would be looked through
-    more than once.
+    Garbage collection is off in the block. Objects made from thousands of jobs have no cycles, and collections would
+    visit them more than once.
     """
     before, collects = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(_TURN)

@@ -1,4 +1,4 @@
-"""What a submission asks for, checked and complete: written once by the API, read by scheduler and runtime."""
+"""A submission, checked and complete. The API writes it once; the scheduler and the runtime read it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dlicmd.contract.data_sources import MOUNT
 
 @dataclass(frozen=True)
 class Source:
-    """Data that a job is to find, checked: a place on this machine, or what is fetched before the job starts."""
+    """Checked data of a job: a path on this machine, or data that is fetched before the job starts."""
 
-    #: As the submission calls it, or after what it is: any text that can be shown.
+    #: Name in the submission, or a name derived from the data. Any text that can be shown.
     name: str
     type: str
-    #: mount, download or stream.
+    #: `mount`, `download` or `stream`.
     access: str
-    #: Of a mount: where it is, absolute; empty for all others.
+    #: Absolute path of a mount; empty for all other sources.
     path: str = ""
-    #: Of all others: the kind of connection; the one that is meant, or its values that are no secrets; what is asked of
-    #: it; and whose disk it comes to: `local`, `shared`, or the directory of a volume.
+    #: For all other sources: the kind of the connection; a reference to the connection, or its values that are not
+    #: secret; the requested location in it; and the destination: `local`, `shared`, or the directory of a volume.
     kind: str = ""
     connection: dict[str, str] = field(default_factory=dict)
     location: dict[str, Any] = field(default_factory=dict)
@@ -29,17 +29,17 @@ class Source:
 
     @property
     def fetched(self) -> bool:
-        """Whether it has to come from elsewhere."""
+        """Whether the data must be fetched."""
         return self.access != MOUNT
 
 
-#: A MIG slice of whatever profile.
+#: A MIG slice of any profile.
 ANY_SLICE = "slice"
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A checked submission. Everything that the runtime needs to start the job, and nothing that can change later."""
+    """A checked submission: everything that the runtime needs to start the job, and nothing that can change later."""
 
     exec_id: str
     framework: str
@@ -57,75 +57,75 @@ class JobSpec:
     user_cmd: tuple[str, ...] | None = None
     #: The program's own arguments.
     program_args: tuple[str, ...] = ()
-    #: --msd-env, in order of the command line: the values are sealed (vault.py), for a spec lies on disks.
+    #: --msd-env, in order of the command line. The values are sealed (vault.py), because specs are stored on disks.
     env: dict[str, str] = field(default_factory=dict)
-    #: DATA_DIR of a job whose first data lie on this machine, resolved and checked, absolute; empty when they do not,
-    #: and when no data directory is configured.
+    #: DATA_DIR of a job whose first data source is on this machine: resolved, checked, absolute. Empty if it is not,
+    #: and if no data directory is configured.
     data_dir: str = ""
-    #: All data that --data-source names, in order; none for jobs without it.
+    #: All data sources of --data-source, in order; empty for jobs without it.
     sources: tuple[Source, ...] = ()
     #: Raw text of --cs-datastore-meta, exported as DLI_CS_DATASTORE_META.
     datastore_meta: str = ""
-    #: "cpu" or "gpu" as asked for; None when not said.
+    #: "cpu" or "gpu" as requested; None if the submission does not say.
     device_type: str | None = None
-    #: Devices (slots) per worker, and when it is one: which part of it.
+    #: Devices (slots) per worker; if the number is 1, the fraction of the device.
     device_num: int = 1
     device_share: float = 1.0
-    #: An elastic job does not run with fewer workers than that.
+    #: Minimum number of workers of an elastic job.
     min_workers: int = 1
-    #: Profile of the MIG slice that it asks for, ANY_SLICE for any; empty for none.
+    #: Profile of the requested MIG slice, ANY_SLICE for any profile; empty for none.
     mig_profile: str = ""
-    #: --msd-pack-id: the pack of the user's jobs that share one device; and how much of a GPU or of the CPUs a worker
-    #: in it takes, None when not said.
+    #: --msd-pack-id: the pack of the user's jobs that share one device. Then the part of a GPU, and of the CPUs, that a
+    #: worker in the pack takes; None if the submission does not say.
     pack: str = ""
     gpu_limit: float | None = None
     cpu_limit: float | None = None
-    #: Labels that the machine must have; an empty value stands for any.
+    #: Labels that the machine must have; an empty value matches any value.
     labels: dict[str, str] = field(default_factory=dict)
     #: Limit on the resident memory of one worker in bytes, None for no limit.
     memory: int | None = None
     #: Directory of the Python environment to run in (its bin/python exists), None for the backend's own.
     conda_env: str | None = None
-    #: Seconds the job may wait for slots before it ends ERROR; None to wait for ever.
+    #: Seconds that the job may be pending for slots before it ends in state ERROR; None for no limit.
     pending_timeout: int | None = None
     #: --submit-user: the user that the job counts for, empty for `user`.
     submit_user: str = ""
-    #: --consumer, as it was given: the resource plan that the job counts for.
+    #: --consumer, as given: the resource plan that the job counts for.
     consumer: str = ""
     #: --msd-priority; larger is more urgent.
     priority: int = 5000
-    #: --msd-attr, for the engine.
+    #: --msd-attr: options for the engine.
     attributes: dict[str, str] = field(default_factory=dict)
-    #: `sigName` of clients of the first product generation, shown to them again; None from all others.
+    #: The `sigName` of a client of the first product generation; such clients get it back. None for other clients.
     sig_name: str | None = None
 
     @property
     def shares(self) -> bool:
-        """Whether it shares its device with others; it has one worker then, if it is elastic."""
+        """Whether the job shares its device with other jobs. If the job is elastic, it then has one worker."""
         return self.device_share < 1.0 or bool(self.pack)
 
     @property
     def engines(self) -> int:
-        """Of an elastic job: workers that it can have, each on a slot of its own."""
+        """Maximum number of workers of an elastic job. Each worker has a slot of its own."""
         return self.num_worker * self.device_num
 
     @property
     def fetches(self) -> bool:
-        """Whether data has to come before it can start."""
+        """Whether data must be fetched before the job can start."""
         return any(source.fetched for source in self.sources)
 
     @property
     def counts_for(self) -> str:
-        """The user in whose name slots are shared out to it."""
+        """User that the job's slots count for when slots are shared out."""
         return self.submit_user or self.user
 
     def to_json(self) -> str:
-        """The spec as one JSON object."""
+        """Return the spec as one JSON object."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> JobSpec:
-        """Inverse of `to_json`."""
+        """Return the spec from its JSON text. Inverse of `to_json`."""
         data = json.loads(text)
         for name in ("user_cmd", "program_args"):
             if data[name] is not None:

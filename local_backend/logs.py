@@ -1,6 +1,5 @@
-"""The server's own log: lines of text or of JSON, in a file that starts anew when it is large. Every line tells which
-request, user and exec it is about, where that is known, and no text that comes from outside can end a line or move a
-terminal's cursor."""
+"""The server's own log: lines of text or of JSON, in files that rotate by size. Every line names the request, user and
+exec that it is about, if they are known. No text from outside can end a line or move the cursor of a terminal."""
 
 from __future__ import annotations
 
@@ -17,33 +16,33 @@ from typing import IO
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
-#: Files that are kept besides the one that is written.
+#: Number of older files to keep besides the current one.
 _KEPT = 3
-#: What the lines of this thread or call are about. The mapping is shared with the threads that work for a call, so
-#: that what one of them finds out is known to all.
+#: Fields of the log lines of this thread or call. All threads that work for a call share the mapping: a field that one
+#: of them adds is in the lines of all.
 _about: ContextVar[dict[str, str] | None] = ContextVar("about", default=None)
 
 
 def begin(**fields: str) -> None:
-    """Something of its own begins, such as a request: lines are about these fields from now on."""
+    """Begin a unit of work, such as a request: log lines have only these fields from now on."""
     _about.set(fields)
 
 
 def about(**fields: str) -> None:
-    """What lines are about, as far as it is known by now; nothing where nothing has begun."""
+    """Add fields to the log lines of the current unit of work; do nothing outside of one."""
     current = _about.get()
     if current is not None:
         current.update(fields)
 
 
 def fields() -> dict[str, str]:
-    """Return the fields that lines are about at present."""
+    """Return the present fields of log lines."""
     return dict(_about.get() or {})
 
 
 @contextmanager
 def concerning(**fields: str) -> Iterator[None]:
-    """Lines in here are about these fields, too."""
+    """Add these fields to the log lines in the block."""
     before = _about.set({**(_about.get() or {}), **fields})
     try:
         yield
@@ -63,7 +62,7 @@ class Text(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, what it is about, numbers of a request, trace."""
+    """One JSON object per line: time (UTC), level, logger, message, fields, numbers of a request, traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging.Formatter."""
@@ -77,7 +76,7 @@ class Json(logging.Formatter):
 
 
 class _Private(RotatingFileHandler):
-    """Files that nobody else reads, the later ones included."""
+    """Log files that only their owner can read, including those that follow after a rotation."""
 
     def _open(self) -> IO[str]:  # type: ignore[override]
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -88,14 +87,14 @@ class _Private(RotatingFileHandler):
 
 @contextmanager
 def written_to(path: Path, style: str, level: str, most: int) -> Iterator[None]:
-    """Everything that is logged goes to `path`, in one of FORMATS, from one of LEVELS on; a file has at most some
-    `most` bytes. Raises OSError when it cannot be written."""
+    """Write everything that is logged to `path` within the block, in one of FORMATS, from one of LEVELS on. A file has
+    at most about `most` bytes. Raises OSError when the file cannot be written."""
     handler = _Private(path, maxBytes=most, backupCount=_KEPT)
     handler.setFormatter(Json() if style == "json" else Text())
     number: int = getattr(logging, level.upper())
     root, ours = logging.getLogger(), logging.getLogger("local_backend")
     root.addHandler(handler)
-    root.setLevel(max(number, logging.INFO))  # what libraries say to their own developers is not for here
+    root.setLevel(max(number, logging.INFO))  # debug messages of libraries stay out
     ours.setLevel(number)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.raiseExceptions = False  # a full disk must not turn every log line into a traceback

@@ -1,8 +1,8 @@
-"""Connections to addresses that users name. The server makes them, so it does not make all.
+"""Connections to addresses that users name. The server makes these connections, so it refuses some addresses.
 
-Refused are link-local addresses (where clouds hand out credentials to whoever asks from the machine), those that stand
-for no single machine, and on a server for several users its own loopback. Names are resolved once, and it is the
-address that was looked at that is connected to: a name that answers differently a moment later gains nothing.
+The server refuses link-local addresses, where clouds give credentials to every caller on the machine. It refuses
+addresses that belong to no single machine. A server for several users also refuses its own loopback. A name is resolved
+once, and the connection goes to the address that was checked: a different DNS answer a moment later has no effect.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import socket
 import sys
 from typing import Any
 
-#: Of the addresses of one name that many are tried.
+#: Maximum number of addresses of one name to try.
 _MOST = 4
-#: An IPv4 address is in the last four bytes of these: a translator on the way leads to it.
+#: Addresses of this network contain an IPv4 address in the last 4 bytes; a translator forwards connections to it
+#: (NAT64, RFC 6052).
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-#: Where clouds answer about the machine, besides the link-local addresses.
+#: Metadata services of clouds, besides the link-local addresses.
 _METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")})
 
 
 class AddressRefused(OSError):
-    """The server connects to no such address."""
+    """The server does not connect to this address."""
 
 
 def is_permitted(address: str, loopback: bool) -> bool:
-    """Whether the server connects to an address; `loopback` says whether it does to its own machine's."""
+    """Return whether the server may connect to an address. `loopback` permits loopback addresses."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         within = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _TRANSLATED else None
@@ -38,7 +39,8 @@ def is_permitted(address: str, loopback: bool) -> bool:
 
 
 def permitted_addresses(host: str, port: int, loopback: bool) -> list[str]:
-    """The addresses of a host that may be connected to. Raises OSError."""
+    """Return the addresses of a host that the server may connect to, at most `_MOST`. Raises OSError; AddressRefused if
+    there are none."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:
@@ -51,7 +53,7 @@ def permitted_addresses(host: str, port: int, loopback: bool) -> list[str]:
 
 
 def connect(host: str, port: int, timeout: float, loopback: bool) -> socket.socket:
-    """A connection to a host, each address tried for `timeout` seconds. Raises OSError."""
+    """Connect to a host, and return the socket. Each address is tried for `timeout` seconds. Raises OSError."""
     addresses = permitted_addresses(host, port, loopback)
     for address in addresses[:-1]:
         try:
@@ -61,15 +63,16 @@ def connect(host: str, port: int, timeout: float, loopback: bool) -> socket.sock
     return socket.create_connection((addresses[-1], port), timeout)
 
 
-#: Libraries of clouds look for credentials in variables with these beginnings when a connection has none.
+#: Prefixes of the variables in which libraries of clouds look for credentials if a connection has none.
 _AMBIENT = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")
 
 
 def guard(loopback: bool) -> None:
-    """From now on, and for good, no Python code of this process connects to an address that is not permitted, nor finds
-    credentials of the server's own in its environment.
+    """Restrict this process until it ends: its Python code cannot connect to an address that is not permitted, and
+    finds no credentials of the server in its environment.
 
-    For a process that leaves connecting to libraries: names that they look up again, servers that they are sent on to.
+    This is for processes that let libraries connect: libraries resolve names again, and follow redirects to other
+    servers.
     """
     for name in [name for name in os.environ if name.startswith(_AMBIENT)]:
         del os.environ[name]

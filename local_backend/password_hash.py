@@ -9,19 +9,19 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 _HASHER = PasswordHasher()
-#: Computed at a time, whoever asks: each takes a core and 64 MiB.
+#: Limit of parallel computations for all callers: each takes a core and 64 MiB.
 _AT_A_TIME = threading.BoundedSemaphore(2)
 
 
 def hashed(password: str) -> str:
-    """The hash to keep of a password; takes some tens of milliseconds and 64 MiB."""
+    """Return the hash of a password, for storage. Takes some tens of milliseconds and 64 MiB."""
     with _AT_A_TIME:
         return _HASHER.hash(password.encode("utf-8", "surrogatepass"))
 
 
 def matches(kept: str | None, password: str) -> bool:
-    """Whether a password is the one of a hash. Without one (None) it is not, after the same time: how long an answer
-    takes must not tell which users there are."""
+    """Return whether a password matches a stored hash. Without a hash (None) return False after the same time: the
+    response time must not reveal which users exist."""
     known = kept or _nobodys()
     try:
         with _AT_A_TIME:

@@ -1,4 +1,4 @@
-"""Where settings come from: `--set`, the environment, `DLICMD_HOME/server.yaml`; and the table of all there are."""
+"""Sources of settings: `--set`, the environment, `DLICMD_HOME/server.yaml`; and the table of all settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dlicmd.contract.sizes import parse_size
 
-#: In DLICMD_HOME. Its keys are the variables without DLI_, in small letters.
+#: The file in DLICMD_HOME. Its keys are the variables without DLI_, in lower case.
 SETTINGS_FILE = "server.yaml"
 _PREFIX = "DLI_"
 
@@ -23,18 +23,18 @@ class Setting(NamedTuple):
     variable: str
     what: str
     default: str
-    #: Whether `server.yaml` may say it.
+    #: Whether `server.yaml` may contain it.
     in_file: bool = True
-    #: Whether its value is shown to nobody.
+    #: Whether its value is never shown.
     secret: bool = False
 
     @property
     def key(self) -> str:
-        """Its name in the file."""
+        """Key of the setting in `server.yaml`."""
         return self.variable.removeprefix(_PREFIX).lower()
 
 
-#: Every setting of the server; docs/operations.md is made from this.
+#: Every setting of the server; docs/operations.md is generated from this.
 TABLE = (
     Setting("DLICMD_HOME", "state directory", "see above", in_file=False),
     Setting("DLI_HOST", "address to listen on (`--host`); others than the loopback need TLS", "127.0.0.1"),
@@ -92,29 +92,29 @@ TABLE = (
     Setting("DLI_KEEP_BYTES", "bytes of all execs above which the oldest that have ended are removed", "no limit"),
 )
 BY_KEY = {setting.key: setting for setting in TABLE if setting.in_file}
-#: Where a server for others listens, and how.
+#: Address and TLS of a server for several users. An embedded server ignores them in environment and file.
 _ADDRESS = ("DLI_HOST", "DLI_PORT", "DLI_TLS_CERT", "DLI_TLS_KEY")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What flags, environment and file say: variable → text, and where that stands. A secret that is not told has
-    a source and no text."""
+    """Values from flags, environment and file: variable → text, and variable → its source. A hidden secret has a source
+    and no text."""
 
     values: Mapping[str, str]
     sources: Mapping[str, str]
 
     def text(self, variable: str) -> str | None:
-        """The value, None when there is none or it is empty."""
+        """Return the value; None if it is missing or empty."""
         return self.values.get(variable) or None
 
     def wrong(self, variable: str, must: str) -> ValueError:
-        """The error for a value, with where it stands."""
+        """Return the error for a bad value, which names its source. The error shows no secret."""
         shown = "" if variable in _SECRET else f", not '{self.values.get(variable, '')[:80]}'"
         return ValueError(f"{self.sources.get(variable, variable)} must be {must}{shown}")
 
     def number(self, variable: str, least: int, most: int) -> int | None:
-        """A whole number. Raises ValueError."""
+        """Return a whole number; None if it is missing. Raises ValueError."""
         text = self.text(variable)
         if text is None:
             return None
@@ -123,21 +123,21 @@ class Given:
         return int(text)
 
     def choice(self, variable: str, words: Sequence[str]) -> str | None:
-        """One of these words. Raises ValueError."""
+        """Return one of these words; None if the value is missing. Raises ValueError."""
         text = (self.text(variable) or "").lower()
         if text and text not in words:
             raise self.wrong(variable, f"one of {', '.join(words)}")
         return text or None
 
     def switch(self, variable: str) -> bool | None:
-        """True or false. Raises ValueError."""
+        """Return True or False; None if the value is missing. Raises ValueError."""
         text = (self.text(variable) or "").lower()
         if text not in ("", "true", "yes", "1", "false", "no", "0"):
             raise self.wrong(variable, "true or false")
         return text in ("true", "yes", "1") if text else None
 
     def size(self, variable: str, least: int = 1) -> int | None:
-        """Bytes: a whole number, or one with a unit, such as 20G. Raises ValueError."""
+        """Return a number of bytes, written as a whole number, or with a unit, such as 20G. Raises ValueError."""
         text = self.text(variable)
         if text is None or re.fullmatch(r"[0-9]{1,18}", text):
             return self.number(variable, least, 2**60)
@@ -147,7 +147,7 @@ class Given:
             raise self.wrong(variable, "a number of bytes, or of K, M, G or T, such as 20G") from None
 
     def path(self, variable: str) -> Path | None:
-        """A path, absolute."""
+        """Return an absolute path; None if the value is missing."""
         text = self.text(variable)
         return Path(text).expanduser().absolute() if text else None
 
@@ -156,9 +156,12 @@ _SECRET = {setting.variable for setting in TABLE if setting.secret}
 
 
 def given(home: Path, more: Sequence[str] = (), flags: Mapping[str, object] | None = None) -> Given:
-    """What is said: by `flags`, those of `serve` that are not None; else by `more`, the words of `--set`, of the form
-    `key=value` with the keys of the file; else by environment and file. With the flag `embedded` the last two say
-    nothing of an address or a certificate. Raises ValueError for a file that cannot be used, and for what nobody knows.
+    """Return the values of the settings, and their sources. For each setting, the first source that has it counts: the
+    `flags` of `serve` that are not None; `more`, the words of `--set`, of the form `key=value` with the keys of the
+    file; the environment; the file.
+
+    With the flag `embedded`, the environment and the file cannot set an address or a certificate. Raises ValueError for
+    a file that cannot be used, for a bad word in `more`, and for an unknown key.
     """
     file = home / SETTINGS_FILE
     values = _read(file) if file.exists() else {}

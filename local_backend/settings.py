@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what a client may send. All can be set by the environment, see `FROM_ENVIRONMENT`."""
+    """Limits on the input of clients. The environment can set all of them, see `FROM_ENVIRONMENT`."""
 
     upload_bytes: int = 20 * 2**30
     unpacked_bytes: int = 50 * 2**30
@@ -42,36 +42,36 @@ FROM_ENVIRONMENT = {
     "DLI_MAX_UNPACK_MEMORY": "unpack_memory",
 }
 
-#: Those that are bytes, and may have a unit.
+#: Variables of `FROM_ENVIRONMENT` that are bytes, and may have a unit.
 SIZES = frozenset({"DLI_MAX_UPLOAD_BYTES", "DLI_MAX_UNPACKED_BYTES", "DLI_MAX_UNPACK_MEMORY"})
 
 
 @dataclass(frozen=True)
 class Quotas:
-    """What one user may have, and for how long ended execs are kept; None is no limit. Bytes are those of programs,
-    results and logs."""
+    """Quotas of each user, and how long ended execs are kept; None means no limit. Bytes are those of programs, results
+    and logs."""
 
     active_execs: int | None = None
     stored_execs: int | None = None
     stored_bytes: int | None = None
-    #: With less room than this on the disk nothing is taken.
+    #: A submission is refused if it would leave fewer free bytes on a disk.
     free_bytes: int = 64 * 2**20
     keep_days: int | None = None
     keep_bytes: int | None = None
 
     @property
     def limit_users(self) -> bool:
-        """Whether a user may not have everything."""
+        """Whether a quota limits users."""
         return (self.active_execs, self.stored_execs, self.stored_bytes) != (None, None, None)
 
     @property
     def need_sizes(self) -> bool:
-        """Whether the bytes of execs count."""
+        """Whether the sizes of execs in bytes count."""
         return self.stored_bytes is not None or self.keep_bytes is not None
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-#: Labels that every node of a cluster has.
+#: Labels that every Kubernetes node has.
 MACHINE_LABELS: Mapping[str, str] = {
     "kubernetes.io/hostname": platform.node(),
     "kubernetes.io/os": platform.system().lower(),
@@ -81,7 +81,7 @@ MACHINE_LABELS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """One backend. `embedded` means: loopback, one user, paths of this machine are the user's own."""
+    """Settings of one backend. `embedded` means: loopback, one user, and paths of this machine are the user's own."""
 
     home: Path
     data_fs: Path
@@ -92,51 +92,52 @@ class Settings:
     port: int = 0
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    #: Certificate and key are made by the server itself, below its home; the two above are None then.
+    #: The server makes certificate and key itself, below its home; `tls_cert` and `tls_key` are then None.
     tls_self_signed: bool = False
     #: Number of slots; None to count the machine's devices.
     slots: int | None = None
-    #: What node selectors choose by.
+    #: Labels of this machine, for node selectors.
     node_labels: Mapping[str, str] = field(default_factory=lambda: MACHINE_LABELS)
     #: Seconds between SIGTERM and SIGKILL when an exec is stopped.
     stop_grace: float = 10.0
-    #: Seconds that a worker may take to leave a slot that was taken from its job: a step, and what it puts away.
+    #: Seconds that a worker may take to leave a slot that was taken from its job: time to finish a step and save state.
     leave_grace: float = 60.0
-    #: Seconds between two looks at the health of the GPUs.
+    #: Seconds between two health checks of the GPUs.
     health_every: float = 10.0
-    #: Seconds after which an unused nursery gives its memory back.
+    #: Seconds after which an idle nursery ends, to free its memory.
     nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
     die_with_server: bool = False
-    #: How the server's own log is written (see logs.py), and the bytes after which a new file begins.
+    #: Format and level of the server's own log (see logs.py), and the bytes after which a new file begins.
     log_format: str = "text"
     log_level: str = "info"
     log_bytes: int = 10 * 2**20
-    #: GET /metrics needs no token.
+    #: Whether GET /metrics needs no token.
     open_metrics: bool = False
-    #: Bytes that must be free on the disks of state and results for the server to call itself ready.
+    #: Bytes that must be free on the disks of state and results, or else the server is not ready.
     ready_free_bytes: int = 256 * 2**20
-    #: Address of a PostgreSQL database, perhaps with its password; None for the file in the home.
+    #: Address of a PostgreSQL database, possibly with its password; None for the file in the home.
     database: str | None = field(default=None, repr=False)
-    #: File with connections, beside those that the database has.
+    #: File with connections, in addition to those in the database.
     connections: Path | None = None
-    #: Where programs find storage volumes, each in a directory of its name; None for a folder of the home.
+    #: Folder where programs find storage volumes, one directory per volume; None for a folder of the home.
     volume_root: Path | None = None
-    #: Where data that is fetched for jobs is kept for the next that want it; None for a folder of the home. The most
-    #: bytes in it, and how long (seconds) a job waits for data of which nothing comes.
+    #: Cache of fetched data, for later jobs that need the same data; None for a folder of the home.
     cache_dir: Path | None = None
-    #: The same for jobs that want it on the storage of DLI_DATA_FS; None for a folder beside that.
+    #: Cache of data for jobs that want it on the storage of DLI_DATA_FS; None for a folder beside DLI_DATA_FS.
     shared_cache_dir: Path | None = None
+    #: Maximum bytes of each cache.
     cache_bytes: int = 100 * 2**30
+    #: Seconds that a job waits for data of which no byte arrives.
     data_patience: float = 600.0
-    #: Most rows of a table that a data source names, and seconds that reading it may take; None is no limit.
+    #: Maximum rows of a table that a data source names, and maximum seconds to read it; None means no limit.
     data_rows: int | None = None
     data_seconds: float | None = None
     #: Lifetime of a token made by logon, in seconds.
     token_seconds: float = 12 * 3600
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
-    #: Where all of this was said.
+    #: The values that flags, environment and file set, with their sources.
     said: Given = field(default=Given({}, {}), repr=False, compare=False)
 
     @property
@@ -160,7 +161,7 @@ class Settings:
 
     @property
     def where(self) -> Path | URL:
-        """Where the database is. Raises ValueError for an address that is none."""
+        """The file or the address of the database. Raises ValueError for an invalid address."""
         if self.database is None:
             return self.paths.database
         from local_backend.store.postgres import parse
@@ -169,17 +170,19 @@ class Settings:
 
     @classmethod
     def from_environment(cls, more: Sequence[str] = (), **flags: object) -> Settings:
-        """Settings from `flags` that are not None, else from `more`, words of the form key=value, else the environment,
-        else DLICMD_HOME/server.yaml (setting_source.py has them all). Raises ValueError with a sentence for the user
-        when a value is bad.
+        """Return the settings. For each setting, the first source that has it counts: the `flags` that are not None;
+        `more`, words of the form key=value; the environment; DLICMD_HOME/server.yaml. setting_source.py lists all
+        settings.
+
+        Raises ValueError with a sentence for the user when a value is bad.
         """
         home = default_home()
         return cls.of(home, given(home, more, flags), **flags)
 
     @classmethod
     def of(cls, home: Path, found: Given, **flags: object) -> Settings:
-        """The settings that `found` and the `flags` that are no setting of its table make; without the flag `embedded`,
-        a server is embedded when it has neither address nor certificate. Raises ValueError."""
+        """Return the settings from `found`, and from the `flags` that are not in the table of settings. Without the
+        flag `embedded`, a server is embedded if it has neither address nor certificate. Raises ValueError."""
         values: dict[str, object] = {
             "home": home,
             "said": found,
@@ -237,7 +240,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overlap(one: Path, other: Path) -> bool:
-    """Whether one of two folders is in the other, or is the other."""
+    """Return whether two folders are the same, or one is inside the other."""
     real, other_real = one.resolve(), other.resolve()
     return real.is_relative_to(other_real) or other_real.is_relative_to(real)
 
@@ -254,7 +257,8 @@ def _quotas(found: Given) -> Quotas:
 
 
 def _labels(found: Given, variable: str) -> dict[str, str]:
-    """The labels of the machine: those that every Kubernetes node has, and `label=value,label=value`."""
+    """Return the labels of the machine: the labels that every Kubernetes node has, and those of a variable of the form
+    `label=value,label=value`."""
     labels = dict(MACHINE_LABELS)
     for word in filter(None, (word.strip() for word in (found.text(variable) or "").split(","))):
         name, equals, value = word.partition("=")
@@ -265,7 +269,7 @@ def _labels(found: Given, variable: str) -> dict[str, str]:
 
 
 def user_name() -> str:
-    """Name of the user this process runs as, fit for a path."""
+    """Return the name of the user that this process runs as, in a form that paths can contain."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

@@ -1,9 +1,9 @@
-"""Signs the tokens of logon (JWT, RS256) and knows its own signatures again.
+"""Signs the tokens of logon (JWT, RS256), and verifies its own signatures.
 
-The keys are files below one folder, made when they are first needed: `<made>-<random>.pem`, where `made` is in epoch
-seconds and the whole stem is the key's id (`kid`). The newest one signs for ROTATE seconds, then another is made; the
-old one is removed when no token that it has signed can be valid any more. Without its key a token is worthless: who
-removes the folder ends all of them.
+The keys are files in one folder, made on first use: `<made>-<random>.pem`. `made` is in epoch seconds, and the whole
+stem is the id of the key (`kid`). The newest key signs for ROTATE seconds; then a new key is made. Old keys whose
+tokens have all expired are removed at that time. A token without its key is invalid: to invalidate all tokens, remove
+the folder and restart the server.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUIRED = ["sub", "exp", "iat", "jti"]
 
 
 class SigningKeys:
-    """The keys in `folder`; tokens live for at most `lifetime` seconds."""
+    """The keys in `folder`. Tokens are valid for at most `lifetime` seconds."""
 
     def __init__(self, folder: Path, lifetime: float) -> None:
         self._folder = folder
@@ -40,8 +40,8 @@ class SigningKeys:
         self._keys: dict[str, RSAPrivateKey] | None = None
 
     def sign(self, claims: dict[str, Any]) -> str:
-        """A token that says this (`sub`, `iat` and `exp` at least), and has an id of its own. Raises OSError when no
-        key can be made."""
+        """Return a token with these claims (at least `sub`, `iat` and `exp`) and an id of its own. Raises OSError when
+        a key cannot be read or made."""
         with self._lock:
             keys = self._loaded()
             newest = max(keys, key=_made, default=None)
@@ -51,8 +51,8 @@ class SigningKeys:
         return jwt.encode({**claims, "jti": secrets.token_hex(16)}, key, _ALGORITHM, headers={"kid": newest})
 
     def claims(self, token: str) -> dict[str, Any] | None:
-        """What a token says that one of these keys has signed; None of any other, and when its time is over. Raises
-        OSError when the keys cannot be read."""
+        """Return the claims of a token that one of these keys signed; None for any other token, and for an expired one.
+        Raises OSError when the keys cannot be read."""
         try:
             kid = jwt.get_unverified_header(token).get("kid")
             with self._lock:
@@ -65,8 +65,7 @@ class SigningKeys:
             return None
 
     def troubles(self) -> list[OSError]:
-        """What is wrong with the files of the keys, one error for each that cannot be used. Raises OSError when the
-        folder cannot be read."""
+        """Return one error for each key file that cannot be used. Raises OSError when the folder cannot be read."""
         found = []
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             try:
@@ -83,7 +82,7 @@ class SigningKeys:
         return self._keys
 
     def _renew(self, keys: dict[str, RSAPrivateKey]) -> str:
-        """The id of a new key. Those whose tokens are all over are removed."""
+        """Make a key, and return its id. Remove the keys whose tokens have all expired."""
         name = f"{int(time.time())}-{secrets.token_hex(8)}"
         key = generate_private_key(65537, _BITS)
         pem = key.private_bytes(
@@ -106,7 +105,7 @@ def _made(name: str) -> int:
 
 
 def _read(path: Path) -> RSAPrivateKey:
-    """Raises OSError, also for what is no key."""
+    """Return the private key in a file. Raises OSError, also when the content is not a private key."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except ValueError:

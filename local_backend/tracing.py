@@ -1,6 +1,6 @@
-"""Spans of requests, for an OpenTelemetry collector that the environment names (OTEL_EXPORTER_OTLP_ENDPOINT). An extra.
+"""Spans of requests, for an OpenTelemetry collector that the environment names (OTEL_EXPORTER_OTLP_ENDPOINT).
 
-The names of attributes are those of OpenTelemetry's semantic conventions for HTTP servers.
+Tracing needs the extra `otel`. Attributes have the names of OpenTelemetry's semantic conventions for HTTP servers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from local_backend.errors import ServerError
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SERVICE = "dlicmd-local-backend"
-#: Seconds in which the last spans may be delivered when the server ends.
+#: Seconds to deliver the last spans when the server ends.
 _GOODBYE = 2.0
-#: Begins the span of a request; None while nothing is traced.
+#: Starts the span of a request; None while tracing is off.
 _begin: Callable[[str, Mapping[str, str]], Any] | None = None
 
 
 class Span:
-    """A request from its beginning to `end`; costs nothing when nothing is traced."""
+    """The span of one request, until `end`. Costs nothing while tracing is off."""
 
     def __init__(self, method: str, headers: Mapping[str, str]) -> None:
-        """`headers` may say whose span this is a part of (W3C Trace Context)."""
+        """Start the span. `headers` may name its parent span (W3C Trace Context)."""
         self._span = _begin(method, headers) if _begin is not None else None
 
     def end(self, *, method: str, route: str, status: int, request: str) -> None:
-        """What the request turned out to be; `request` is the name it has in the log."""
+        """End the span with the outcome of the request. `request` is the id of the request in the log."""
         if self._span is None:
             return
         self._span.update_name(f"{method} {route}")
@@ -45,8 +45,8 @@ class Span:
 
 @contextmanager
 def traced() -> Iterator[None]:
-    """Send spans while in this block, if the environment says where to. Raises ServerError when the libraries are
-    missing. A collector that does not answer slows nothing down: what it does not take is dropped."""
+    """Send spans within the block, if the environment names a collector. Raises ServerError when the libraries are
+    missing. A collector that does not answer delays no request: spans that it does not accept are dropped."""
     global _begin
     wanted = any(os.environ.get(name) for name in _ENDPOINTS)
     if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -62,7 +62,7 @@ def traced() -> Iterator[None]:
     except ImportError:
         raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, and the libraries for it are not installed: "
                           "pip install 'dlicmd[otel]', or unset it") from None
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+    # OTEL_SERVICE_NAME takes precedence.
     service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _SERVICE}
     about = Resource.create({**service, "service.version": __version__})
     provider = TracerProvider(resource=about, shutdown_on_exit=False)
@@ -77,7 +77,7 @@ def traced() -> Iterator[None]:
         yield
     finally:
         _begin = None
-        # It would wait for a collector that does not answer; the server's end does not.
+        # `shutdown` waits for a collector that does not answer. The end of the server must not wait for that.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()
         last.join(_GOODBYE)

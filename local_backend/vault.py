@@ -1,8 +1,8 @@
-"""Seals what is secret before it reaches the disk: values of --msd-env, passwords of connections.
+"""Seals secrets before they reach the disk: values of --msd-env, passwords of connections.
 
-The keys are in one file, made when something is first sealed: a key a line (Fernet: AES and HMAC), the first one seals,
-all of them open. Who has the file and what was sealed has the secret: it keeps copies of the database, and its backups,
-from being worth anything, not the user of the server from himself.
+The keys are in one file, which the first sealing makes: one key per line (Fernet: AES and HMAC). The first key seals;
+every key opens. The file and the sealed data together reveal the secrets. Copies and backups of the database are
+worthless without the file. The vault does not protect against the user that the server runs as.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from local_backend.files import sync_directory, write_atomic
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
-#: What it is made with; imported when it is needed, or before, to save that time.
+#: The library that seals and opens. It is imported when needed, or earlier to save that time.
 LIBRARY = "cryptography.fernet"
 
 
 class VaultError(Exception):
-    """What was sealed cannot be opened, or nothing can be sealed; the text says why and what to do, and no secret."""
+    """A sealed value cannot be opened, or a value cannot be sealed. The text says why and what to do; it shows no
+    secret."""
 
 
 class Vault:
-    """The keys in `file`, which is read anew for every use: it may be put back, or get another key, at any time."""
+    """The keys in `file`. Every use reads the file again: a user may restore the file, or add a key, at any time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def seal(self, secret: bytes) -> bytes:
-        """`secret` as it may lie on a disk: printable ASCII. Makes the key when there is none. Raises VaultError."""
+        """Return `secret` sealed for storage on a disk: printable ASCII. Make the first key if there is none. Raises
+        VaultError."""
         try:
             if not self._file.exists():
                 self._make()
@@ -41,7 +43,7 @@ class Vault:
         return self._keys().encrypt(secret)
 
     def open(self, sealed: bytes) -> bytes:
-        """Inverse of `seal`. Raises VaultError."""
+        """Return the secret that `seal` sealed. Raises VaultError."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -51,29 +53,30 @@ class Vault:
                              "from a copy of that file, or give the secret again") from None
 
     def seal_text(self, secret: str) -> str:
-        """`seal` of a text."""
+        """Return a text sealed with `seal`. Raises VaultError."""
         return self.seal(secret.encode()).decode("ascii")
 
     def open_text(self, sealed: str) -> str:
-        """`open` of a text. Raises VaultError."""
+        """Return the text that `seal_text` sealed. Raises VaultError."""
         return self.open(sealed.encode()).decode()
 
     def check(self) -> None:
-        """Raise VaultError when the file is there and holds no keys, or others may read it."""
+        """Raise VaultError when the file exists, but holds no keys, or others may read it."""
         if self._file.exists():
             self._keys()
             if self._file.stat().st_mode & 0o077:
                 raise VaultError(f"others may read {self._file}: chmod 600 {self._file}")
 
     def renew(self) -> None:
-        """Seal with a new key from now on. Raises VaultError."""
+        """Make a new key that seals from now on, and keep the old keys. Raises VaultError."""
         from cryptography.fernet import Fernet
 
         self._keys()
         self._write(Fernet.generate_key() + b"\n" + self._file.read_bytes())
 
     def forget_old(self) -> None:
-        """Keep the key that seals only: nothing that others have sealed is left. Raises VaultError."""
+        """Remove all keys but the one that seals. The caller has sealed all values again with that key. Raises
+        VaultError."""
         self._write(self._file.read_bytes().split(b"\n")[0] + b"\n")
 
     def _write(self, content: bytes) -> None:
@@ -83,7 +86,8 @@ class Vault:
             raise VaultError(f"cannot write {self._file}: {problem.strerror or problem}") from None
 
     def _make(self) -> None:
-        """The first key. Of several that make one at once, one wins, and all use that."""
+        """Make the first key. If several processes make one at the same time, one key wins, and all processes use
+        it."""
         from cryptography.fernet import Fernet
 
         self._file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -107,5 +111,5 @@ class Vault:
                              "copy, or give the secret again") from None
         except OSError as problem:
             raise VaultError(f"cannot read {self._file}: {problem.strerror or problem}") from None
-        except ValueError:  # also of an empty file
+        except ValueError:  # also raised for an empty file
             raise VaultError(f"{self._file} holds no keys, or damaged ones; put it back from a copy") from None

@@ -1,1 +1,1 @@
-"""Parts of benchmarks/data.py."""
+"""Benchmarks of data: loading.py, object_store.py and tables.py."""

@@ -1,4 +1,4 @@
-"""Samples a second over a Parquet table, against the same rows as a NumPy memory map, in random order, in one run.
+"""Samples per second from a Parquet table, against the same rows in NumPy memory maps, in random order, in one run.
 
     python benchmarks/data_bench/loading.py [--rows 200000] [--rounds 5] [--json]
 """
@@ -26,7 +26,7 @@ TARGET = 0.8
 
 
 class Mapped(Dataset[Any]):
-    """What people write over two memory maps."""
+    """The usual hand-written data set over two memory maps."""
 
     def __init__(self, folder: Path) -> None:
         self._x = np.load(folder / "x.npy", mmap_mode="r")
@@ -40,7 +40,7 @@ class Mapped(Dataset[Any]):
 
 
 def lay_out(folder: Path, rows: int) -> None:
-    """The same samples as arrays and as a table."""
+    """Write the same samples as arrays and as a table."""
     random = np.random.default_rng(0)
     x, label = random.random((rows, WIDTH), np.float32), random.integers(0, 10, rows)
     np.save(folder / "x.npy", x)
@@ -53,7 +53,7 @@ def lay_out(folder: Path, rows: int) -> None:
 
 
 def rate(dataset: Dataset[Any], rows: int) -> float:
-    """Samples a second, one pass in random order, in this process."""
+    """Return the samples per second of one pass in random order, in this process."""
     loader = DataLoader(dataset, batch_size=256, shuffle=True, generator=torch.Generator().manual_seed(1))
     began = time.perf_counter()
     total = sum(float(labels.sum()) for _, labels in loader)
@@ -62,7 +62,7 @@ def rate(dataset: Dataset[Any], rows: int) -> float:
 
 
 def measure(rows: int, rounds: int) -> dict[str, float]:
-    """The figures of one run."""
+    """Return the figures of one run."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,11 +1,12 @@
-"""One large object of an S3 server that runs here: ours against boto3's own transfer and against fsspec (s3fs) alone.
+"""Download one large object from a local S3 server: ours against boto3's transfer and against fsspec (s3fs) alone.
 
-Each download is a process of its own, in turn, to a folder that is removed afterwards; imports and the first request
-are not measured. Ours takes the checksum of the whole and can go on after a crash; the others do neither. Prints one
-table, or with --json one object. Target: throughput of at least 0.9 of the better of the two others, by the best round
-of each: that is the one which others on the machine disturbed the least.
+Each download is a process of its own. The three ways take turns, and each downloads to a folder that is removed
+afterwards. Imports and the first request are not measured. Ours computes the checksum of the whole object and can
+resume after a crash; the others do neither. Prints one table, or with --json one object. Target: at least 0.9 of the
+throughput of the faster of the two others. The best round of each counts, because other processes of the machine
+disturbed it the least.
 
-The server is `s3rver` (`npm install -g s3rver`), or with --server one that is there already.
+The server is `s3rver` (`npm install -g s3rver`), or an existing server with --server.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ files.info("{bucket}/{object}")
 
 
 def measure(way: str, url: str, size: int) -> dict[str, float]:
-    """Seconds, CPU seconds and growth of memory of one download; it is seen that all has arrived."""
+    """Return the seconds, the CPU seconds and the growth of memory in MB of one download. Checks the size of the
+    result."""
     with tempfile.TemporaryDirectory() as folder:
         words = {"url": url, "key": KEY, "bucket": BUCKET, "object": OBJECT, "region": REGION}
         prepare, run = (text.format(**words) for text in _WAYS[way])
@@ -89,7 +91,7 @@ def measure(way: str, url: str, size: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def server(given: str) -> Iterator[str]:
-    """The URL of a server."""
+    """Yield the URL of a server."""
     if given:
         yield given
         return
@@ -118,7 +120,7 @@ def _wait(port: int) -> None:
 
 
 def upload(url: str, size: int) -> None:
-    """The object, of bytes that nothing compresses."""
+    """Upload the object. Its bytes do not compress."""
     import boto3
 
     client = boto3.client("s3", endpoint_url=url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=KEY)
@@ -132,7 +134,7 @@ def upload(url: str, size: int) -> None:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mebibytes", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=7)

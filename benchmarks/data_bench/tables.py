@@ -1,9 +1,9 @@
-"""A table of PostgreSQL becomes Parquet: ours against `pandas.read_sql` and `to_parquet`.
+"""Export a PostgreSQL table to Parquet: ours against `pandas.read_sql` and `to_parquet`.
 
     python benchmarks/data_bench/tables.py [--rows N] [--times N] [--json]
 
-Each way is a process of its own, so that its peak of memory is its own; they take turns. The server is started here
-and is the same for both. A target that is missed fails nothing: the table says so.
+Each way is a process of its own, so that each has its own peak of memory. The ways take turns. The benchmark starts
+the server, which is the same for both. A missed target is only shown in the output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-#: How many times faster, and with what part of the memory.
+#: Targets: the factor of speed, and the fraction of memory.
 FASTER, MEMORY = 3.0, 0.25
 TABLE = """CREATE TABLE sold AS SELECT i::bigint AS id, (i::bigint * 7919 % 100000)::int AS customer,
     (i % 1000)::float8 / 7 AS weight,
@@ -31,7 +31,7 @@ TABLE = """CREATE TABLE sold AS SELECT i::bigint AS id, (i::bigint * 7919 % 1000
 
 
 class Silent:
-    """A meter that nobody looks at."""
+    """A meter that ignores everything."""
 
     def expect(self, size: int | None, files: int | None = None) -> None: ...
     def resume(self, size: int, files: int = 0) -> None: ...
@@ -58,7 +58,7 @@ def pandas(host: str, database: str, folder: Path) -> None:
 
 
 def one(way: str, host: str, database: str) -> dict[str, Any]:
-    """What one way takes, in this process: seconds from the imports on, and the most memory in bytes."""
+    """Run one way in this process. Return its seconds (including imports) and its peak memory in bytes."""
     import pyarrow.parquet
 
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +73,7 @@ def one(way: str, host: str, database: str) -> dict[str, Any]:
 
 
 def measured(rows: int, times: int) -> list[dict[str, Any]]:
-    """The median of each way, and what it is of the other."""
+    """Return the medians of each way, and their ratios to pandas."""
     from postgres_server import serving
 
     found: dict[str, list[dict[str, Any]]] = {"pandas": [], "ours": []}
@@ -95,7 +95,7 @@ def measured(rows: int, times: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--times", type=int, default=3)

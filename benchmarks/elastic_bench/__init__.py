@@ -1,1 +1,1 @@
-"""What `benchmarks/elastic.py` measures with: the stand-in runner, the other sides, the reading of time stamps."""
+"""Parts of `benchmarks/elastic.py`: the stand-in for the runner, the other sides, and the analysis of time stamps."""

@@ -1,4 +1,4 @@
-"""Sides that train a number of steps when they are told, and wait in between without using the processor."""
+"""Sides of a comparison: each trains a number of steps on request, and waits in between without using the processor."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Side(Protocol):
     """One way to train."""
 
     def block(self, steps: int) -> float:
-        """Train that many steps; how many per second after the first MARK. Raises RuntimeError."""
+        """Train `steps` steps. Return the steps per second after the first MARK steps. Raises RuntimeError."""
 
     def close(self) -> None:
-        """End its processes."""
+        """End the processes of this side."""
 
 
 class Fabric:
-    """FabricModel: each block is a training of its own, in one driver that stays."""
+    """FabricModel. Each block is a training of its own, in one driver that stays alive."""
 
     def __init__(self, folder: Path, model: str, workers: int, mode: str) -> None:
         (folder / "stamps").mkdir(parents=True)
@@ -52,7 +52,7 @@ class Fabric:
 
 
 class Ddp:
-    """A hand-written loop around DistributedDataParallel, in processes that stay."""
+    """A hand-written loop around DistributedDataParallel, in processes that stay alive."""
 
     def __init__(self, folder: Path, model: str, workers: int) -> None:
         (folder / "stamps").mkdir(parents=True)
@@ -90,13 +90,13 @@ class Ddp:
 
 
 class Independent:
-    """DDP loops of one worker each that share nothing but the machine: what two cores can give at most."""
+    """DDP loops of one worker each that share only the machine: the maximum that two cores can give."""
 
     def __init__(self, folder: Path, model: str, workers: int) -> None:
         self._loops = [Ddp(folder / str(i), model, 1) for i in range(workers)]
 
     def block(self, steps: int) -> float:
-        """Each does its part of the steps; the sum of their speeds."""
+        """Train the steps in equal parts on all loops. Return the sum of their speeds."""
         part = steps // len(self._loops) + MARK
         with ThreadPoolExecutor(len(self._loops)) as pool:
             return sum(pool.map(lambda loop: loop.block(part), self._loops))
@@ -107,12 +107,13 @@ class Independent:
 
 
 def alternate(sides: Mapping[str, Side], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Steps per second of each side in each round.
+    """Return the steps per second of each side in each round.
 
-    A block takes about `seconds`, as many steps on every side. Every other round goes through the sides backwards.
+    A block takes about `seconds`, and has the same number of steps on every side. Every other round runs in reverse
+    order.
     """
     for side in sides.values():
-        # Not counted: what is imported and made the first time.
+        # Not counted: the first block imports modules and creates objects.
         first = side.block(4 * MARK)
     steps = MARK + max(4 * MARK, round(first * seconds))
     found: dict[str, list[float]] = {name: [] for name in sides}
@@ -123,5 +124,5 @@ def alternate(sides: Mapping[str, Side], rounds: int, seconds: float) -> dict[st
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Median over rounds of the ratio within a round."""
+    """Return the median over rounds of the ratio within a round."""
     return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))

@@ -1,4 +1,4 @@
-"""What the machine has: slots for workers, and the environment that all sides share."""
+"""The slots of this machine for workers, and the environment that all sides share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-#: Workers on the CPU, at most. They may be more than there are cores.
+#: Maximum number of workers on the CPU. This may exceed the number of cores.
 CPU_SLOTS = 4
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker; `gpu` is the value of CUDA_VISIBLE_DEVICES there."""
+    """A slot for one worker. `gpu` is its value of CUDA_VISIBLE_DEVICES."""
 
     id: str
     kind: str
@@ -21,7 +21,7 @@ class Slot:
 
 @cache
 def slots() -> tuple[Slot, ...]:
-    """One per GPU where there is one, else CPU_SLOTS."""
+    """Return one slot per GPU, or CPU_SLOTS slots on a machine without GPUs."""
     # Counting through NVML creates no CUDA context in this process.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     import torch
@@ -33,13 +33,13 @@ def slots() -> tuple[Slot, ...]:
 
 
 def lack(workers: int) -> str | None:
-    """Why that many workers cannot run here, None when they can."""
+    """Return why this machine cannot run that many workers, None if it can."""
     if workers <= len(slots()):
         return None
     return f"needs {workers} GPUs, and there are {len(slots())}"
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Of a process that is measured: one thread, nothing of a job around."""
+    """Return the environment of a measured process: one thread, and no variables of a surrounding job."""
     own = {key: value for key, value in os.environ.items() if not key.startswith(("DLI_", "FABRIC_", "BENCH_"))}
     return {**own, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **extra}

@@ -1,4 +1,4 @@
-"""A row of the table, and how much is measured for it."""
+"""A row of the table, and the number of measurements for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The number of measurements."""
 
-    #: Cycles 2→4→2, deaths and starts.
+    #: Number of cycles 2→4→2, of deaths and of starts.
     changes: int
-    #: The same for torchrun, which takes half a minute for each.
+    #: The same for torchrun, which needs half a minute for each.
     slow_changes: int
-    #: Rounds of blocks, and seconds of a block.
+    #: Number of rounds, and seconds of a block.
     rounds: int
     seconds: float
 
@@ -31,7 +31,7 @@ QUICK = Effort(changes=2, slow_changes=1, rounds=3, seconds=2.0)
 
 @dataclass
 class Row:
-    """One line. Numbers are None where nothing could be measured; `note` then says why."""
+    """One row of the table. Numbers are None if they could not be measured; `note` then says why."""
 
     what: str
     target: str
@@ -41,19 +41,20 @@ class Row:
     ratio: float | None = None
     met: bool | None = None
     note: str = ""
-    #: Everything behind the numbers, for machines.
+    #: All single measurements, for the JSON output.
     details: dict[str, Any] = field(default_factory=dict)
 
     def add_note(self, text: str) -> None:
         self.note = "; ".join(filter(None, (self.note, text)))
 
 
-#: Measures some rows; the folder is for its files.
+#: Function that measures some rows. The folder is for its files.
 Measure = Callable[[Path, Effort], Iterator[Row]]
 
 
 def attempt(side: str, workers: int, work: Callable[[], T]) -> tuple[T | None, str]:
-    """(what `work` returns, "") or, when it cannot be measured with so many workers or at all, (None, why)."""
+    """Return (the result of `work`, ""). If this side cannot be measured, or not with so many workers, return (None,
+    reason)."""
     missing = lack(workers)
     if missing:
         return None, missing

@@ -1,4 +1,4 @@
-"""Rows about workers that come, go and die, against an elastic torchrun; and about how soon a worker is there."""
+"""Rows about workers that join, leave and die, against an elastic torchrun, and about the start of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = ("0.5M", "10M")
 
 
 def pauses(folder: Path, effort: Effort) -> Iterator[Row]:
-    """Survivors when workers come and go, 2→4→2."""
+    """Measure the pause of the surviving workers on changes 2→4→2."""
     for model in MODELS:
         ours, why = attempt("ours", 4, lambda m=model: _changes(  # type: ignore[misc]
             FabricScene(folder / f"ours-{m}", m, 2, 4), effort.changes))
@@ -59,7 +59,7 @@ def _fill_pauses(row: Row, ours: list[Pause] | None, theirs: list[Pause] | None)
 
 
 def _changes(scene: Scene, times: int) -> dict[str, list[Pause]]:
-    """Grow and shrink in turn."""
+    """Grow and shrink in turn. Return the pauses by kind of change."""
     found: dict[str, list[Pause]] = {"grow 2→4": [], "shrink 4→2": []}
     try:
         await_change(scene, 2, 0)
@@ -72,7 +72,7 @@ def _changes(scene: Scene, times: int) -> dict[str, list[Pause]]:
 
 
 def deaths(folder: Path, effort: Effort) -> Iterator[Row]:
-    """SIGKILL of one of three workers, whose place is taken by a new one."""
+    """Measure the SIGKILL of one of three workers, which is then replaced."""
     row = Row(f"SIGKILL of 1 of 3 → next step, {MODELS[0]}", "≤ 3 steps + 0.15 s, 0 lost")
     ours, why = attempt("ours", 3, lambda: _deaths(
         FabricScene(folder / "ours", MODELS[0], 3, 3), effort.changes))
@@ -107,7 +107,8 @@ def _deaths(scene: Scene, times: int) -> list[Recovery]:
 
 
 def warm(folder: Path, effort: Effort) -> Iterator[Row]:
-    """A second worker joins a training: from the request for it to its word that it is ready, forked or fresh."""
+    """Measure the start of a second worker, forked or in a fresh interpreter: from the request for it until it
+    reports ready."""
     row = Row("worker from request to ready", "≤ 0.3 s, ≤ 1/5")
     found, row.note = attempt("ours", 2, lambda: _starts(folder, effort.changes))
     if found:

@@ -1,4 +1,4 @@
-"""Rows about what the checks cost that always run: for numbers that are not finite, for steps in user code."""
+"""Rows about the cost of the checks that always run: for numbers that are not finite, and for steps in user code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from elastic_bench.machine import environment
 from elastic_bench.rows import Effort, Row, attempt
 
 MODELS = ("0.5M", "10M")
-#: Pairs of steps, with checks and without, per round of effort.
+#: Pairs of steps (with and without checks) per round.
 PAIRS = 40
 
 
 def checks(folder: Path, effort: Effort) -> Iterator[Row]:
-    """Time of a step with the checks of each step and without, in turn within one training."""
+    """Measure the time of a step with and without its checks, in turn within one training."""
     for model in MODELS:
         row = Row(f"checks of a step, {model}", "≤ 1.01", "ms")
         found, row.note = attempt("ours", 1, lambda m=model: _alternate(  # type: ignore[misc]
@@ -36,7 +36,7 @@ def checks(folder: Path, effort: Effort) -> Iterator[Row]:
 
 
 def _alternate(folder: Path, model: str, pairs: int) -> dict[str, list[float]]:
-    """What checks_train.py prints. Raises RuntimeError when it fails."""
+    """Return the output of checks_train.py. Raises RuntimeError when it fails."""
     folder.mkdir(parents=True)
     variables = environment(
         FABRIC_BACKEND="pytorch", RESULT_DIR=str(folder / "result"), LOG_DIR=str(folder / "log"),

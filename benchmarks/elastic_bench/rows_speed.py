@@ -1,4 +1,4 @@
-"""Rows about undisturbed training: against a hand-written DDP loop, and with two workers against one."""
+"""Rows about training without changes: against a hand-written DDP loop, and with two workers against one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from elastic_bench.blocks import Ddp, Fabric, Independent, Side, alternate, rati
 from elastic_bench.rows import Effort, Row, attempt
 
 MODELS = ("0.5M", "10M")
-#: Mode → least throughput of a hand-written DDP loop's.
+#: Mode → minimum throughput relative to a hand-written DDP loop.
 TARGETS = {"fast": 0.98, "exact": 0.90}
 
 
 def steady(folder: Path, effort: Effort) -> Iterator[Row]:
-    """Throughput in both modes with one and two workers."""
+    """Measure the throughput in both modes, with one and two workers."""
     for model in MODELS:
         for workers in (1, 2):
             for mode in TARGETS:
@@ -39,7 +39,7 @@ def _steady(folder: Path, effort: Effort, model: str, workers: int, mode: str) -
 
 
 def scaling(folder: Path, effort: Effort) -> Iterator[Row]:
-    """Two workers against twice one; and what DDP, and two programs that share nothing, make of two cores."""
+    """Compare two workers with twice one worker, also for DDP and for two programs that share nothing."""
     row = Row("2 workers / twice 1 worker, compute", "≥ 0.90", "")
     speeds, row.note = attempt("ours", 2, lambda: _speeds({
         "one": lambda: Fabric(folder / "one", "compute", 1, "exact"),
@@ -59,7 +59,7 @@ def scaling(folder: Path, effort: Effort) -> Iterator[Row]:
 
 
 def _speeds(makers: Mapping[str, Callable[[], Side]], effort: Effort) -> dict[str, list[float]]:
-    """Start all sides and let them train in turn."""
+    """Start all sides and let them train in turn. Return the steps per second of each side."""
     with ExitStack() as stack:
         sides = {}
         for name, make in makers.items():

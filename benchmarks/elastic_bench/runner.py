@@ -1,4 +1,4 @@
-"""Stands in for the backend's runner, with slots that come and go while the driver's script trains."""
+"""Stands in for the backend's runner, and changes the slots while the driver's script trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from local_backend.elastic import PRELOAD
 
 #: Forks workers with torch imported, as the backend's nursery does.
 WARM = multiprocessing.get_context("forkserver")
-#: Seconds to wait for a process that was told to end.
+#: Seconds to wait for a process that has been told to end.
 GRACE = 10.0
 
 Process = subprocess.Popen | multiprocessing.process.BaseProcess
@@ -34,7 +34,7 @@ def warm_up() -> None:
 
 
 def be_worker(variables: dict[str, str], output: Path) -> None:
-    """A forked worker: its own environment, directory and output file."""
+    """Run a forked worker with its own environment, folder and output file."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -47,19 +47,20 @@ def be_worker(variables: dict[str, str], output: Path) -> None:
 
 
 class Runner:
-    """Runs a driver's script and serves it. The script reads orders from standard input and answers on its output."""
+    """Runs a driver's script, and answers its requests. The script reads orders from standard input and answers on
+    standard output."""
 
     def __init__(self, folder: Path, script: Path, *arguments: str, slots: int, most: int,
                  attributes: dict[str, str] | None = None, **extra: str) -> None:
-        """Begin with `slots` slots of at most `most`; `extra` variables are for driver and workers."""
+        """Begin with `slots` slots of at most `most`. Driver and workers get the variables `extra`."""
         self.folder = folder
         self.slots, self._most = slots, most
-        #: Of the job, as `--msd-attr` gives them.
+        #: Attributes of the job, as `--msd-attr` sets them.
         self._attributes = attributes or {}
-        #: Start the next workers as fresh interpreters.
+        #: Start the next workers in fresh interpreters.
         self.cold = False
         self.workers: dict[int, Process] = {}
-        #: Where each worker finds its hub is passed through this, if it is set: (worker, address) → address.
+        #: If set, maps the hub's address for each worker: (worker, address) → address.
         self.detour: Any = None
         self._extra = extra
         self._lock = threading.Lock()
@@ -80,14 +81,15 @@ class Runner:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def order(self, line: str) -> None:
-        """Say a line to the script."""
+        """Send a line to the script."""
         assert self.driver.stdin is not None
         with suppress(BrokenPipeError):
             self.driver.stdin.write(line + "\n")
             self.driver.stdin.flush()
 
     def wait_for(self, answer: str) -> None:
-        """Read the script's output until that line. Raises RuntimeError with its last words when it ends before."""
+        """Read the script's output until the line `answer`. If the script ends before, raise RuntimeError with its
+        last line."""
         assert self.driver.stdout is not None
         for line in self.driver.stdout:
             if line.strip() == answer:
@@ -96,27 +98,27 @@ class Runner:
         raise RuntimeError(self.failure())
 
     def last_words(self) -> str:
-        """The last line of the driver's standard error, empty when there is none."""
+        """Return the last line of the driver's standard error, empty if there is none."""
         lines = (self.folder / "driver.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def resize(self, count: int) -> None:
-        """Allot the first `count` slots from now on."""
+        """Allocate the first `count` slots from now on."""
         self.slots = count
         self._allocate()
 
     def failure(self) -> str | None:
-        """Why the training cannot go on, None while it can."""
+        """Return why the training cannot continue, None while it can."""
         return None if self.driver.poll() is None else f"the training with FabricModel has ended: {self.last_words()}"
 
     def kill(self, worker: int) -> None:
-        """SIGKILL, from outside."""
+        """Send SIGKILL to a worker."""
         pid = self.workers[worker].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End all of it at once."""
+        """Kill all processes."""
         self.driver.kill()
         self.driver.wait()
         for worker in list(self.workers.values()):
@@ -186,7 +188,7 @@ class Runner:
 
 
 def _exit_code(worker: Process) -> int:
-    """Wait for the end; the exit code, negative for a signal."""
+    """Wait until the worker ends. Return its exit code, negative for a signal."""
     if isinstance(worker, subprocess.Popen):
         return worker.wait()
     worker.join()

@@ -1,4 +1,4 @@
-"""Long trainings whose workers come, go and die; ours and torchrun's behave alike to the measurements."""
+"""Long trainings whose workers join, leave and die. FabricModel and torchrun have the same interface here."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from elastic_bench.stamps import (
 from elastic_bench.torchrun import Torchrun
 from local_backend.elastic.frames import receive_frame, send_frame
 
-#: Steps of a training: more than are made while it is measured.
+#: Steps of a training: more than a measurement takes.
 STEPS = 5000
-#: Seconds within which a change must be over.
+#: Maximum seconds of a change.
 PATIENCE = 120.0
 
 
 class Scene(Protocol):
-    """A training under way."""
+    """A running training."""
 
     stamps: Stamps
 
     def resize(self, workers: int) -> None:
-        """Say how many workers it may have from now on."""
+        """Set the number of workers from now on."""
 
     def kill(self) -> int:
-        """SIGKILL one worker; its process id."""
+        """Send SIGKILL to one worker, and return its process id."""
 
     def recovery(self, killed: float) -> Recovery:
-        """How it went on after a worker was killed then."""
+        """Return how the training continued after a worker was killed at the time `killed`."""
 
     def failure(self) -> str | None:
-        """Why it cannot go on, None while it can."""
+        """Return why the training cannot continue, None while it can."""
 
     def close(self) -> None:
-        """End it."""
+        """End the training."""
 
 
 class FabricScene:
-    """FabricModel under the stand-in runner."""
+    """FabricModel under the stand-in for the runner."""
 
     def __init__(self, folder: Path, model: str, workers: int, most: int, tap: ReadyTap | None = None) -> None:
         (folder / "stamps").mkdir(parents=True)
@@ -67,7 +67,7 @@ class FabricScene:
         self.resize, self.failure, self.close = self.runner.resize, self.runner.failure, self.runner.close
 
     def kill(self) -> int:
-        """The newest of those that have a step."""
+        """Kill the newest worker that has applied a step."""
         last = {stamp.seat: stamp for stamp in self.stamps.read()}
         newest = last[max(last)]
         self.runner.kill(newest.seat)
@@ -98,13 +98,13 @@ def await_change(scene: Scene, workers: int, since: float, without: frozenset[in
 
 
 def undisturbed(scene: Scene, workers: int) -> None:
-    """Let it train for QUIET steps."""
+    """Wait for QUIET more steps of each worker."""
     known = len(scene.stamps.read())
     wait_until(lambda: len(scene.stamps.read()) >= known + QUIET * workers, PATIENCE, scene.failure)
 
 
 def change(scene: Scene, before: int, after: int) -> Pause:
-    """What a change of the number of workers does to those that stay."""
+    """Change the number of workers. Return the pause of the workers that stay."""
     undisturbed(scene, before)
     begin = time.monotonic()
     scene.resize(after)
@@ -113,7 +113,7 @@ def change(scene: Scene, before: int, after: int) -> Pause:
 
 
 def death(scene: Scene, workers: int) -> Recovery:
-    """What the death of a worker does; returns when there are as many as before."""
+    """Kill a worker, and wait until the number of workers is as before. Return the recovery."""
     undisturbed(scene, workers)
     killed = time.monotonic()
     gone = scene.kill()
@@ -122,14 +122,14 @@ def death(scene: Scene, workers: int) -> Recovery:
 
 
 class ReadyTap:
-    """Stands between workers and their hub, and notes when each says that it is ready."""
+    """A proxy between workers and their hub that notes when each worker reports that it is ready."""
 
     def __init__(self) -> None:
-        #: Worker → seconds from the request for it to its word.
+        #: Worker → seconds from the request for it until it reports ready.
         self.seconds: dict[int, float] = {}
 
     def detour(self, worker: int, address: str) -> str:
-        """An address for one worker that leads to `address`."""
+        """Return an address for one worker. Its connection is passed on to `address`."""
         asked = time.monotonic()
         listener = socket.create_server(("127.0.0.1", 0))
 
@@ -162,6 +162,6 @@ def _in_background(work: Callable[[], None]) -> None:
         try:
             work()
         except OSError:
-            return  # one end was killed; the other finds out by itself
+            return  # one end was killed; the other end notices that itself
 
     threading.Thread(target=run, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Time stamps of applied and committed steps: reading them, and what they say about pauses and speed."""
+"""Time stamps of applied and committed steps: reads them, and computes pauses and speeds."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-#: Steps of every worker after which a change of their number is over.
+#: Steps of every worker after which a change of their number counts as over.
 SETTLING = 8
-#: Steps of a worker that tell how long a step takes.
+#: Steps of a worker from which the time of a step is computed.
 QUIET = 20
-#: Commits after a death among which is that of the step that was broken off: at most two steps were on their way.
+#: Commits after a death that are searched for the interrupted step: at most two steps were in progress.
 NEXT = 3
-#: Seconds between two looks.
+#: Seconds between two checks of a condition.
 LOOK = 0.1
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """A step that process `pid` on seat `seat` had applied at `time` (seconds of the monotonic clock)."""
+    """A step that process `pid` on seat `seat` applied at `time` (seconds of the monotonic clock)."""
 
     time: float
     seat: int
@@ -32,7 +32,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Commit:
-    """A committed step as the driver's logger saw it."""
+    """A committed step, as the driver's logger saw it. `time` is in seconds of the monotonic clock."""
 
     time: float
     step: int
@@ -40,7 +40,7 @@ class Commit:
 
 
 class Stamps:
-    """All stamps in a folder, read as they come."""
+    """All stamps in a folder, read as they are written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Stamps:
         self._all: list[Stamp] = []
 
     def read(self) -> list[Stamp]:
-        """All so far, in order of time."""
+        """Return all stamps so far, in order of time."""
         for path in self._folder.glob("*.steps"):
             seat, pid = map(int, path.stem.split("-"))
             for step, seconds in self._new_lines(path):
@@ -57,7 +57,7 @@ class Stamps:
         return list(self._all)
 
     def commits(self) -> list[Commit]:
-        """All committed steps so far; empty where nobody notes them."""
+        """Return all committed steps so far, none if no logger notes them."""
         path = self._folder / "committed"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [Commit(float(line[1]), int(line[0]), int(line[2])) for line in lines if len(line) == 3]
@@ -73,18 +73,17 @@ class Stamps:
 
 
 def settled(stamps: Sequence[Stamp], workers: int, since: float, without: frozenset[int] = frozenset()) -> bool:
-    """Whether exactly that many processes, none of `without`, have made the last SETTLING steps, all later than
-    `since`.
-    """
+    """Return whether exactly `workers` processes, none of them in `without`, made the last SETTLING steps, all of
+    them after `since`."""
     tail = stamps[-SETTLING * workers:]
     steps = Counter(stamp.pid for stamp in tail)
     late = len(tail) == SETTLING * workers and tail[0].time > since
-    # A newcomer's first steps are made alone, to warm up.
+    # A new worker makes its first steps alone, to warm up.
     return late and len(steps) == workers and min(steps.values()) >= SETTLING - 2 and not without & steps.keys()
 
 
 def wait_until(done: Callable[[], bool], seconds: float, failed: Callable[[], str | None]) -> None:
-    """Look until `done`. Raises RuntimeError with what `failed` returns, and when it takes longer than `seconds`."""
+    """Wait until `done` returns true. Raises RuntimeError with the text that `failed` returns, or after `seconds`."""
     deadline = time.monotonic() + seconds
     while not done():
         reason = failed()
@@ -97,15 +96,15 @@ def wait_until(done: Callable[[], bool], seconds: float, failed: Callable[[], st
 
 @dataclass(frozen=True)
 class Pause:
-    """How a change looked to those who stayed; seconds."""
+    """The effect of a change on the workers that stayed; times in seconds."""
 
-    #: The longest gap between two steps, less a step.
+    #: The longest gap between two steps, minus the time of a step.
     pause: float
     #: An undisturbed step: the longer of the medians before and after.
     step: float
-    #: Steps that were made again because what they had done was lost.
+    #: Steps that were repeated because their result was lost.
     lost: int
-    #: Seats that stayed and whose process was replaced.
+    #: Seats that stayed, but whose process was replaced.
     restarted: int
 
     @property
@@ -114,9 +113,10 @@ class Pause:
 
 
 def pause(stamps: Iterable[Stamp], begin: float) -> Pause:
-    """What a change that was ordered at `begin` did to the seats that have stamps before and at the end.
+    """Return the effect of a change that was requested at `begin` on the seats that have stamps before it and at the
+    end.
 
-    The longest over those seats. Raises RuntimeError when no seat stayed.
+    The values are the maximum over these seats. Raises RuntimeError when no seat stayed.
     """
     by_seat: dict[int, list[Stamp]] = {}
     for stamp in stamps:
@@ -134,7 +134,7 @@ def pause(stamps: Iterable[Stamp], begin: float) -> Pause:
         step = max(median_gap(recent), median_gap(after[-SETTLING:]))
         pairs = list(pairwise([recent[-1], *after]))
         gap = max(right.time - left.time for left, right in pairs)
-        # A seat that went back to a snapshot makes steps again, with the same numbers.
+        # A seat that went back to a snapshot repeats steps, with the same numbers.
         lost = sum(max(0, left.step - right.step + 1) for left, right in pairs)
         found.append(Pause(gap - step, step, lost, int(recent[-1].pid != after[-1].pid)))
     if not found:
@@ -147,21 +147,22 @@ def pause(stamps: Iterable[Stamp], begin: float) -> Pause:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the death of a worker did; seconds."""
+    """The effect of the death of a worker; times in seconds."""
 
     #: From the signal to the next step.
     seconds: float
     step: float
-    #: Steps whose result was gone.
+    #: Steps whose result was lost.
     lost: int
-    #: The longest gap between two steps when the replacement joins, less a step; None where it is not measured.
+    #: The longest gap between two steps when the replacement joins, minus the time of a step. None if it is not
+    #: measured.
     rejoin: float | None = None
 
 
 def recovery_of_commits(commits: Sequence[Commit], killed: float) -> Recovery:
-    """Return the end of the longest gap among the first NEXT commits after a death, and the gap when the replacement
-    joins. A step that was on its way when the worker died is not the next.
-    """
+    """Return the recovery from a death: its end is the end of the longest gap among the first NEXT commits. A step
+    that was already in progress when the worker died does not count as the next step. The result also has the gap
+    when the replacement joins."""
     before = [commit for commit in commits if commit.time < killed][-QUIET:]
     pairs = list(pairwise([before[-1], *(commit for commit in commits if commit.time >= killed)]))
     _, end = max(pairs[:NEXT], key=lambda pair: pair[1].time - pair[0].time)
@@ -173,7 +174,7 @@ def recovery_of_commits(commits: Sequence[Commit], killed: float) -> Recovery:
 
 
 def recovery_of_restart(stamps: Sequence[Stamp], killed: float) -> Recovery:
-    """From a death to the first step of a process that was not there before."""
+    """Return the recovery from a death: its end is the first step of a process that did not exist before."""
     before = [stamp for stamp in stamps if stamp.time < killed]
     first = next(s for s in stamps if s.time >= killed and s.pid not in {old.pid for old in before})
     step = median_gap([stamp for stamp in before if stamp.pid == before[-1].pid][-QUIET:])
@@ -181,12 +182,12 @@ def recovery_of_restart(stamps: Sequence[Stamp], killed: float) -> Recovery:
 
 
 def median_gap(stamps: Sequence[Stamp | Commit]) -> float:
-    """Median seconds between two neighbours."""
+    """Return the median of the seconds between neighbors."""
     return statistics.median(right.time - left.time for left, right in pairwise(stamps))
 
 
 def rate(stamps: Iterable[Stamp], mark: int) -> float:
-    """Steps per second after step `mark` of each process, the mean over processes."""
+    """Return the steps per second after step `mark` of each process, as the mean over processes."""
     by_pid: dict[int, list[Stamp]] = {}
     for stamp in stamps:
         by_pid.setdefault(stamp.pid, []).append(stamp)

@@ -1,4 +1,4 @@
-"""The model trained with DistributedDataParallel, to be started by torchrun."""
+"""The model trained with DistributedDataParallel. torchrun starts this script."""
 
 import torch.distributed as dist
 import torch.nn.functional as F

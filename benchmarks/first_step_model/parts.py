@@ -1,4 +1,4 @@
-"""What both sides of the benchmark train: the same model, data and optimizer."""
+"""The training that both sides of the benchmark run: the same model, data and optimizer."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 
 class TellingSGD(torch.optim.SGD):
-    """SGD that notes, in the file named by FIRST_STEP_FILE, when its first step was done (epoch seconds)."""
+    """SGD that writes the time when its first step was done (epoch seconds) to the file named by FIRST_STEP_FILE."""
 
     told = False
 
@@ -22,13 +22,13 @@ class TellingSGD(torch.optim.SGD):
 
 
 def network():
-    """A small convolutional net for 8x8 images."""
+    """Return a small convolutional network for 8x8 images."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10))
 
 
 def datasets():
-    """(train, test): random images, for only the start is timed."""
+    """Return (training set, test set) of random images: only the start is measured."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(512, 1, 8, 8, generator=generator)
     labels = torch.randint(0, 10, (512,), generator=generator)

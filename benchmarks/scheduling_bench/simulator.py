@@ -1,4 +1,4 @@
-"""A cluster on a virtual clock: jobs of a trace under one way of sharing slots, event by event."""
+"""A simulated cluster on a virtual clock: runs the jobs of a trace under one way of sharing slots, event by event."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from local_backend.scheduler.model import CPU, Job, Machine, Plan, Slot
 from local_backend.scheduler.policy import decide
 from scheduling_bench.trace import Submission
 
-#: Seconds that training stands still for a resize.
+#: Seconds for which training pauses on a resize.
 PAUSE = 1.0
-#: Seconds between two decisions at least.
+#: Minimum seconds between two decisions.
 QUANTUM = 5.0
-#: Fairness is looked at this often, in seconds.
+#: Seconds between two measurements of fairness.
 WINDOW = 3600.0
 
 
 @dataclass
 class Running:
-    """A job of the trace under way. It does `slots` slot-seconds of work a second."""
+    """A job of the trace that has been submitted and has not ended. It does `slots` slot-seconds of work per second."""
 
     what: Submission
     left: float
@@ -31,14 +31,14 @@ class Running:
     resizes: int = 0
 
     def go_on(self, now: float) -> float:
-        """Count what it has done until now; the slot-seconds."""
+        """Count the work that the job has done until `now`. Return it in slot-seconds."""
         done = max(0.0, now - self.since) * self.slots
         self.left -= done
         self.since = max(self.since, now)
         return done
 
     def change(self, slots: int, now: float) -> None:
-        """It has so many slots from now on; it stands still for a moment, unless it begins."""
+        """Set the number of slots from now on. A running job pauses for PAUSE seconds; a job that begins does not."""
         if self.slots and slots:
             self.resizes += 1
             self.since = now + PAUSE
@@ -55,15 +55,15 @@ class Sharing(Protocol):
     """A way of sharing slots."""
 
     def turn(self, now: float, jobs: dict[int, Running]) -> dict[int, int]:
-        """Job → slots from now on, of those that change."""
+        """Return job → number of slots from now on, for the jobs whose number changes."""
 
     def ended(self, number: int) -> None:
-        """A job is over."""
+        """Note that a job has ended."""
 
 
 class Fifo:
-    """Fixed-size jobs in the order of their submission, all slots or none; nobody overtakes. Slots may be divided into
-    parts of equal size, one for each user."""
+    """Jobs of fixed size in the order of submission. A job gets all its slots or none, and no job overtakes another.
+    With `users`, each user has an equal part of the slots."""
 
     def __init__(self, slots: int, users: Sequence[str] = ()) -> None:
         self._free = {user: slots // len(users) for user in users} if users else {"": slots}
@@ -91,7 +91,7 @@ class Fifo:
 
 
 class Ours:
-    """The policy of this backend; all jobs are elastic, from 1 slot to what they ask for."""
+    """The policy of this backend. All jobs are elastic, from 1 slot to the number that they ask for."""
 
     def __init__(self, slots: int, plan: Plan) -> None:
         self._machine = Machine(tuple(Slot(f"cpu-{number}", CPU) for number in range(slots)))
@@ -122,17 +122,17 @@ class Ours:
 
 @dataclass
 class Result:
-    """What came of a trace."""
+    """The measurements of a simulation."""
 
     completion: list[float] = field(default_factory=list)
     resizes: int = 0
-    #: Slot-seconds in use, and there, while jobs asked for more than there is.
+    #: Slot-seconds used, and slot-seconds available, while jobs asked for at least all slots.
     used: float = 0.0
     there: float = 0.0
     fairness: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
-        """Seconds, parts, numbers per job."""
+        """Return times in seconds, utilization and fairness as fractions, and resizes per job."""
         return {
             "mean completion": fmean(self.completion),
             "p99 completion": quantiles(self.completion, n=100)[-1],
@@ -143,18 +143,18 @@ class Result:
 
 
 class Window:
-    """Who had how much of what was theirs, in a stretch of time."""
+    """The slot-seconds that each user had, and was entitled to, in a stretch of time."""
 
     def __init__(self) -> None:
         self._had: dict[str, float] = defaultdict(float)
         self._due: dict[str, float] = defaultdict(float)
-        #: Jobs asked for more than there is, all the time.
+        #: Whether jobs have asked for at least all slots during the whole window.
         self._backlog = True
-        #: Users who had jobs all the time; whose jobs came and went got and lost slots with the clock of the decisions.
+        #: Users who had jobs in the whole window. Others are left out: they get and lose slots only at decisions.
         self._there: set[str] | None = None
 
     def count(self, jobs: Iterable[Running], slots: int, seconds: float) -> None:
-        """Add a stretch in which nothing changed."""
+        """Add a stretch of time in which nothing changed."""
         wanted: dict[str, int] = defaultdict(int)
         for job in jobs:
             wanted[job.what.user] += job.what.slots
@@ -165,15 +165,17 @@ class Window:
             self._due[user] += due * seconds
 
     def fairness(self) -> list[float]:
-        """Jain's index of what users had, per what was due to them; nothing when there was enough for all (Jain, Chiu,
-        Hawe, "A quantitative measure of fairness and discrimination", 1984, with the fair part as the optimum)."""
+        """Return Jain's index of the slot-seconds that users had, relative to their entitlement. The list is empty if
+        there were enough slots for all (Jain, Chiu, Hawe, "A quantitative measure of fairness and discrimination",
+        1984, with the fair share as the optimum)."""
         values = [self._had[user] / due for user, due in self._due.items() if user in (self._there or ())]
         squares = sum(value * value for value in values)
         return [sum(values) ** 2 / (len(values) * squares)] if self._backlog and len(values) > 1 and squares else []
 
 
 def _entitled(wanted: dict[str, int], slots: int) -> dict[str, float]:
-    """Max-min fair parts, not in whole slots: who wants least is served first, and leaves the rest to the others."""
+    """Return max-min fair shares, not rounded to whole slots: the user who wants least is served first, and the rest
+    is left to the others."""
     found, left = {}, float(slots)
     for i, (user, most) in enumerate(sorted(wanted.items(), key=lambda pair: pair[1])):
         found[user] = min(float(most), left / (len(wanted) - i))
@@ -182,7 +184,7 @@ def _entitled(wanted: dict[str, int], slots: int) -> dict[str, float]:
 
 
 def simulate(submissions: Sequence[Submission], slots: int, sharing: Sharing) -> Result:
-    """Run all jobs to their ends."""
+    """Run all jobs until they have ended. Return the measurements."""
     result, jobs, window = Result(), dict[int, Running](), Window()
     coming, now, until_window = list(reversed(submissions)), 0.0, WINDOW
     ends = float("inf")

@@ -1,4 +1,4 @@
-"""A training whose steps take some 50 ms, until somebody stops it."""
+"""A training whose steps take about 50 ms. It runs until it is stopped."""
 
 import time
 

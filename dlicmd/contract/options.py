@@ -41,10 +41,10 @@ class Arity(Enum):
 class Local(Enum):
     """The effect of a submission option on the local backend."""
 
-    ACTS = "acts"
-    IGNORED = "is accepted and ignored"
-    REFUSED = "is refused"
-    CLIENT = "concerns the client alone"
+    ACTS = "takes effect"
+    IGNORED = "accepted and ignored"
+    REFUSED = "refused"
+    CLIENT = "used by the client only"
 
 
 class Group(Enum):
@@ -56,7 +56,7 @@ class Group(Enum):
     RESOURCES = "Resources"
     SCHEDULING = "Scheduling and environment"
     OUTPUT = "Output and waiting"
-    DEPLOYMENT = "Deployment, with --exec-deploy alone"
+    DEPLOYMENT = "Deployment, only with --exec-deploy"
 
 
 class Option(NamedTuple):
@@ -98,187 +98,187 @@ _C, _S, _R, _E, _O = Group.CONNECTION, Group.SUBMIT, Group.RESOURCES, Group.SCHE
 COMMANDS: tuple[Option, ...] = (
     _command("--help", "show this help"),
     _command("--version", "show the version"),
-    _command("--logon", "log on to a remote server and keep its token in ~/.dlicmd"),
-    _command("--logoff", "forget the token and revoke it on the server", hidden=True),
+    _command("--logon", "log on to a remote server and store the token in ~/.dlicmd"),
+    _command("--logoff", "delete the token and revoke it on the server", hidden=True),
     _command("--status", "show the server's status", hidden=True),
-    Option("--completion", Kind.TEXT, Group.COMMAND, "print the script by which bash, zsh or fish completes dlicmd",
+    Option("--completion", Kind.TEXT, Group.COMMAND, "print the completion script of dlicmd for bash, zsh or fish",
            "SHELL", choices=("bash", "zsh", "fish"), local=Local.CLIENT),
-    _command("--config-show", "show connection settings and defaults, and where each comes from"),
-    _command("--dl-frameworks", "list the frameworks that --exec-start takes"),
+    _command("--config-show", "show connection settings and defaults, with the source of each"),
+    _command("--dl-frameworks", "list the frameworks for --exec-start"),
     _command("--exec-start", "submit a model folder", "FRAMEWORK"),
-    _command("--data-preview", "look at data: JSON as of --data-source, CONNECTION:PATH, or a path", "SOURCE"),
-    _command("--exec-get-all", "list your execs (see --query-args)"),
-    _command("--exec-get", "show one exec", "ID"),
-    _command("--exec-why", "say what a waiting exec waits for, who has it, and what can be done", "ID"),
-    _command("--exec-diff", "show what differs between two execs", "ID ID", arity=Arity.TWO),
-    _command("--exec-plot", "draw the losses of an exec as a curve", "ID"),
-    _command("--exec-verify", "compute the first steps of an exec again with two numbers of workers, and compare them "
+    _command("--data-preview", "preview data: JSON as for --data-source, CONNECTION:PATH, or a path", "SOURCE"),
+    _command("--exec-get-all", "list your jobs (see --query-args)"),
+    _command("--exec-get", "show one job", "ID"),
+    _command("--exec-why", "show why a job is pending, which jobs hold slots, and what you can do", "ID"),
+    _command("--exec-diff", "show the differences between 2 jobs", "ID ID", arity=Arity.TWO),
+    _command("--exec-plot", "draw the losses of a job as a curve", "ID"),
+    _command("--exec-verify", "compute the first steps of a job again with 2 numbers of workers, and compare them "
              "(--steps N, default 20)", "ID"),
-    _command("--exec-stop", "stop an exec", "ID"),
-    _command("--exec-delete", "delete an exec and its files", "ID"),
-    _command("--exec-deploy", "deploy the trained model: --kernel FILE and, if wanted, --name, --runtime, --weight, "
+    _command("--exec-stop", "stop a job", "ID"),
+    _command("--exec-delete", "delete a job and its files", "ID"),
+    _command("--exec-deploy", "deploy the trained model: --kernel FILE; optional: --name, --runtime, --weight, "
              "--tag, --attributes, --envs", "ID"),
-    _command("--exec-delete-all", "delete all your execs"),
-    _command("--exec-launcherlogs", "show the platform's log of an exec", "ID"),
-    _command("--exec-outlogs", "show the standard output of every process of an exec", "ID"),
-    _command("--exec-errlogs", "show the standard error of every process of an exec", "ID"),
-    _command("--exec-trainlogs", "show what the program wrote", "ID"),
-    _command("--exec-trainoutlogs", "show what the program wrote to standard output", "ID"),
-    _command("--exec-trainerrlogs", "show what the program wrote to standard error", "ID"),
+    _command("--exec-delete-all", "delete all your jobs"),
+    _command("--exec-launcherlogs", "show the launcher log of a job", "ID"),
+    _command("--exec-outlogs", "show the standard output of every process of a job", "ID"),
+    _command("--exec-errlogs", "show the standard error of every process of a job", "ID"),
+    _command("--exec-trainlogs", "show standard output and standard error of the program", "ID"),
+    _command("--exec-trainoutlogs", "show the standard output of the program", "ID"),
+    _command("--exec-trainerrlogs", "show the standard error of the program", "ID"),
     _command("--exec-trainresult", "fetch the trained model as a zip", "ID"),
-    _command("--app-get-all", "list the jobs that wait or run, with what they hold and why they wait"),
+    _command("--app-get-all", "list pending and running jobs, with their resources and why they are pending"),
     _command("--app-history-get-all", "list the jobs that have ended", hidden=True),
-    _command("--app-get", "show one job as the scheduler sees it", "ID", hidden=True),
-    _command("--app-wait", "print the state of a job again and again until it ends", "ID"),
+    _command("--app-get", "show the scheduler's view of one job", "ID", hidden=True),
+    _command("--app-wait", "print the state of a job repeatedly until the job ends", "ID"),
     _command("--app-stop", "stop jobs", "ID...", arity=Arity.MANY),
     _command("--app-stop-all", "stop all jobs that --app-get-all lists", hidden=True),
-    _command("--app-analyze", "count the jobs of the last hours (2 when not given) and what they held", "[HOURS]",
+    _command("--app-analyze", "count the jobs of the last hours (default 2) and their resources", "[HOURS]",
              hidden=True, arity=Arity.OPTIONAL, kind=Kind.POSITIVE),
-    _command("--app-launcherlogs", "show the platform's log of a job", "ID", hidden=True),
+    _command("--app-launcherlogs", "show the launcher log of a job", "ID", hidden=True),
     _command("--app-outlogs", "show the standard output of every process of a job", "ID", hidden=True),
     _command("--app-errlogs", "show the standard error of every process of a job", "ID", hidden=True),
-    _command("--top", "watch the slots: who holds them, how busy they are, who waits"),
+    _command("--top", "watch the slots with holders and utilization, and the pending jobs"),
     _command("--rp-get-all", "show the resource plans with their jobs"),
     _command("--rp-get", "show one resource plan", "NAME"),
-    _command("--rp-apply", "replace the resource plans by those of a YAML file", "FILE"),
+    _command("--rp-apply", "replace all resource plans with those in a YAML file", "FILE"),
     _command("--rp-delete", "delete a resource plan", "NAME"),
-    _command("--rp-usage", "show who had how many slot-hours (see --query-args)"),
-    _command("--pj-get-all", "list the scheduler's parallel jobs and the nodes that they run on", hidden=True),
+    _command("--rp-usage", "show used slot-hours (see --query-args)"),
+    _command("--pj-get-all", "list the scheduler's parallel jobs and their nodes", hidden=True),
     _command("--k8s-obj-get-all", "show all objects of a type, such as pod", "TYPE", hidden=True),
     _command("--k8s-obj-get", "show one object", "TYPE NAME", hidden=True, arity=Arity.TWO),
-    _command("--hpo-start", "search for hyper-parameters as a JSON file says, with the model of --model-dir", "FILE",
+    _command("--hpo-start", "start a hyper-parameter search from a JSON file, with the model of --model-dir", "FILE",
              hidden=True),
     _command("--hpo-get-all", "list your searches with their experiments (see --query-args)", hidden=True),
     _command("--hpo-get", "show one search", "NAME", hidden=True),
     _command("--hpo-stop", "stop searches", "NAME...", hidden=True, arity=Arity.MANY),
-    _command("--hpo-restart", "go on with a search that has stopped", "NAME", hidden=True),
+    _command("--hpo-restart", "continue a stopped search", "NAME", hidden=True),
     _command("--hpo-delete", "delete searches", "NAME...", hidden=True, arity=Arity.MANY),
     _command("--hpo-delete-all", "delete all your searches", hidden=True),
-    _command("--hpo-algorithm-get-all", "list the algorithms that can search", hidden=True),
-    _command("--hpo-algorithm-get", "show one algorithm that can search", "NAME", hidden=True),
-    _command("--hpo-algorithm-delete", "delete an algorithm that was installed", "NAME", hidden=True),
-    _command("--demo", "train the sample model on the local backend and follow it"),
+    _command("--hpo-algorithm-get-all", "list the search algorithms", hidden=True),
+    _command("--hpo-algorithm-get", "show one search algorithm", "NAME", hidden=True),
+    _command("--hpo-algorithm-delete", "delete an installed search algorithm", "NAME", hidden=True),
+    _command("--demo", "train the sample model on the local backend and follow the job"),
 )
 
 #: `--follow ID` and `--wait ID` are commands as the first option, and flags beside another command.
-FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the exec live until it ends; as a command: --follow ID")
-WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the exec ends; as a command: --wait ID")
+FOLLOW = _client("--follow", Kind.FLAG, _O, "follow the job live until it ends; as a command: --follow ID")
+WAIT = _client("--wait", Kind.FLAG, _O, "wait silently until the job ends; as a command: --wait ID")
 
 #: For --exec-start alone, and not part of the grammar. The words of the file replace the option before the parsing. If
 #: the value names no such file, the option goes to the program.
-FILE = _client("--file", Kind.TEXT, _S, "YAML file that says what other options would; with --exec-start only", "FILE",
+FILE = _client("--file", Kind.TEXT, _S, "YAML file with options; only with --exec-start", "FILE",
                aliases=("-f",))
 
-PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file to take what is not given from; "
-                  "none for no profile", "NAME")
+PROFILE = _client("--profile", Kind.TEXT, _C, "profile of the configuration file, for values that are not given; "
+                  "none: no profile", "NAME")
 #: For a submission alone: with another command, a user could take that command for harmless.
-DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission, and send nothing")
+DRY_RUN = _client("--dry-run", Kind.FLAG, _O, "show the request of a submission without sending it")
 
 OPTIONS: tuple[Option, ...] = (
     # Connection
-    _client("--rest-host", Kind.TEXT, _C, "server to talk to; without it the local backend", "HOST",
+    _client("--rest-host", Kind.TEXT, _C, "server to connect to; default: the local backend", "HOST",
             aliases=("--master-host",)),
-    _client("--rest-port", Kind.PORT, _C, "its port", "PORT", aliases=("--dli-rest-port",)),
+    _client("--rest-port", Kind.PORT, _C, "port of the server", "PORT", aliases=("--dli-rest-port",)),
     _client("--username", Kind.TEXT, _C, "user for --logon", "USER"),
-    _client("--password", Kind.TEXT, _C, "password for --logon; better: DLICMD_PASSWORD, or type it at the prompt",
+    _client("--password", Kind.TEXT, _C, "password for --logon; safer: DLICMD_PASSWORD, or the prompt",
             "PASSWORD"),
-    _client("--jwt-token", Kind.TEXT, _C, "token to use instead of the one kept by --logon; better: DLICMD_TOKEN",
+    _client("--jwt-token", Kind.TEXT, _C, "token to use instead of the stored token of --logon; safer: DLICMD_TOKEN",
             "TOKEN"),
-    _client("--ca-cert", Kind.TEXT, _C, "certificate authority to verify the server with", "FILE"),
+    _client("--ca-cert", Kind.TEXT, _C, "certificate authority of the server", "FILE"),
     _client("--insecure", Kind.FLAG, _C, "do not verify the server's certificate"),
-    _client("--http", Kind.FLAG, _C, "talk plain http to --rest-host"),
-    _client("--keyring", Kind.FLAG, _C, "keep the token of --logon in the keyring of the system, not in ~/.dlicmd"),
-    _client("--call-timeout", Kind.SECONDS, _C, "seconds that a server may be silent before a call fails; 60 when not "
-            "given, more for submissions and results", "SECONDS"),
+    _client("--http", Kind.FLAG, _C, "use plain HTTP for --rest-host"),
+    _client("--keyring", Kind.FLAG, _C, "store the token of --logon in the system keyring, not in ~/.dlicmd"),
+    _client("--call-timeout", Kind.SECONDS, _C, "seconds that a server may be silent before a call fails; default 60, "
+            "more for submissions, previews and results", "SECONDS"),
     PROFILE,
     # Submission
     Option("--model-main", Kind.TEXT, _S, "program to run", "FILE"),
     Option("--model-dir", Kind.TEXT, _S, "folder to upload", "DIR"),
-    Option("--user-cmd", Kind.FLAG, _S, "run the command given after -- instead of a Python program"),
-    Option("--appName", Kind.TEXT, _S, "name of the application", "NAME"),
+    Option("--user-cmd", Kind.FLAG, _S, "run the command after -- instead of a Python program"),
+    Option("--appName", Kind.TEXT, _S, "name of the job", "NAME"),
     Option("--cs-datastore-meta", Kind.TEXT, _S, "data of the job: type=fs,data_path=PATH", "KEY=VALUE,..."),
     Option("--data-source", Kind.TEXT, _S, "data of the job as a JSON list, see docs/data-sources.md; repeatable",
            "JSON", multiple=True, travel=Travel.DATA),
-    Option("--conda-env-name", Kind.TEXT, _S, "conda environment, or path of an environment, to run in", "NAME"),
-    Option("--conda-home", Kind.TEXT, _S, "where conda is installed", "DIR", hidden=True),
+    Option("--conda-env-name", Kind.TEXT, _S, "name or path of the conda environment of the job", "NAME"),
+    Option("--conda-home", Kind.TEXT, _S, "installation folder of conda", "DIR", hidden=True),
     _ignored("--conda-env-yaml", "conda environment file", _S, "FILE", hidden=True),
     _ignored("--conda-package", "conda package file", _S, "FILE", hidden=True),
-    Option("--pbmodel-name", Kind.TEXT, _S, "prebuilt model, which other servers may have", "NAME",
+    Option("--pbmodel-name", Kind.TEXT, _S, "prebuilt model, only on servers that have such models", "NAME",
            local=Local.REFUSED),
-    _ignored("--pbmodel-cmd", "what to do with the prebuilt model", _S, "CMD", hidden=True),
+    _ignored("--pbmodel-cmd", "command for the prebuilt model", _S, "CMD", hidden=True),
     Option("--submit-user", Kind.TEXT, _S, "user that the job counts for", "USER", hidden=True),
     # Resources
-    Option("--numWorker", Kind.POSITIVE, _R, "number of workers; the maximum for elastic frameworks", "N"),
-    Option("--workerDeviceType", Kind.TEXT, _R, "device of a worker", choices=("cpu", "gpu")),
-    Option("--workerDeviceNum", Kind.DEVICES, _R, "devices per worker; below 1, such as 0.5, part of one that others "
-           "share", "N", aliases=("--gpuPerWorker",)),
-    Option("--workerMemory", Kind.SIZE, _R, "resident memory a worker may use, for example 8g", "SIZE"),
+    Option("--numWorker", Kind.POSITIVE, _R, "number of workers; for elastic frameworks the maximum", "N"),
+    Option("--workerDeviceType", Kind.TEXT, _R, "device type of a worker", choices=("cpu", "gpu")),
+    Option("--workerDeviceNum", Kind.DEVICES, _R, "devices per worker; below 1, such as 0.5: part of a shared "
+           "device", "N", aliases=("--gpuPerWorker",)),
+    Option("--workerMemory", Kind.SIZE, _R, "limit of the resident memory of a worker, for example 8g", "SIZE"),
     Option("--workerCPULimit", Kind.AMOUNT, _R, "CPUs of a worker in a pack, for example 0.5", "N"),
-    Option("--workerGPULimit", Kind.AMOUNT, _R, "part of the pack's GPU that a worker takes, for example 0.25", "N",
+    Option("--workerGPULimit", Kind.AMOUNT, _R, "part of the pack's GPU for a worker, for example 0.25", "N",
            hidden=True),
-    Option("--workerMemoryLimit", Kind.SIZE, _R, "resident memory a worker in a pack may use", "SIZE"),
+    Option("--workerMemoryLimit", Kind.SIZE, _R, "limit of the resident memory of a worker in a pack", "SIZE"),
     _ignored("--numPs", "number of parameter servers", _R, "N", Kind.INTEGER, hidden=True),
     _ignored("--numDriver", "number of drivers", _R, "N", Kind.INTEGER, hidden=True),
-    _ignored("--driverDeviceType", "device of the driver", _R, choices=("cpu", "gpu")),
+    _ignored("--driverDeviceType", "device type of the driver", _R, choices=("cpu", "gpu")),
     _ignored("--driverDeviceNum", "devices of the driver", _R, "N"),
     _ignored("--driverMemory", "memory of the driver", _R, "SIZE"),
     _ignored("--driverCPULimit", "CPU limit of a packed driver", _R, "N"),
     _ignored("--driverGPULimit", "GPU limit of a packed driver", _R, "N", hidden=True),
     _ignored("--driverMemoryLimit", "memory limit of a packed driver", _R, "SIZE"),
     # Scheduling and environment
-    Option("--msd-env", Kind.TEXT, _E, "environment variable of the workers; repeatable", "NAME=VALUE", multiple=True),
-    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic one; repeatable",
+    Option("--msd-env", Kind.TEXT, _E, "environment variable of the job; repeatable", "NAME=VALUE", multiple=True),
+    Option("--msd-attr", Kind.TEXT, _E, "attribute of the job, such as minWorkers=2 of an elastic job; repeatable",
            "NAME=VALUE", multiple=True),
-    Option("--msd-pending-timeout", Kind.SECONDS, _E, "give up when the job waits longer for devices", "SECONDS"),
-    Option("--consumer", Kind.TEXT, _E, "resource plan that the job counts for", "PATH"),
+    Option("--msd-pending-timeout", Kind.SECONDS, _E, "end the job if it waits longer for slots", "SECONDS"),
+    Option("--consumer", Kind.TEXT, _E, "resource plan of the job", "PATH"),
     _ignored("--ig", "instance group", _E, "NAME", hidden=True),
-    Option("--msd-priority", Kind.POSITIVE, _E, "urgency of the job, larger is more urgent; 5000 when not given", "N"),
+    Option("--msd-priority", Kind.POSITIVE, _E, "priority of the job; larger is more urgent; default 5000", "N"),
     _ignored("--msd-label", "label; repeatable", _E, "LABEL", multiple=True, hidden=True),
     _ignored("--msd-image-name", "image of the workers", _E, "IMAGE"),
-    _ignored("--msd-image-pull-secret", "secret to pull the image with", _E, "NAME"),
+    _ignored("--msd-image-pull-secret", "secret for pulling the image", _E, "NAME"),
     _ignored("--msd-image-pull-policy", "when to pull the image", _E, choices=("Always", "Never", "IfNotPresent")),
     Option("--msd-task0-node-selector", Kind.TEXT, _E, "labels that the driver's node must have", "LABEL=VALUE,..."),
     Option("--msd-task12n-node-selector", Kind.TEXT, _E, "labels that the workers' nodes must have",
            "LABEL=VALUE,..."),
     _ignored("--lsf-gpu-syntax", "GPU requirement in LSF's syntax", _E, "TEXT"),
     _ignored("--msd-podaffinity-rule", "affinity of the workers: preferred or required", _E, "RULE"),
-    _ignored("--msd-podaffinity-topology-key", "topology key of that rule", _E, "KEY"),
-    Option("--msd-pack-id", Kind.TEXT, _E, "pack of jobs that share a device", "ID"),
+    _ignored("--msd-podaffinity-topology-key", "topology key of --msd-podaffinity-rule", _E, "KEY"),
+    Option("--msd-pack-id", Kind.TEXT, _E, "pack of jobs that share 1 device", "ID"),
     _ignored("--sc-runasuser", "user id in the container", _E, "UID", Kind.INTEGER, hidden=True),
     _ignored("--sc-runasgroup", "group id in the container", _E, "GID", Kind.INTEGER, hidden=True),
     _ignored("--sc-fsgroup", "file system group in the container", _E, "GID", Kind.INTEGER, hidden=True),
     Option("--cs-rmq-meta", Kind.TEXT, _E, "forward metrics to a RabbitMQ broker: amqps://USER:PASSWORD@HOST/VHOST"
            "?exchange=NAME&routing_key=KEY, or host=HOST,user=USER,...", "PLACE"),
-    Option("--cs-url-meta", Kind.TEXT, _E, "forward metrics to a URL, by POST", "URL"),
-    Option("--cs-url-bearer", Kind.TEXT, _E, "bearer token for that URL", "TOKEN"),
+    Option("--cs-url-meta", Kind.TEXT, _E, "forward metrics to a URL with POST", "URL"),
+    Option("--cs-url-bearer", Kind.TEXT, _E, "bearer token for --cs-url-meta", "TOKEN"),
     # Spellings of the first product generation, from scripts. Consumed here, so that they do not reach the program.
     Option("--edt-options", Kind.TEXT, _R, "maxWorkers=N: the maximum number of elastic workers", "KEY=VALUE",
            hidden=True),
-    _ignored("--python-version", "Python of the job", _S, "VERSION", hidden=True),
+    _ignored("--python-version", "Python version of the job", _S, "VERSION", hidden=True),
     _ignored("--exclusive", "do not share devices", _E, kind=Kind.FLAG, hidden=True),
     _ignored("--accelerators", "accelerators per node", _R, "N", hidden=True),
     _ignored("--mpiarg", "argument for mpirun", _E, "ARG", hidden=True),
-    _ignored("--msd-task12n-device-type", "device of a worker", _R, "TYPE", hidden=True),
+    _ignored("--msd-task12n-device-type", "device type of a worker", _R, "TYPE", hidden=True),
     # Output and waiting
     DRY_RUN,
-    _client("--output", Kind.TEXT, _O, "table, json, jsonl (a line per object), yaml or custom-columns=COLUMN,...",
+    _client("--output", Kind.TEXT, _O, "table, json, jsonl (1 object per line), yaml or custom-columns=COLUMN,...",
             "FORMAT", aliases=("-o",)),
     _client("--query-args", Kind.TEXT, _O, "filter of --exec-get-all: limit=10&state=FINISHED&sort_by=id:desc; "
             "of --rp-usage: from=2026-01-01&to=2026-02-01&by=user (or consumer, exec, slot, holding)", "QUERY"),
-    _client("--app-search-start", Kind.COUNT, _O, "leave out this many jobs of a list, the newest first", "N",
+    _client("--app-search-start", Kind.COUNT, _O, "skip the newest N jobs of a list", "N",
             hidden=True),
-    _client("--app-search-length", Kind.COUNT, _O, "list at most this many jobs; 10000 when not given", "N",
+    _client("--app-search-length", Kind.COUNT, _O, "list at most N jobs; default 10000", "N",
             hidden=True),
     FOLLOW,
     WAIT,
-    _client("--wait-timeout", Kind.SECONDS, _O, "give up waiting or following after this many seconds", "SECONDS"),
-    _client("--junit", Kind.TEXT, _O, "with --wait or --follow: how the job ended, as a JUnit report for CI systems",
+    _client("--wait-timeout", Kind.SECONDS, _O, "stop waiting or following after this many seconds", "SECONDS"),
+    _client("--junit", Kind.TEXT, _O, "with --wait or --follow: write a JUnit report about the job for CI systems",
             "FILE"),
-    _client("--pass-exit-code", Kind.FLAG, _O, "exit with the program's own code when the job ends ERROR"),
-    _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult (default: the current one)", "DIR"),
-    _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult, and keep no zip"),
+    _client("--pass-exit-code", Kind.FLAG, _O, "exit with the exit code of the program if the job ends ERROR"),
+    _client("--to", Kind.TEXT, _O, "folder for --exec-trainresult; default: the current folder", "DIR"),
+    _client("--unpack", Kind.FLAG, _O, "unpack the result of --exec-trainresult; keep no zip"),
     _client("--force", Kind.FLAG, _O, "overwrite existing files of the same name"),
-    Option("--debug-level", Kind.TEXT, _O, "how much to say on standard error",
+    Option("--debug-level", Kind.TEXT, _O, "level of messages on standard error; default info",
            choices=("debug", "info", "warn", "error"), local=Local.CLIENT),
 )
 

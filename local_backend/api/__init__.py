@@ -1,1 +1,1 @@
-"""The REST contract: routers, one file per part of it, behind one guard."""
+"""The REST contract: routers, one file per topic, behind one guard."""

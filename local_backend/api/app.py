@@ -1,4 +1,4 @@
-"""Puts the application together."""
+"""Builds the application."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from local_backend.api.showing import Endings
 from local_backend.services.services import Services
 from local_backend.settings import Settings
 
-#: `conf` before `execs`: /execs/frameworks is no exec.
+#: `conf` comes before `execs`, because /execs/frameworks is not an exec.
 ROUTERS = (
     auth.router, conf.router, execs.router, slots.router, follow.router, logs.router, results.router, scheduler.router,
     conductor.router, slots_view.router, holdings.router, resplans.router, users.router, connections.router,
@@ -70,7 +70,8 @@ def create_app(services: Services) -> Guard:
 
 
 def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:
-    """Host names that the server answers to beyond the loopback's, and whether to any literal address."""
+    """Return the host names that the server answers to besides the loopback names, and whether it answers to any
+    literal address."""
     names = {name.strip() for name in os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
     if settings.embedded:
         return _host_names(names), False

@@ -1,4 +1,5 @@
-"""Zips of what jobs stored: made on demand without a name on disk, and kept for a while when their transfer was cut."""
+"""Results of jobs as zips. A zip is made on demand, has no name on disk, and is kept for a while after an interrupted
+transfer."""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ from typing import IO
 
 from local_backend.files import FOLDER, open_below
 
-#: Seconds for which a zip whose transfer was cut waits for its client to come back.
+#: Seconds for which the server keeps a zip after an interrupted transfer, so that the client can continue it.
 KEPT_SECONDS = 600.0
-#: Zips that wait at a time; beyond it the oldest goes.
+#: Maximum number of kept zips. A further one replaces the oldest.
 _MOST = 4
 _CHUNK = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Entries carry no time of their own, so that equal content is an equal zip.
+#: Timestamp of all entries: equal content must give an equal zip.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
-#: What tells one content of a folder from another without reading it: name, inode, size and times of every file.
+#: Identifies the content of a folder without reading it: name, inode, size and times of every file.
 Mark = tuple[tuple[str, int, int, int, int], ...]
 
 
 @dataclass(eq=False)
 class Archive:
-    """A zip: `digest` is its SHA-256, `length` its bytes, `mark` that of the files that are in it."""
+    """A zip. `digest` is its SHA-256, `length` its size in bytes, `mark` the mark of the files in it."""
 
     file: IO[bytes]
     length: int
@@ -39,22 +40,23 @@ class Archive:
     mark: Mark
 
     def stream(self, start: int) -> Iterator[bytes]:
-        """The bytes from `start` on."""
+        """Yield the bytes from offset `start` on."""
         self.file.seek(start)
         while chunk := self.file.read(_CHUNK):
             yield chunk
 
 
 class Archives:
-    """Zips that wait to be asked for again, by folder. Packing gigabytes anew for each try could take a client longer
-    than its connection lasts. They have no names: nothing of them is left, however the server ends."""
+    """Kept zips, by folder. To pack gigabytes again for each try could take longer than the client's connection
+    lasts. The zips have no names, so nothing of them stays on disk, even if the server is killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[Path, Archive] = {}
 
     def take(self, folder: Path, mark: Mark) -> Archive | None:
-        """The kept zip of a folder whose content is still the same; it belongs to the caller then."""
+        """Return the kept zip of a folder and hand it over to the caller. Return None if there is none, or if the
+        content of the folder has changed."""
         with self._lock:
             found = self._kept.pop(folder, None)
         if found is not None and found.mark != mark:
@@ -63,7 +65,7 @@ class Archives:
         return found
 
     def keep(self, folder: Path, archive: Archive) -> None:
-        """Keep a zip until it is taken, `drop`ped, or others need its place."""
+        """Keep a zip until it is taken or dropped, or until newer zips exceed the maximum number."""
         with self._lock:
             gone = [self._kept.pop(folder)] if folder in self._kept else []
             self._kept[folder] = archive
@@ -73,7 +75,7 @@ class Archives:
             old.file.close()
 
     def drop(self, folder: Path, archive: Archive) -> None:
-        """Its time is over, unless it has been taken."""
+        """Close a kept zip, unless it has been taken."""
         with self._lock:
             if self._kept.get(folder) is not archive:
                 return
@@ -82,8 +84,8 @@ class Archives:
 
 
 def pack(folder: Path, mark: Mark, place: Path) -> Archive:
-    """A new zip of the files in `mark`, on the disk of `place`. Raises OSError."""
-    # Without a name from the start: nothing of it is left, however this ends.
+    """Return a new zip of the files in `mark`, on the disk of `place`. Raises OSError."""
+    # The file never has a name, so nothing of it stays on disk, even if the server is killed.
     file = tempfile.TemporaryFile(dir=place)  # noqa: SIM115
     try:
         write_zip(file, folder, [entry[0] for entry in mark])
@@ -95,8 +97,8 @@ def pack(folder: Path, mark: Mark, place: Path) -> Archive:
 
 
 def mark_of(folder: Path) -> Mark:
-    """Names and marks of the regular files below a folder, sorted; no link is followed, not even one that a program
-    has put in the place of the folder. Raises OSError when something below it cannot be read."""
+    """Return name, inode, size and times of the regular files below a folder, sorted. No link is followed, not even
+    if a program has replaced the folder by a link. Raises OSError when something below the folder cannot be read."""
     top = _top(folder)
     if top is None:
         return ()
@@ -108,7 +110,7 @@ def mark_of(folder: Path) -> Mark:
 
 def _marks(top: int) -> Iterator[tuple[str, int, int, int, int]]:
     waiting = [""]
-    while waiting:  # a loop, for folders may be nested more deeply than calls
+    while waiting:  # a loop: folders may be nested more deeply than Python allows calls
         base = waiting.pop()
         folder = open_below(top, base or ".", FOLDER)
         if folder is None:
@@ -129,7 +131,8 @@ def _marks(top: int) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def _top(folder: Path) -> int | None:
-    """A descriptor of the folder of a result, None when it or the exec's own folder above it is not there or a link."""
+    """Return a descriptor of the model folder. Return None if it, or the exec's own folder above it, does not exist
+    or is a link."""
     try:
         above = os.open(folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -141,8 +144,8 @@ def _top(folder: Path) -> int | None:
 
 
 def write_zip(archive: IO[bytes], folder: Path, files: list[str]) -> None:
-    """Write the files as entries `model/...`. One that went away in the meantime is left out. Raises OSError when one
-    cannot be read: half a result must not look like a whole one."""
+    """Write the files as entries `model/...`. A file that was removed in the meantime is left out. Raises OSError
+    when a file cannot be read: a partial result must not look complete."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as target:
         top = _top(folder)
         if top is None:
@@ -170,12 +173,12 @@ def _add(target: zipfile.ZipFile, top: int, name: str, shown: str) -> None:
 
 
 def _utf8(name: str) -> str:
-    """A file name fit for a zip, whose names are UTF-8: any other byte as `%FF`."""
+    """Return a file name for a zip, whose names are UTF-8. Every other byte becomes `%` and two hexadecimal digits."""
     return re.sub(r"[\udc80-\udcff]", lambda found: f"%{ord(found[0]) - 0xDC00:02X}", name)
 
 
 def _measure(archive: IO[bytes]) -> tuple[int, bytes]:
-    """Length and SHA-256."""
+    """Return the length in bytes and the SHA-256 of a zip."""
     archive.seek(0)
     sha = hashlib.sha256()
     while chunk := archive.read(_CHUNK):

@@ -1,5 +1,5 @@
-"""Answers as JSON. Whatever of a program's, a disk's or an earlier server's is in one, it reaches whoever asked: a list
-of all is not lost for what one has in it."""
+"""Answers as JSON. Values that JSON or UTF-8 cannot represent are replaced: one such value of a program, a disk or an
+earlier server must not make a whole list fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 
 def encoded(value: Any) -> bytes:
-    """The bytes of a value: `?` for what UTF-8 cannot say, null for what is no number to JSON."""
+    """Return a value as JSON in bytes. Characters that UTF-8 cannot encode become `?`. NaN and infinity become null."""
     try:
         text = _text(value)
     except ValueError:
@@ -23,7 +23,7 @@ class JsonAnswer(JSONResponse):
     """An answer as JSON."""
 
     def render(self, content: Any) -> bytes:
-        """Its bytes."""
+        """Return the body."""
         return encoded(content)
 
 

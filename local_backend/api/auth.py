@@ -1,4 +1,4 @@
-"""Log on, log off, and find the user of a token."""
+"""Log on, log off, and validate tokens."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _COOKIE = {"description": f"{SESSION}=TOKEN; a session of a browser or client", 
 
 @router.get(wire.LOGON)
 async def logon(request: Request, services: TheServices) -> Response:
-    """Exchange user and password (HTTP Basic) for a token. Of the user that the server runs as the passwords are the
-    token of backend.json and DLI_PASSWORD, too."""
+    """Exchange user and password (HTTP Basic) for a token. The user that the server runs as may also use the token of
+    backend.json or DLI_PASSWORD as the password."""
     return _said(await _by_password(request, services))
 
 
 @router.get(CONDUCTOR_LOGON, responses={200: {"headers": {"Set-Cookie": _COOKIE}}})
 async def logon_for_a_session(request: Request, services: TheServices) -> Response:
-    """The same as clients of the first product generation do it: the token is a cookie, too, which later calls may
-    bring in its place."""
+    """Exchange user and password for a token, for clients of the first product generation. The answer also sets the
+    token as a cookie. Later calls may send the cookie instead of the token."""
     stated = await _by_password(request, services)
     answer = _said(stated)
     answer.set_cookie(SESSION, stated[wire.ACCESS_TOKEN], **_kept(request))
@@ -40,7 +40,8 @@ async def logon_for_a_session(request: Request, services: TheServices) -> Respon
 
 @router.get(wire.VALIDATE)
 async def validate(request: Request, services: TheServices, caller: TheCaller) -> Response:
-    """Whose the token of this call is, and until when it is valid; with user and password a new one is made."""
+    """Return the user of the token and the time until which it is valid. A call with user and password gets a new
+    token."""
     token = request.scope[TOKEN]
     if token is None:
         return _said(await _by_password(request, services))
@@ -50,7 +51,7 @@ async def validate(request: Request, services: TheServices, caller: TheCaller) -
 
 @router.post(wire.LOGOFF)
 def logoff(request: Request, services: TheServices, caller: TheCaller) -> Response:
-    """Make the tokens of this call, its cookie's included, worthless."""
+    """Revoke the tokens of this call, including the token in its cookie."""
     of_session = session(request.headers)
     services.logons.logoff(caller, [*presented(request.headers), *of_session])
     answer = JsonAnswer({"username": caller.name, "messageCode": "success", "message": "logged off"})
@@ -80,5 +81,6 @@ def _said(stated: dict[str, Any]) -> JsonAnswer:
 
 
 def _kept(request: Request) -> dict[str, Any]:
-    """How a client is to keep the cookie: from scripts of pages, from calls that other sites make, from the clear."""
+    """Return the attributes of the cookie: hidden from scripts of pages, not sent with calls that other sites make,
+    and sent only over TLS if this call came over TLS."""
     return {"path": "/", "httponly": True, "samesite": "strict", "secure": request.scope["scheme"] == "https"}

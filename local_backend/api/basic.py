@@ -7,7 +7,7 @@ import binascii
 
 
 def basic_credentials(value: str) -> tuple[str, str] | None:
-    """Return user and password of an Authorization header, None when it is not well-formed HTTP Basic."""
+    """Return user and password of an Authorization header, None if it is not well-formed HTTP Basic."""
     scheme, _, rest = value.partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -19,5 +19,5 @@ def basic_credentials(value: str) -> tuple[str, str] | None:
 
 
 def is_malformed(value: str) -> bool:
-    """Return whether an Authorization header is meant as HTTP Basic, but has no user and password."""
+    """Return whether an Authorization header starts as HTTP Basic, but contains no user and password."""
     return value.partition(" ")[0].lower() == "basic" and basic_credentials(value) is None

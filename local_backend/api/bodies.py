@@ -1,5 +1,5 @@
-"""Bodies of calls: small texts, and bounded, except those of submissions, which have a limit of their own and go to
-disk as they arrive (submit/receive.py)."""
+"""Bodies of calls, with a limit of their size. The bodies of submissions have a limit of their own, and are written
+to disk as they arrive (submit/receive.py)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dlicmd.contract import strict_json, wire
 from local_backend.api.errors import BodyCompressed, BodyRefused
 from local_backend.errors import Invalid, TooLarge
 
-#: Bytes; a tree of ten thousand resource plans has about one million.
+#: Maximum bytes of a body. A tree of 10,000 resource plans has about 1,000,000.
 LARGEST = 4 << 20
 _PACKED = frozenset({"gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"})
 
 
 def bounded(scope: Scope, receive: Receive) -> Receive:
-    """Return `receive` for a call, which raises BodyRefused when the body gets too large.
+    """Return a `receive` for a call that raises BodyRefused when the body gets too large.
 
-    Raises TooLarge when the call says so itself, BodyCompressed for a compressed body.
+    Raises TooLarge when Content-Length is too large, BodyCompressed for a compressed body.
     """
     headers = Headers(scope=scope)
     for coding in headers.get("content-encoding", "").lower().split(","):
@@ -53,7 +53,7 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
 
 class _Strict(Request):
     async def json(self) -> Any:
-        """Return the body. Raises BodyRefused (`body.json`)."""
+        """Return the body as JSON. Raises BodyRefused (`body.json`)."""
         try:
             return strict_json.read(await self.body())
         except ValueError as problem:
@@ -61,7 +61,7 @@ class _Strict(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route whose body, if it has one, is JSON as we take it from everybody."""
+    """A route whose body, if it has one, must be strict JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """See the base class."""

@@ -1,5 +1,5 @@
-"""What clients of the first product generation ask its Conductor: the applications of an instance group, with the GPUs
-that they use now."""
+"""The call of first-generation clients to Conductor: the applications of an instance group, with the GPUs that they
+use now."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _UNSEEN = Use(0.0, 0)
 
 @router.get("/platform/rest/conductor/v1/instances/{instance}/applications", **CHOICE)
 def applications(request: Request, services: TheServices, caller: TheCaller, instance: str) -> list[dict[str, Any]]:
-    """Applications as `/scheduler/applications` shows and chooses them, and of each the GPU slots that it has
-    (`gpuslots`), the memory in use on these GPUs in MiB (`gpumemused.total`), and the sum of how busy they are, in
+    """List applications, selected and shown as in `/scheduler/applications`. Each also has its number of GPU slots
+    (`gpuslots`), the memory in use on these GPUs in MiB (`gpumemused.total`), and the sum of their utilization in
     percent (`gpudevutil.total`). `instance` is the `sigId` of an exec."""
     if instance != INSTANCE_ID:
         raise NotFound("instance.not_found", f"Instance group {instance[:80]!r} is not found")

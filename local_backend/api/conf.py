@@ -1,4 +1,4 @@
-"""Configuration, status, the catalogue of frameworks, and the client's file."""
+"""Configuration, status, the catalog of frameworks, and the client's file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ router = APIRouter(tags=["conf"])
 
 @router.get(wire.CONF)
 def conf(services: TheServices, _caller: TheCaller) -> dict[str, str]:
-    """Configuration, text to text; DLICMD_EXTENSIONS names what this server offers beyond the recorded contract."""
+    """Return the configuration, names and texts. DLICMD_EXTENSIONS lists what this server offers beyond the recorded
+    contract."""
     settings = services.base.settings
     extensions = [
         wire.EXT_ARGV, wire.EXT_FOLLOW, wire.EXT_SLOTS, wire.EXT_WHY, wire.EXT_SLOT_VIEW, wire.EXT_HOLDINGS,
@@ -40,8 +41,8 @@ def conf(services: TheServices, _caller: TheCaller) -> dict[str, str]:
 
 @router.get(wire.STATUS)
 def status(services: TheServices, caller: TheCaller) -> dict[str, Any]:
-    """Version, uptime and the grace of stopped jobs in seconds, the caller's execs (an administrator's: all) by state,
-    what the supervisor says of itself."""
+    """Return the version, the uptime and the grace period of stopped jobs (both in seconds), the number of the
+    caller's execs by state (for an administrator, of all execs), and the status of the supervisor."""
     machine, settings = services.machine, services.base.settings
     return {
         "version": __version__,
@@ -63,7 +64,7 @@ _KNOWN = {"parameters": [header("If-None-Match", "the ETag of what is there alre
 @router.get(CLIENT_FILE, response_class=_Program, responses={304: {"description": "It is the same"}},
             openapi_extra=_KNOWN)
 def client_file(request: Request) -> Response:
-    """dlicmd as one file, which any Python runs: `python3 dlicmd.py --help`. Scripts fetch it from here."""
+    """Return dlicmd as one file that any Python runs: `python3 dlicmd.py --help`. Scripts download it from here."""
     try:
         made = handout.client_file()
     except OSError as problem:
@@ -77,13 +78,14 @@ def client_file(request: Request) -> Response:
 
 @router.get(wire.FRAMEWORKS)
 def frameworks(_caller: TheCaller) -> list[dict[str, Any]]:
-    """The frameworks that a submission may name."""
+    """List the frameworks that a submission may name."""
     return [framework_object(framework) for framework in FRAMEWORKS]
 
 
 @router.get(wire.BASE + "/frameworks")
 def framework_details(_caller: TheCaller, backend: str | None = None) -> list[dict[str, str]]:
-    """Frameworks in the form of the first product generation, all or those of one `backend` (PyTorch, TensorFlow)."""
+    """List frameworks in the form of the first product generation: all, or those of one `backend` (PyTorch,
+    TensorFlow)."""
     return [
         {
             "name": framework.name,
@@ -100,12 +102,12 @@ def framework_details(_caller: TheCaller, backend: str | None = None) -> list[di
 
 @router.get(wire.BASE + "/frameworks/all")
 def framework_names(_caller: TheCaller) -> list[str]:
-    """Names of the training engines."""
+    """List the names of the training engines."""
     return [framework.name for framework in FRAMEWORKS]
 
 
 def framework_object(framework: Framework) -> dict[str, Any]:
-    """A framework as the catalogue shows it: the recorded keys in their order, absent where they say nothing."""
+    """Return a framework as the catalog shows it: the recorded keys in their order. Keys without a value are absent."""
     shown = {
         "name": framework.name,
         "description": "",

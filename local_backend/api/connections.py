@@ -1,4 +1,5 @@
-"""Connections: each user has the own ones, and uses those that others share. Secrets come in and never go out."""
+"""Connections: each user has their own, and may use those that other users share. Calls accept secrets, and no answer
+contains one."""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ _MOST_SHARED = 1000
 
 @router.get(wire.CONNECTIONS)
 def list_connections(services: TheServices, caller: TheCaller) -> list[dict[str, Any]]:
-    """The connections that the caller may use, without their secrets."""
+    """List the connections that the caller may use, without their secrets."""
     return [connection_object(row, caller, services.connections) for row in services.connections.list(caller)]
 
 
 @router.post(wire.CONNECTIONS)
 def add(services: TheServices, caller: TheCaller, body: Written = None) -> dict[str, Any]:
-    """Add the connection `name` of a `type` with `values`, by the names of the fields of that type. A secret may be
-    {"env": NAME} or {"keyring": "SERVICE/USER"} instead, of the server: for administrators. `sharedWith` are other
-    users that may use it, or "everybody". With `replace` it takes the place of the caller's own one of that name."""
+    """Add the connection `name` of a `type`. `values` maps the fields of that type to their values. Instead of a
+    secret, an administrator may give {"env": NAME} or {"keyring": "SERVICE/USER"} of the server. `sharedWith` is a
+    list of other users that may use the connection, or "everybody". `replace` replaces the caller's own connection of
+    that name."""
     name, kind = (text_of(body, key) for key in (wire.NAME, wire.TYPE))
     values = body.get(wire.VALUES, {})
     if not isinstance(values, dict):
@@ -45,14 +47,15 @@ def add(services: TheServices, caller: TheCaller, body: Written = None) -> dict[
 
 @router.delete(_ONE, status_code=204)
 def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
-    """Forget a connection, by its name or id. For its owner, and administrators."""
+    """Remove a connection, by its name or id. Only for its owner and administrators."""
     services.connections.remove(caller, name)
     return Response(status_code=204)
 
 
 @router.post(_ONE + f"/{wire.TEST}")
 def test(services: TheServices, caller: TheCaller, name: str) -> dict[str, Any]:
-    """Whether the server behind a connection accepts it: `ok`, and `message` when not. It has half a minute."""
+    """Test whether the server behind a connection accepts it: `ok`, and `message` if not. A test takes at most 30
+    seconds."""
     problem = services.connections.test(caller, name)
     return {wire.OK: problem is None} | ({} if problem is None else {wire.MESSAGE: problem})
 

@@ -1,4 +1,4 @@
-"""What every route takes: the services of the server, and the user who calls."""
+"""Parameters of every route: the services of the server, and the user who calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fastapi import Depends, Request
 from local_backend.services.access import Caller
 from local_backend.services.services import Services
 
-#: Keys of a call's scope: the Caller whom the guard admitted, and the token of the call, None with a password.
+#: Scope keys: the Caller that the guard admitted, and the token of the call (None for a call with a password).
 CALLER, TOKEN = "dlicmd.caller", "dlicmd.token"
 
 
-# Both are coroutines: FastAPI runs plain functions in threads, which costs two switches in every call.
+# Both are coroutines: FastAPI runs plain functions in threads, which costs two thread switches per call.
 async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services

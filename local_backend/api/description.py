@@ -1,4 +1,4 @@
-"""The description of the API (/openapi.json): what FastAPI derives from the routes, and what it cannot know."""
+"""The description of the API (/openapi.json): what FastAPI derives from the routes, with additions and corrections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from local_backend.api.errors import answers
 from local_backend.api.guard import OPEN_PATHS, SESSION
 
-#: What every path may answer.
+#: Error responses of every path.
 COMMON = answers(400, 401, 403, 404, 405, 413, 415, 429, 500, 507)
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -17,22 +17,22 @@ _SCHEMES = {
     "basic": {"type": "http", "scheme": "basic"},
     "session": {"type": "apiKey", "in": "cookie", "name": SESSION},
 }
-#: FastAPI describes its own answer to a wrong value; ours is 400.
+#: FastAPI describes its own answer (422) to a wrong value. This server answers 400 instead.
 _NOT_OURS = "HTTPValidationError"
 
 
 def header(name: str, description: str) -> dict[str, Any]:
-    """A header of a call that a route reads by itself."""
+    """Return the description of a header that a route reads itself."""
     return {"name": name, "in": "header", "required": False, "description": description, "schema": {"type": "string"}}
 
 
 def query(*names: str) -> list[dict[str, Any]]:
-    """Parameters of a call that a route reads by itself."""
+    """Return the description of query parameters that a route reads itself."""
     return [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in names]
 
 
 def install(app: FastAPI) -> None:
-    """Have the application describe itself."""
+    """Make the application complete its own description."""
     derive = app.openapi
 
     def described() -> dict[str, Any]:

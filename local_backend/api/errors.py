@@ -1,5 +1,6 @@
-"""Every error is plain text, `Error <status>: <sentence>.`, as the recorded server has it. Its stable code is in the
-header X-DLI-Error-Code; a client that accepts application/problem+json gets both as JSON (RFC 9457)."""
+"""Error answers. Each is plain text, `Error <status>: <sentence>.`, as in the recorded contract. The header
+X-DLI-Error-Code contains the stable code. A client that accepts application/problem+json gets both as JSON (RFC
+9457)."""
 
 from __future__ import annotations
 
@@ -31,11 +32,12 @@ class BodyCompressed(BackendError):
 
 
 class RangeUnsatisfied(BackendError):
-    """The content has nothing in the range that the call asks for."""
+    """The requested range is outside the content."""
 
 
 class BodyRefused(HTTPException):
-    """Carries the error of a body through FastAPI, which turns other exceptions of a body into its own."""
+    """The error of a body, as an HTTPException. FastAPI replaces any other exception that is raised while it reads a
+    body."""
 
     def __init__(self, problem: BackendError) -> None:
         super().__init__(status_of(problem), str(problem))
@@ -47,12 +49,12 @@ _STATUS: dict[type[BackendError], int] = {
     errors.TooLarge: 413, BodyCompressed: 415, RangeUnsatisfied: 416, errors.Mismatch: 422, errors.Busy: 429,
     errors.Unsupported: 501, Unavailable: 503, OverQuota: 507, StorageFailed: 507,
 }
-#: Codes that the contract gives another status than their kind has.
+#: Codes whose status in the contract differs from the status of their error class.
 _QUIRKS = {
     "exec.not_found": 400, "exec.ended": 400, "exec.no_result": 400, "exec.no_driver": 400, "exec.no_executor": 400,
     "instance.not_found": 400, "object.not_found": 400, "submission.key_deleted": 400, "volume.unreadable": 500,
 }
-#: What an answer other than success means, for the description of the API.
+#: Meaning of each error status, for the description of the API.
 _MEANINGS = {
     400: "A value is wrong, or there is no exec with this id",
     401: "There is no valid token, or user and password are wrong",
@@ -71,24 +73,24 @@ _MEANINGS = {
     507: "Quota, disk or database: nothing was stored",
 }
 _WAITS = {409, 429}
-#: Headers that belong to a status.
+#: Headers of a status.
 _HEADERS = {
     401: {"WWW-Authenticate": 'Basic realm="dlicmd", charset="UTF-8"'}, 415: {"Accept-Encoding": "identity"},
 }
 #: Media type of errors as JSON.
 PROBLEM = "application/problem+json"
-#: Key of a call's scope: the code of the error that answered it.
+#: Scope key: the code of the error in the answer.
 CODE = "dlicmd.code"
-#: Key of a call's scope: its status looks like a failure of the server, but it is a limit of the user.
+#: Scope key: True when a limit of the user caused the status, which otherwise means a failure of the server.
 REFUSED = "dlicmd.refused"
-#: Most characters of a sentence.
+#: Maximum length of a sentence, in characters.
 _LONGEST = 4000
 _FRAMEWORK = {404: ("http.no_such_path", "There is no such path"),
               405: ("http.method", "This path does not take this method")}
 
 
 def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Return how the description of the API shows these statuses."""
+    """Return these statuses as the description of the API shows them."""
     return {code: _answer(code) for code in codes}
 
 
@@ -124,7 +126,8 @@ def refusal(scope: Scope, problem: BackendError, headers: Mapping[str, str] | No
 def error_response(
     scope: Scope, status: int, code: str, sentence: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return the answer with a status and a code: one line, whatever text of the call the sentence quotes."""
+    """Return the answer with a status and a code. The sentence becomes one line, even if it quotes multi-line text of
+    the call."""
     scope[CODE] = code
     line, more = f"{one_line(sentence, _LONGEST)}.", {wire.ERROR_CODE: code, **(headers or {})}
     if PROBLEM in Headers(scope=scope).get("accept", ""):
@@ -133,7 +136,7 @@ def error_response(
 
 
 def install(app: FastAPI) -> None:
-    """Give every kind of failure its answer."""
+    """Register a handler for every kind of failure."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(BackendError, _backend)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -167,7 +170,7 @@ def _database(request: Request, problem: Exception) -> Response:
 
 
 def database_failed(scope: Scope, problem: Exception) -> Response:
-    """Return the answer when the disk of the database is full or in trouble, or the database cannot be reached. The
+    """Return the answer for a failure of the database: its disk is full or faulty, or the server cannot reach it. The
     request has changed nothing."""
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())

@@ -1,4 +1,4 @@
-"""GET /execs/{id}/metrics: what the processes of an exec wrote to evaluation-metrics.txt."""
+"""GET /execs/{id}/metrics: the metrics that the processes of an exec wrote to evaluation-metrics.txt."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ router = APIRouter(tags=["logs"])
 
 @router.get(wire.EXECS + "/{exec_id}/metrics", response_class=PlainTextResponse)
 def metrics(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
-    """The metrics that the program recorded: JSON objects, one a line, as they were written; file after file, with an
-    empty line between two."""
+    """Return the metrics that the program recorded, as it wrote them: one JSON object per line. Other lines are left
+    out. The files follow one another, with an empty line between two files."""
     row = services.execs.find(caller, exec_id)
     found = source.written(services.execs.paths(row).logs, row.terminal)
     return StreamingResponse(found, media_type="text/plain; charset=utf-8")

@@ -32,14 +32,14 @@ from local_backend.submit.receive import Upload, receive
 
 router = APIRouter(tags=["execs"])
 
-#: Seconds for which the server still reads the rest of a refused body, so that the client gets the answer.
+#: Seconds for which the server reads the rest of a refused body, so that the client gets the answer.
 _DRAIN = 60.0
 _SORTABLE = {
     wire.ID: "number", wire.STATE: "state", wire.FRAMEWORK: "framework", wire.APP_NAME: "app_name",
     wire.CREATE_TIME: "number", wire.START_TIME: "start_time", wire.END_TIME: "end_time", wire.CREATOR: "creator",
     wire.NUM_WORKER: "num_worker",
 }
-#: How the description of the API shows the body of a submission, which is read as it arrives.
+#: The body of a submission in the description of the API. The route itself reads the body as it arrives.
 _FORM = {"type": "object", "properties": {wire.PART_DATA: {"type": "string"}}}
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _BODY = {"requestBody": {"content": {
@@ -68,8 +68,8 @@ def list_execs(
     sort_by: str | None = None,
     mine: bool = False,
 ) -> Response:
-    """The caller's execs, of an administrator everybody's unless `mine`; oldest first. `state`: one or several, by
-    commas; `sort_by`: `field[:asc|desc]`; `limit`."""
+    """List the caller's execs, oldest first. Administrators get the execs of all users, unless `mine`. `state` is one
+    state or a comma-separated list. `sort_by` is `field[:asc|desc]`. `limit` is the maximum number of execs."""
     wanted, most = states_named(state), whole(limit, "limit", 0) if limit else None
     column, descending = _order(sort_by)
     rows = services.execs.list(caller, Selection(wanted, column, descending, most, own=mine))
@@ -86,7 +86,8 @@ async def submit(
     args: str | None = None,
     sig_name: str | None = Query(None, alias="sigName", max_length=200, description="shown again, else ignored"),
 ) -> Response:
-    """Submit. `args` is the command line, also taken from the `data` part; the body holds the files and `data`."""
+    """Submit an exec. `args` is the command line; without it, the `args` of the `data` part count. The body contains
+    the files and `data`."""
     folder = services.submissions.folder()
     try:
         key = key_of(request.headers)
@@ -107,14 +108,15 @@ async def submit(
 
 @router.delete(wire.EXECS, status_code=204)
 def delete_all(services: TheServices, caller: TheCaller) -> Response:
-    """Delete all execs of the caller, also when others are seen; running ones are stopped first."""
+    """Delete all execs of the caller, not those of other users that an administrator sees. Running execs are stopped
+    first."""
     services.execs.delete_all(caller)
     return Response(status_code=204)
 
 
 @router.get(wire.EXECS + "/{exec_id}/why")
 def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, Any]:
-    """What a waiting exec lacks, who has it, and what can be done."""
+    """Return what a pending exec needs, which execs hold slots, and what the user can do."""
     pending = services.execs.pending(caller, exec_id)
     shown = why(pending.view, pending.rivals)
     said = saying(pending.view.row, pending.view.progress)
@@ -123,7 +125,7 @@ def why_it_waits(services: TheServices, caller: TheCaller, exec_id: str) -> dict
 
 @router.get(wire.EXECS + "/{exec_id}", response_model=dict[str, Any])
 def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
-    """One exec."""
+    """Return one exec."""
     views = services.execs.views([services.execs.find(caller, exec_id)])
     (found,) = show_json(_endings(request), views, str(request.base_url))
     return Response(found, media_type="application/json")
@@ -131,7 +133,7 @@ def get(request: Request, services: TheServices, caller: TheCaller, exec_id: str
 
 @router.delete(wire.EXECS + "/{exec_id}", status_code=204)
 def delete(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
-    """Delete an exec and its files; a running one is stopped first. It is gone from every list at once."""
+    """Delete an exec and its files. A running exec is stopped first. The exec disappears from every list at once."""
     services.execs.delete(caller, exec_id)
     return Response(status_code=204)
 
@@ -145,7 +147,7 @@ def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
 
 @router.post(wire.EXECS + "/{exec_id}/deploy", responses=answers(501))
 def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
-    """Deploying a trained model: refused, the local backend serves no models."""
+    """Refuse to deploy a trained model: the local backend serves no models."""
     services.execs.deploy(caller, exec_id)
 
 
@@ -170,7 +172,7 @@ async def _received(
 
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
-    """Read what the client still sends."""
+    """Read and discard the rest of the body."""
 
     async def rest() -> None:
         async for _ in body:

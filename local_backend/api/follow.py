@@ -31,26 +31,27 @@ from local_backend.store.execs import ExecRow
 router = APIRouter(tags=["execs"])
 
 MOST_WAIT = 30
-#: Bytes of output per answer; a longer line is cut there.
+#: Maximum bytes of output per answer. A longer line is cut there.
 MOST_BYTES = 256 << 10
 _POLL = 0.1
 
 
 @dataclass
 class Cursor:
-    """What the client has seen: bytes of each stream, and a mark of the exec object."""
+    """What the client has seen: the bytes of each stream, and a checksum of the exec object."""
 
     offsets: dict[str, int] = field(default_factory=dict)
     mark: int = -1
 
     def encode(self) -> str:
-        """As text that is safe in a URL."""
+        """Return the cursor as text that is safe in a URL."""
         text = json.dumps([self.mark, self.offsets], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Inverse of `encode`; the empty text is the beginning. Raises Invalid."""
+        """Return the cursor of a text from `encode`. Empty text means the beginning. Raises Invalid
+        (`query.cursor`)."""
         if not text:
             return cls()
         try:
@@ -66,15 +67,15 @@ class Cursor:
 async def follow(
     *, request: Request, services: TheServices, caller: TheCaller, exec_id: str, cursor: str = "", wait: str = "0"
 ) -> JsonAnswer:
-    """The exec, output after `cursor` and the next cursor; waits up to `wait` seconds for news. Over, and all of its
-    output delivered, when the exec is terminal and `lines` is empty."""
+    """Return the exec, its output after `cursor`, and the next cursor. Waits up to `wait` seconds (at most 30) for
+    news. The client has all output when the exec is terminal and `lines` is empty."""
     seen = Cursor.decode(cursor)
     deadline = time.monotonic() + min(whole(wait, "wait", 0), MOST_WAIT)
     base_url = str(request.base_url)
     row, version = await run_in_threadpool(_row, services, exec_id, caller)
     paths = services.execs.paths(row)
     if cursor and not row.terminal and time.monotonic() < deadline and _behind(row, paths, seen) < MOST_BYTES:
-        # A program that never stops writing is told about some times a second, not as often as its follower can ask.
+        # If a program writes without pause, answer some times a second, not as often as the client can ask.
         await asyncio.sleep(_POLL)
         if services.base.database.changes != version:
             row, version = await run_in_threadpool(_row, services, exec_id, caller)
@@ -102,8 +103,8 @@ def _answer(services: Services, row: ExecRow, base_url: str, cursor: Cursor) -> 
 
 
 def _news(services: Services, row: ExecRow, base_url: str, seen: Cursor) -> dict[str, Any] | None:
-    """The answer when something is new since `seen`, else None. The row was read before the files: when it says that
-    the exec is over, all of its output is there."""
+    """Return the answer when there is news since `seen`, else None. The row was read before the files: if the row is
+    terminal, the files contain all output."""
     shown = show(services.execs.view(row), base_url)
     mark = zlib.crc32(json.dumps(shown, sort_keys=True).encode())
     paths = services.execs.paths(row)
@@ -114,7 +115,7 @@ def _news(services: Services, row: ExecRow, base_url: str, seen: Cursor) -> dict
 
 
 def streams(row: ExecRow, paths: ExecPaths) -> list[tuple[str, str, Path]]:
-    """(task, stream, file) of what is followed: the driver of an elastic exec, every process of another."""
+    """Return (task, stream, file) of the followed output: of the driver of an elastic exec, else of every process."""
     tasks = [DRIVER] if row.elastic else [worker_task(number) for number in processes(row)]
     return [(task, stream, paths.capture(task, stream, row.elastic)) for task in tasks for stream in _STREAMS]
 
@@ -123,13 +124,13 @@ _STREAMS = ("stdout", "stderr")
 
 
 def _sizes(row: ExecRow, paths: ExecPaths) -> list[int]:
-    """Changes when there may be news in the files."""
+    """Return values that change when there may be news in the files."""
     said = [_changed(path) for path in (paths.progress, paths.fetch_progress)]
     return said + [size(path) for _, _, path in streams(row, paths)]
 
 
 def _behind(row: ExecRow, paths: ExecPaths, seen: Cursor) -> int:
-    """Bytes of output after the cursor."""
+    """Return the number of bytes of output after the cursor."""
     return sum(size(path) for _, _, path in streams(row, paths)) - sum(seen.offsets.values())
 
 
@@ -143,8 +144,8 @@ def _changed(path: Path) -> int:
 def new_lines(
     paths: ExecPaths, sources: list[tuple[str, str, Path]], offsets: dict[str, int], over: bool
 ) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """Whole lines after the offsets, at most MOST_BYTES of them, and the offsets after them. A last line without its
-    newline is taken only when the exec is `over`."""
+    """Return whole lines after the offsets, at most MOST_BYTES, and the new offsets. A last line without a newline is
+    included only when the exec is `over`."""
     lines: list[dict[str, str]] = []
     following = dict(offsets)
     left = MOST_BYTES

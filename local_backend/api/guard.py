@@ -1,15 +1,15 @@
-"""One gate before every method of every path, streams and documentation included.
+"""Checks every call to every path, including streams and the documentation.
 
- 1. Host: the name by which the server was asked for must be one of its own. A web page that rebinds its DNS name to
-    the loopback address still sends its own name.
- 2. Origin and Sec-Fetch-Site: no call that a page of another origin makes a browser send.
- 3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password; or user and password, with
-   HTTP Basic on every call, as clients of the first product generation send them; or, in a call with neither
-   header, the cookie that their logon gives them. A browser sends its cookies whoever made the page: 1 and 2 come
-   first, and SameSite keeps this one at home. Only logon, the client's file and the two looks at the server's health
-   go without, and /metrics where a setting says so. What the call may see and do is then up to each route: users
-   have their own execs only.
- 4. Body: only so large (bodies.py).
+1. Host: the Host header must contain a name of this server. A web page that rebinds its DNS name to the loopback
+   address still sends its own name.
+2. Origin and Sec-Fetch-Site: calls that a page of another origin makes a browser send are refused.
+3. Token: `Authorization: Bearer`, `X-Auth-Token`, or HTTP Basic with the token as password. Clients of the first
+   product generation send user and password with HTTP Basic on every call, or the cookie of their logon. The cookie
+   counts only in a call with neither header. A browser sends cookies for pages of any origin, so checks 1 and 2 come
+   first, and SameSite keeps the cookie out of calls from other sites. Logon, the client's file, /healthz and /readyz
+   need no token; neither does /metrics if a setting says so. Each route then decides what the user may see and do:
+   users have access to their own execs only.
+4. Body: its size is limited (bodies.py).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from local_backend.services.services import Services
 
 _log = logging.getLogger(__name__)
 
-#: Logon of the first product generation; same answer.
+#: Logon of the first product generation, with the same answer.
 CONDUCTOR_LOGON = "/platform/rest/conductor/v1/auth/logon"
-#: The client, for whoever has none yet.
+#: The client as a file, for users who have none yet.
 CLIENT_FILE = "/ui/tools/dlicmd.py"
 LOGON_PATHS = frozenset({wire.LOGON, CONDUCTOR_LOGON})
 OPEN_PATHS = LOGON_PATHS | {CLIENT_FILE, wire.HEALTH, wire.READY}
-#: The cookie of CONDUCTOR_LOGON.
+#: Name of the cookie that CONDUCTOR_LOGON sets.
 SESSION = "dlicmd_session"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -51,7 +51,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9]([a-z0-9._-]{0,252}[a-z0-9])?
 
 
 def host_name(header: str) -> str | None:
-    """The name in a Host header, lower case, IPv6 addresses with their brackets; None when it is malformed."""
+    """Return the name in a Host header in lower case, None if it is malformed. IPv6 addresses keep their brackets."""
     match = _HOST.fullmatch(header.lower())
     if match is None or (match[3] is not None and int(match[3]) > 65535):
         return None
@@ -59,8 +59,8 @@ def host_name(header: str) -> str | None:
 
 
 class Guard:
-    """The application behind the gate. `hosts` are the names of the server; `addresses` admits any literal address,
-    for a server that listens on all interfaces (a rebound name is never a literal address)."""
+    """The application behind the checks. `hosts` are the names of the server. `addresses` admits any literal address,
+    for a server that listens on all interfaces: a rebound DNS name is never a literal address."""
 
     def __init__(self, app: ASGIApp, services: Services, hosts: frozenset[str], addresses: bool) -> None:
         self.app = app
@@ -70,7 +70,7 @@ class Guard:
         self._open = OPEN_PATHS | ({wire.METRICS} if services.base.settings.open_metrics else set())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Check a call and pass it to the application (ASGI)."""
         if scope["type"] != "http":
             return
         with Observation(scope) as seen:
@@ -117,7 +117,7 @@ class Guard:
         logons, address = self.services.logons, address_of(scope)
         shown = "authorization" in headers or "x-auth-token" in headers
         for token in presented(headers) if shown else session(headers):
-            # A comparison needs no thread; the database may.
+            # The comparison with the server's own token is fast. The database may block, so it needs a thread.
             own = Caller(self.services.base.settings.user, True) if logons.is_own(token) else None
             found = own or await run_in_threadpool(logons.of_token, token)
             if found is not None:
@@ -134,13 +134,13 @@ class Guard:
 
 
 def address_of(scope: Scope) -> str:
-    """The address that a call comes from, "" when it is not known."""
+    """Return the address that a call comes from, "" if it is unknown."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def presented(headers: Headers) -> list[str]:
-    """The tokens that a call carries in its headers, in any of the ways."""
+    """Return the tokens in the headers of a call, in any of the accepted forms. Only the first 4 count."""
     found = headers.getlist("x-auth-token")
     for value in headers.getlist("authorization"):
         scheme, _, rest = value.partition(" ")
@@ -152,8 +152,8 @@ def presented(headers: Headers) -> list[str]:
 
 
 def session(headers: Headers) -> list[str]:
-    """The token in the cookie of a session, in a list; of several cookies none, for whoever else serves on this host
-    may have added one."""
+    """Return the token of the session cookie, in a list. Return an empty list for several session cookies: another
+    service on this host may have set one."""
     pairs = [pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
     found = [value.strip() for name, _, value in pairs if name.strip() == SESSION]
     return _usable(found) if len(found) == 1 else []
@@ -164,7 +164,7 @@ def _usable(found: list[str]) -> list[str]:
 
 
 def _plain(path: str) -> str:
-    """The path with single slashes and none at its end: clients join addresses and paths in every way."""
+    """Return the path with single slashes and none at its end: clients join addresses and paths in different ways."""
     return _SLASHES.sub("/", path).rstrip("/") or "/"
 
 

@@ -1,4 +1,4 @@
-"""For whoever watches the server: it lives, it is ready, and what it counts."""
+"""Calls for monitoring: liveness, readiness, and metrics."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class _Text(PlainTextResponse):
 
 @router.get(wire.HEALTH, response_class=PlainTextResponse)
 async def alive() -> Response:
-    """The process answers; nothing more is said, and nothing is looked at."""
+    """Answer that the process is alive. Nothing else is checked."""
     return PlainTextResponse("ok\n")
 
 
 @router.get(wire.READY, response_class=PlainTextResponse, responses=answers(503))
 def ready(request: Request, services: TheServices) -> Response:
-    """Whether the server can take and run jobs: 200, or 503 with what is in the way."""
+    """Answer 200 if the server can accept and run jobs, else 503 with the reasons."""
     troubles = services.machine.troubles()
     if not troubles:
         return PlainTextResponse("ready\n")
@@ -44,20 +44,20 @@ def ready(request: Request, services: TheServices) -> Response:
 
 @router.get(wire.METRICS, response_class=_Text)
 def metrics(services: TheServices) -> Response:
-    """Counts and times in Prometheus' text format."""
+    """Return counts and times in Prometheus' text format."""
     now = CollectorRegistry(auto_describe=False)
     now.register(_Now(services.machine))
     return _Text(generate_latest(now) + generate_latest(REGISTRY))
 
 
 class _Now(Collector):
-    """What is there at this moment."""
+    """Metrics that are computed when they are read."""
 
     def __init__(self, machine: MachineService) -> None:
         self._machine = machine
 
     def collect(self) -> Iterator[Metric]:
-        """See Collector."""
+        """Yield the metrics."""
         info = GaugeMetricFamily("dlicmd_info", "Version of the server.", labels=["version"])
         info.add_metric([__version__], 1)
         yield info

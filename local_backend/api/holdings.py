@@ -1,4 +1,5 @@
-"""GET /scheduler/holdings: who had which slots, and for how long. Administrators see everybody's, users their own."""
+"""GET /scheduler/holdings: which execs held which slots, and for how long. Administrators see the holdings of all
+users, users see their own."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from local_backend.services.holdings import HoldingService, Period
 
 router = APIRouter(tags=["scheduler"])
 
-#: What slot-seconds are summed by → column.
+#: Value of `by` → the column by which slot-seconds are summed.
 _KEYS = {wire.CONSUMER: "consumer", wire.USER: "user", wire.EXEC: "exec_id", wire.SLOT: "slot"}
 _DAY = 86400.0
-#: The last second that an ISO time can name.
+#: The last second that an ISO time can express.
 _NEVER = 253402300799.0
 
 
@@ -37,9 +38,10 @@ def who_had_what(
     by: str = wire.CONSUMER,
     kind: str | None = None,
 ) -> dict[str, Any]:
-    """Slot-seconds between two moments `by` consumer, user, exec or slot, most first, each with its share of the whole;
-    what is still held counts until now. By `holding`: the single intervals, whole, oldest first. `kind` (gpu or cpu)
-    counts slots of that kind only. Who is no administrator sees what counted for that user, as the whole."""
+    """Return the slot-seconds between two moments by consumer, user, exec or slot (`by`), largest first, each with
+    its share of the total. Slots that are still held count until now. `by=holding` returns the single intervals
+    instead, uncut, oldest first. `kind` (gpu or cpu) counts only slots of that kind. Users who are not administrators
+    see only their own holdings, and the total includes only these."""
     now = time.time()
     until = now if end is None else _moment(end, wire.TO)
     since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
@@ -82,12 +84,13 @@ def _interval(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moment(text: str, name: str) -> float:
-    """Epoch seconds of a time in a query; UTC when it names no offset. Raises Invalid."""
+    """Return the epoch seconds of a time in a query. A time without an offset is in UTC. Raises Invalid
+    (`query.time`)."""
     if re.fullmatch(r"[0-9]{1,20}(\.[0-9]{1,20})?", text):
         seconds = float(text)
     else:
         try:
-            # A + that was not escaped arrives as a blank; Python 3.10 does not know Z.
+            # An unescaped + arrives as a space. Python 3.10 cannot parse Z.
             found = datetime.fromisoformat(re.sub(r" (?=\d\d:?\d\d$)", "+", text.replace("Z", "+00:00"), count=1))
             seconds = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
         except (ValueError, OverflowError):

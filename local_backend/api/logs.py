@@ -23,7 +23,7 @@ router = APIRouter(tags=["logs"])
 _STREAMS = {"outlog": ("stdout",), "errlog": ("stderr",), "outerrlog": ("stdout", "stderr")}
 _LOGS = ("stdout", "stderr", "launcherlog")
 _TEXT = {"schema": {"type": "string"}}
-#: How the description of the API shows what these calls answer.
+#: The answers of these calls in the description of the API.
 _SHOWN: Any = {
     "response_class": PlainTextResponse,
     "responses": {200: {"description": "The log", "content": {"application/json": _TEXT}}},
@@ -34,7 +34,8 @@ _SHOWN: Any = {
 def train_log(
     request: Request, services: TheServices, caller: TheCaller, exec_id: str, logType: str = "outlog"
 ) -> Response:
-    """What the program wrote: `outlog`, `errlog`, or `outerrlog` (one after the other). Text, or one JSON string."""
+    """Return the output of the program: `outlog`, `errlog`, or `outerrlog` (first `outlog`, then `errlog`). The
+    answer is text, or one JSON string."""
     row = services.execs.find(caller, exec_id)
     streams = _STREAMS.get(logType or "outlog")
     if streams is None:
@@ -48,7 +49,7 @@ def train_log(
 def driver_log(
     *, request: Request, services: TheServices, caller: TheCaller, app_id: str, log: str, lastlines: str | None = None
 ) -> Response:
-    """A log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have a driver's output."""
+    """Return a log of the driver: `stdout`, `stderr` or `launcherlog`. Only elastic execs have output of a driver."""
     row = services.execs.find(caller, app_id)
     if not row.elastic and log != "launcherlog":
         raise NotFound("exec.no_driver", f"Exec {row.id} has no driver: {row.framework} runs executors only")
@@ -67,8 +68,8 @@ def executor_log(
     log: str,
     lastlines: str | None = None,
 ) -> Response:
-    """A log of executor `number` (1-based), listed or not. Lines of programs that are not elastic carry the number of
-    their task."""
+    """Return a log of executor `number` (from 1), even if no list shows it. Lines of programs that are not elastic
+    start with the number of their task."""
     row = services.execs.find(caller, app_id)
     executor, paths = whole(number, "executor", 1), services.execs.paths(row)
     if not exists(row, paths, executor):
@@ -80,10 +81,11 @@ def executor_log(
 
 
 def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
-    """Files that hold the program's own output, by rank.
+    """Return the files with the program's own output, ordered by rank.
 
-    An elastic program's standard output is what it stored as LOG_DIR/stdout (ELog does), else what its driver wrote;
-    to its standard error belongs that of its workers (the newest, see `executors`), where their tracebacks are.
+    The standard output of an elastic program is LOG_DIR/stdout if the program stored that (ELog does), else the
+    output of its driver. Its standard error includes that of its workers, because their tracebacks are there (only
+    the newest workers, see `executors`).
     """
     workers = [worker_task(number) for number in executors(row, paths)]
     if not row.elastic:
@@ -105,7 +107,7 @@ def _lines(text: str | None) -> int | None:
 
 
 def _answer(request: Request, chunks: Iterator[bytes]) -> Response:
-    """Text, or a JSON string for a client that accepts JSON and not text."""
+    """Return text, or a JSON string for a client that accepts JSON but not text."""
     accepted = request.headers.get("accept", "").lower()
     if "application/json" in accepted and "text/plain" not in accepted:
         return StreamingResponse(json_string(chunks), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The objects of the contract, made from rows. Pure: what a row does not hold is handed in."""
+"""The objects of the contract, made from rows. Pure: the caller passes everything that a row does not contain."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from local_backend.store.connections import ConnectionRow
 from local_backend.store.execs import NAMESPACE, ExecRow
 from local_backend.store.users import UserRow
 
-#: The host that everything runs on.
+#: Address of the host that runs all processes.
 ADDRESS = "127.0.0.1"
-#: Id of the one instance (instance group) that there is.
+#: Id of the only instance (instance group).
 INSTANCE_ID = str(uuid.uuid5(uuid.NAMESPACE_URL, NAMESPACE))
-#: What a program says about its progress, in numbers.
+#: Numbers that a program reports about its progress.
 PROGRESS = (
     wire.WORKERS, wire.EPOCH, wire.EPOCHS, wire.STEP, wire.STEPS, wire.LOSS, wire.ACCURACY, wire.SAMPLES_PER_SECOND,
     wire.SECONDS_LEFT, wire.GENERATION, wire.RESIZES, wire.DEATHS,
@@ -40,12 +40,13 @@ _JOB_STATUS = {
 
 
 def iso(seconds: float) -> str:
-    """`YYYY-MM-DDTHH:MM:SSZ` of epoch seconds."""
+    """Return epoch seconds as `YYYY-MM-DDTHH:MM:SSZ`."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def exec_object(view: ExecView, scheduler_url: str) -> dict[str, Any]:
-    """Return an exec: the recorded fields in their order, then ours. Unknown values are absent, never null."""
+    """Return an exec: the recorded fields in their order, then the fields of this server. Unknown values are absent,
+    never null."""
     row, progress = view.row, view.progress
     shown: dict[str, Any] = {
         wire.ID: row.id,
@@ -79,7 +80,7 @@ def exec_object(view: ExecView, scheduler_url: str) -> dict[str, Any]:
 
 
 def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
-    """What is shown of why an exec waits, or is parked: one sentence with everything, and its parts."""
+    """Return why an exec is pending or parked: one sentence with all facts, and the single facts."""
     text = f"{'parked, ' * parked}{reason.sentence}"
     shown: dict[str, Any] = {wire.REASON: reason.code}
     if reason.position:
@@ -92,7 +93,7 @@ def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
 
 
 def why(view: ExecView, others: Sequence[ExecRow]) -> dict[str, Any]:
-    """Return what a pending exec needs, which of the `others` hold it, when it starts, and what the user can do."""
+    """Return what a pending exec needs, which of the `others` hold slots, when it starts, and what the user can do."""
     row, reason = view.row, view.reason
     shown: dict[str, Any] = {wire.ID: row.id, wire.STATE: row.state}
     if reason is None:
@@ -103,7 +104,7 @@ def why(view: ExecView, others: Sequence[ExecRow]) -> dict[str, Any]:
 
 
 def _holder(row: ExecRow) -> dict[str, Any]:
-    """What an exec has, and what of it it can give to others while it runs."""
+    """Return how many slots an exec holds, and how many of them it can release while it runs."""
     has, (each, least, _) = len(slots_of(row)), needs.slots(row.job)
     gives = max(0, has - each * least) if row.elastic and not row.job.shares and row.pinned is None else 0
     return {wire.ID: row.id, wire.SLOTS: has, wire.ELASTIC: row.elastic, wire.GIVES: gives,
@@ -116,7 +117,7 @@ def user_object(row: UserRow) -> dict[str, str]:
 
 
 def connection_object(row: ConnectionRow, caller: Caller, connections: ConnectionService) -> dict[str, Any]:
-    """Return a connection without its secrets. Where they are kept is for administrators and its owner."""
+    """Return a connection without its secrets. Only administrators and the owner see where the secrets are kept."""
     return {
         wire.ID: row.id, wire.NAME: row.name, wire.TYPE: row.kind, wire.OWNER: row.owner,
         wire.SHARED_WITH: wire.EVERYBODY if row.shared_with is True else row.shared_with,
@@ -127,7 +128,8 @@ def connection_object(row: ConnectionRow, caller: Caller, connections: Connectio
 
 
 def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
-    """What clients of the first product generation read, for an exec that was submitted with their `sigName`."""
+    """Return the fields that clients of the first product generation read. Only execs submitted with their `sigName`
+    have them."""
     name = row.job.sig_name
     if name is None:
         return {}
@@ -138,14 +140,14 @@ def _first_generation(row: ExecRow, url: str) -> dict[str, str]:
 
 
 def saying(row: ExecRow, progress: Any) -> str | None:
-    """What the program of a running exec says about itself, in one line."""
+    """Return the message that the program of a running exec reports, in one line."""
     text = progress.get(wire.MESSAGE) if isinstance(progress, Mapping) and row.state in HAS_SLOTS else None
     return one_line(text) or None if isinstance(text, str) else None
 
 
 def _progress(progress: Any, running: bool, parked: bool) -> dict[str, int | float]:
-    """The numbers of a progress file that are numbers; how many workers only while it runs, how fast and how long only
-    while it trains."""
+    """Return the numbers of a progress file. The number of workers is included only while the exec runs, the speed
+    and the remaining time only while it trains."""
     if not isinstance(progress, Mapping):
         return {}
     return {
@@ -153,19 +155,19 @@ def _progress(progress: Any, running: bool, parked: bool) -> dict[str, int | flo
         for key in PROGRESS
         if isinstance(value := progress.get(key), int | float)
         and not isinstance(value, bool)
-        and abs(value) < _MOST_PROGRESS  # neither infinite, nor a NaN, nor an integer that no float can hold
+        and abs(value) < _MOST_PROGRESS  # no infinity, no NaN, and no integer beyond the range of floats
         and (running or key not in _NOW)
         and not (parked and key in _SPEED)
     }
 
 
-#: Fields of application objects by which they can be sorted, those that not every one has included.
+#: Fields of application objects by which they can be sorted, including fields that only some applications have.
 APPLICATION_FIELDS = frozenset({
     "id", "name", "state", "type", "tag", "consumer", "submit_user", "priority", "submit_time", "start_time",
     "end_time", "task0_resreq", "task12n_resreq", "task12n_num", "used_gpu", "used_mem", "used_cpu", "task0",
     "task12n", "kernels", "is_packing", "pack_id", wire.MESSAGE, wire.REASON,
 })
-#: Those that the first product generation has beside them.
+#: Further fields, of applications in the first product generation.
 SPARK_FIELDS = frozenset({
     "sparkinstancegroupid", "applicationid", "applicationname", "driverid", "uiport", "driver", "executors", "slots",
     "demandslots", "hosts", "coresused", "memused", "username", "driverexecutionuser", "executorexecutionuser",
@@ -175,8 +177,8 @@ SPARK_FIELDS = frozenset({
 
 
 def told(view: ExecView) -> dict[str, Any]:
-    """Return what the server knows better than the row of an unfinished exec: why it is pending, that its disk is
-    full."""
+    """Return the fields of an unfinished exec that the server knows better than its row: why it is pending, that its
+    disk is full."""
     shown = {} if view.reason is None else pending(view.reason, is_parked(view.row))
     return shown | {wire.MESSAGE: view.disk_trouble} if view.disk_trouble else shown
 
@@ -229,19 +231,19 @@ def _request(row: ExecRow, kind: str) -> str:
 
 
 def plain(value: float) -> str:
-    """A number as clients read it that take it for a whole one where it is: no exponent, no trailing zeros."""
+    """Return a number without an exponent and without trailing zeros: clients parse whole numbers as integers."""
     return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _devices(row: ExecRow, kind: str) -> tuple[float, float]:
-    """Cores and GPUs that a worker asks for; one on GPUs needs a core, too."""
+    """Return the cores and GPUs that a worker requests. A worker on GPUs needs a core, too."""
     count = needs.share(row.job, kind) / WHOLE if row.job.shares else max(1, row.job.device_num)
     return (1, count) if kind != CPU else (count, 0)
 
 
 def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) -> dict[str, Any]:
-    """An application as /scheduler/applications shows it, with the names of the first product generation; `now` is the
-    time in epoch seconds."""
+    """Return an application as /scheduler/applications shows it, with the names of the first product generation.
+    `now` is in epoch seconds."""
     began = row.start_time or 0
     until = row.end_time or (now if row.state in HAS_SLOTS else began)
     shown = {
@@ -265,7 +267,7 @@ def spark_application(application: Mapping[str, Any], row: ExecRow, now: float) 
 
 
 def job_uid(row: ExecRow) -> str:
-    """A stable UUID of an exec."""
+    """Return a stable UUID of an exec."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{NAMESPACE}/{row.id}/{row.create_time}"))
 
 
@@ -305,7 +307,7 @@ def parallel_job(view: ExecView) -> dict[str, Any]:
 
 
 def _task_group(name: str, replica: int, memory: int | None, cpus: float, gpus: float) -> dict[str, Any]:
-    # Clients read both without asking whether they are there; 0 is none asked for, and no limit.
+    # Clients read both keys without checking that they exist. 0 means none requested, and no limit.
     limits = {"memory": f"{(memory or 0) / 2**20:.6f}Mi"}
     requests = {**limits, "cpu": plain(cpus), "nvidia.com/gpu": plain(gpus)}
     return {
@@ -324,7 +326,7 @@ def _gpu(count: float) -> str:
 
 
 def pods(view: ExecView, node: str) -> list[dict[str, Any]]:
-    """Return the processes of a running exec as pods on `node`; none before and after."""
+    """Return the processes of a running exec as pods on `node`. An exec that is not running has none."""
     row = view.row
     if row.state not in HAS_SLOTS:
         return []

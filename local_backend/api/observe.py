@@ -1,7 +1,7 @@
-"""Sees every request from its first byte to the last of its answer: names it, counts it, times it, logs it.
+"""Observes every request until the last byte of its answer: assigns an id, counts it, times it and logs it.
 
-Its name is the caller's X-Request-ID when that is a sane one, else made up; the answer tells it, and so does every line
-of the log that is about this request. Queries are never logged: a submission's has its whole command line.
+The id is the caller's X-Request-ID if that is well-formed, else a random one. The answer and every log line about the
+request contain the id. Queries are never logged, because the query of a submission contains the whole command line.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from local_backend.tracing import Span
 
 _log = logging.getLogger(__name__)
 _SANE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-#: Of a path, in the log.
+#: Maximum length of a path in the log, in characters.
 _LONGEST = 300
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: In the place of the path of a request that led to no route.
+#: Route of a request that matched no route.
 _NOWHERE = "(none)"
 
 
 class Observation:
-    """One request, from `with` to its end."""
+    """One request, as a context manager."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -43,11 +43,12 @@ class Observation:
         given = headers.get(wire.REQUEST_ID, "")
         self._id = given if _SANE.fullmatch(given) else secrets.token_hex(8)
         self._span = Span(self._method, headers)
-        #: 0 until an answer has begun; 499 in the counts when none ever does: the client has gone.
+        #: 0 until an answer begins. A request without an answer counts as 500 after an exception, else as 499: the
+        #: client disconnected.
         self._status = 0
 
     def __enter__(self) -> Observation:
-        # Not taken back at the end: what the web server logs about a failed call comes later.
+        # These fields stay after the request: the web server logs a failed call later.
         named = next(filter(is_exec_id, self._path.split("/")), None)
         logs.begin(request=self._id, **({"exec": named} if named else {}))
         return self
@@ -68,7 +69,7 @@ class Observation:
                  extra={"numbers": numbers})
 
     def sending(self, send: Send) -> Send:
-        """`send` of the application, watched."""
+        """Return a `send` that notes the status of the answer and adds X-Request-ID."""
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -80,7 +81,8 @@ class Observation:
         return watched
 
     def _level(self, status: int) -> int:
-        """Failures of the server's, changes and refusals are worth a line; those that only look are many."""
+        """Return the log level: ERROR for failures of the server, INFO for changes and refusals, DEBUG for reads,
+        which are many."""
         if status >= 500 and status not in (501, 503) and not self._scope.get(REFUSED):
             return logging.ERROR
         worth = self._scope["method"] not in _READING or status in (401, 403, 429)
@@ -93,5 +95,5 @@ class Observation:
 
     @property
     def _route(self) -> str:
-        """The path as the route has it, without what fills its parameters."""
+        """The path as the route declares it, without the values of its parameters."""
         return getattr(self._scope.get("route"), "path", _NOWHERE)

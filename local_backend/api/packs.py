@@ -1,4 +1,4 @@
-"""Packs of jobs as applications of their own: clients list the jobs of a pack below it. Pure."""
+"""Packs of jobs as applications: clients list the jobs of a pack below it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMITS = ("ncpus", "ngpus", "mem")
 
 
 def parents(applications: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One application for each pack that has jobs; what they may use, added up, is its limit."""
+    """Return one application for each pack that has jobs. Its limits are the sums of what its jobs may use."""
     packs: dict[str, list[Mapping[str, Any]]] = {}
     for application in applications:
         if "pack_id" in application:
@@ -48,7 +48,7 @@ def _parent(name: str, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _limit(key: str) -> Callable[[Mapping[str, Any]], float]:
-    """What all workers of a job may use of this."""
+    """Return a function from a job to what all its workers together may use of this resource."""
 
     def limit(job: Mapping[str, Any]) -> float:
         request = dict(item.split("=") for item in job["task12n_resreq"].split(","))
@@ -58,6 +58,6 @@ def _limit(key: str) -> Callable[[Mapping[str, Any]], float]:
 
 
 def _worst(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """How jobs ended, in one word."""
+    """Return the worst of the jobs' end states."""
     ends = {str(job["state"]) for job in jobs}
     return next(state for state in (states.ERROR, states.KILLED, states.FINISHED) if state in ends)

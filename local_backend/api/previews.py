@@ -1,4 +1,4 @@
-"""Previews of data before a submission."""
+"""Previews of data before a job is submitted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Written = Annotated[Any, Body()]
 
 @router.post(wire.DATA_PREVIEW, response_model=list[dict[str, Any]])
 def preview(services: TheServices, caller: TheCaller, body: Written = None) -> JsonAnswer:
-    """What the data sources of {"dataSource": [...]} have, each: `ok`, or why not in `message`; `files` and `bytes`,
-    `schema`, `rowCount` and the first `rows` of a table or file. Nothing is kept."""
+    """Preview the data sources of `{"dataSource": [...]}`. The answer has one object for each source: `ok`, or the
+    reason in `message`; `files` and `bytes`; `schema`, `rowCount` and the first `rows` of a table or file. The server
+    keeps none of the data."""
     sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
     if not isinstance(sources, list):
         raise Invalid("body.value", f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of data sources')

@@ -1,4 +1,4 @@
-"""Values in queries and bodies of calls. Each function raises Invalid, which names the value."""
+"""Parsers of values in queries and bodies. Each function raises Invalid with the name of the value."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from local_backend.errors import Invalid
 
 
 def whole(text: str, name: str, least: int) -> int:
-    """Return a whole number of a query. Raises Invalid (`query.number`)."""
+    """Return a query value as a whole number of at least `least`. Raises Invalid (`query.number`)."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) >= least):
         raise Invalid("query.number", f"{name}: {text[:40]!r} is not a whole number of at least {least}")
     return int(text)
 
 
 def text_of(body: Any, key: str) -> str:
-    """Return a text of a JSON body. Raises Invalid (`body.value`)."""
+    """Return a string of a JSON body. Raises Invalid (`body.value`)."""
     value = body.get(key) if isinstance(body, dict) else None
     if not isinstance(value, str):
         raise Invalid("body.value", f'The body is no JSON object with a text "{key}"')

@@ -1,4 +1,4 @@
-"""Resource plans: the tree, one plan, and changes of them, which the original did not offer."""
+"""Resource plans: the tree, one plan, and changes, which the original did not offer."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Written = Annotated[Any, Body()]
 
 @router.get(wire.PLAN_TREE)
 def tree(services: TheServices, _: TheCaller) -> dict[str, Any]:
-    """All plans, as one node with the others below it."""
+    """Return all plans, as one node with the others below it."""
     return plans.tree_object(services.plans.tree)
 
 
 @router.put(wire.PLAN_TREE)
 def replace_tree(services: TheServices, caller: TheCaller, body: Written = None) -> dict[str, Any]:
-    """Replace all plans by those of a document `{"plans": [...]}`. Jobs of removed plans count for the nearest plan
-    above."""
+    """Replace all plans by those of a document `{"plans": [...]}`. Jobs of a removed plan count for the nearest plan
+    above it."""
     return plans.tree_object(services.plans.replace(caller, body))
 
 
 @router.get(wire.PLAN + "/{name:path}")
 def plan(services: TheServices, _: TheCaller, name: str) -> dict[str, Any]:
-    """One plan with those below it, by its path or, when there is only one of that name, its name."""
+    """Return one plan with the plans below it. `name` is its path, or its name if only one plan has that name."""
     return _shown(*services.plans.find(name))
 
 
 @router.put(wire.PLAN + "/{name:path}")
 def put_plan(services: TheServices, caller: TheCaller, name: str, body: Written = None) -> dict[str, Any]:
-    """Make or change one plan; `name` is its path, without the outermost plan."""
+    """Create or change one plan. `name` is its path, without the outermost plan."""
     return _shown(*services.plans.put(caller, name, body))
 
 
 @router.delete(wire.PLAN + "/{name:path}", status_code=204)
 def delete_plan(services: TheServices, caller: TheCaller, name: str) -> Response:
-    """Remove one plan and those below it."""
+    """Remove one plan and the plans below it."""
     services.plans.remove(caller, name)
     return Response(status_code=204)
 

@@ -1,7 +1,7 @@
-"""GET /execs/{id}/result: what the program stored below SAVED_MODEL_DIR, as a zip with a checksum.
+"""GET /execs/{id}/result: the files that the program stored below SAVED_MODEL_DIR, as a zip with a checksum.
 
-The same content is the same zip, byte for byte, so that a download that was cut can go on: `Range: bytes=N-` with the
-`ETag` in `If-Range` answers 206 with the rest, or the whole when the content has changed.
+Equal content gives the same zip, byte for byte, so a client can continue an interrupted download. `Range: bytes=N-`
+with the `ETag` in `If-Range` gets 206 with the rest, or the whole zip when the content has changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RANGE = {"parameters": [
 
 
 class _Zip(Response):
-    """How the description of the API shows a result."""
+    """The type of a result in the description of the API."""
 
     media_type = "application/zip"
 
@@ -46,7 +46,7 @@ class _Zip(Response):
     wire.EXECS + "/{exec_id}/result", response_class=_Zip, responses=answers(416) | _REST, openapi_extra=_RANGE
 )
 def result(request: Request, services: TheServices, caller: TheCaller, exec_id: str) -> Response:
-    """The trained model, whole or from a byte on. Of a running exec, what is there now."""
+    """Return the trained model, whole or from a byte on. For a running exec, return what it has stored so far."""
     row = services.execs.find(caller, exec_id)
     archives: Archives = request.app.state.archives
     try:
@@ -64,7 +64,7 @@ def result(request: Request, services: TheServices, caller: TheCaller, exec_id: 
         sentence = f"The result has {archive.length} bytes, none from {start} on"
         return refusal(request.scope, RangeUnsatisfied("exec.result_range", sentence), unsatisfied)
     headers = told | {
-        # Scripts cut this header apart at the semicolons: no spaces, no quotes, size last.
+        # Scripts split this header at the semicolons: no spaces, no quotes, size last.
         "Content-Disposition": f"attachment;filename={result_name(row.id, archive.digest)};size={archive.length}",
         wire.DIGEST_HEADER: f"sha-256=:{base64.b64encode(archive.digest).decode()}:",
     }
@@ -76,15 +76,16 @@ def _named(problem: OSError) -> str:
 
 
 def result_name(exec_id: str, digest: bytes) -> str:
-    """`dlpd-model-<16 digits>-<9 digits><execId>-result.zip`; the digits follow from the content."""
+    """Return `dlpd-model-<16 digits>-<9 digits><execId>-result.zip`. The digits are derived from the content."""
     number = int.from_bytes(digest, "big")
     return f"dlpd-model-{number % 10**16:016d}-{number // 10**16 % 10**9:09d}{exec_id}-result.zip"
 
 
 def range_start(headers: Headers, etag: str) -> int | None:
-    """The byte from which on the call wants the content, None when it gets the whole.
+    """Return the first byte that the call wants, None if it gets the whole content.
 
-    Ranges of other forms are ignored, as servers may; so is one for a content that is no longer there (If-Range).
+    Ranges of other forms are ignored, as HTTP allows. A range for content that has changed since is ignored, too
+    (If-Range).
     """
     asked, condition = headers.getlist("range"), headers.get("if-range")
     found = re.fullmatch(r"bytes=([0-9]{1,18})-", asked[0].strip(), re.IGNORECASE) if len(asked) == 1 else None
@@ -94,7 +95,8 @@ def range_start(headers: Headers, etag: str) -> int | None:
 
 
 class ArchiveResponse(StreamingResponse):
-    """Sends a zip from a byte on (None: the whole). With a `keeper`, one that was not sent to its end is kept."""
+    """Sends a zip from byte `start` on (None: the whole). With a `keeper`, a zip whose transfer is interrupted is
+    kept."""
 
     def __init__(
         self, archive: Archive, start: int | None, headers: dict[str, str], folder: Path, keeper: Archives | None
@@ -108,7 +110,7 @@ class ArchiveResponse(StreamingResponse):
         self._archive, self._folder, self._keeper = archive, folder, keeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Send the answer (ASGI)."""
         left = self._length
 
         async def watched(message: Message) -> None:
@@ -119,7 +121,7 @@ class ArchiveResponse(StreamingResponse):
         try:
             await super().__call__(scope, receive, watched)
         finally:
-            # Who has the last byte may leave before the answer has been closed.
+            # A client that has the last byte may disconnect before the answer has been closed.
             self._finish(left <= 0)
 
     def _finish(self, sent: bool) -> None:
@@ -132,7 +134,8 @@ class ArchiveResponse(StreamingResponse):
 
 
 def _archive(services: Services, archives: Archives, row: ExecRow) -> Archive:
-    """Return the zip of an exec, from a cut transfer or a new one. Raises NotFound (`exec.no_result`), OSError."""
+    """Return the zip of an exec: one that an interrupted transfer left, or a new one. Raises NotFound
+    (`exec.no_result`), OSError."""
     folder = services.execs.paths(row).model
     mark = mark_of(folder)
     if not mark:

@@ -38,7 +38,7 @@ from local_backend.store.execs import NAMESPACE
 router = APIRouter(tags=["scheduler"], route_class=JsonRoute)
 
 _MOST = 10_000
-#: How the applications of the first product generation are chosen among.
+#: Query parameters that select applications of the first product generation.
 CHOICE: dict[str, Any] = {"responses": answers(416), "openapi_extra": {"parameters": query(
     "applicationid", "applicationname", "driverid", "search", "state", "sort", "order", "start", "length")}}
 _FILTERS = {"applicationid": "id", "driverid": "id", "applicationname": "app_name"}
@@ -54,8 +54,8 @@ def applications(
     sort: str = "",
     state: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Applications, and packs of them. `sort` is a field, `submit_time` when not given, with a leading `-` for
-    descending; `state` is a list by commas."""
+    """List applications, and packs of them. `sort` is a field, `submit_time` by default; a leading `-` means
+    descending order. `state` is one state or a comma-separated list."""
     wanted = states_named(state)
     rows = services.applications.rows_with_packs(caller, wanted)
     known = [application_object(view) for view in services.execs.views(rows)]
@@ -67,7 +67,7 @@ def applications(
 
 @router.get(wire.ENGINE_APPLICATIONS + "/{app_id}")
 def application(services: TheServices, caller: TheCaller, app_id: str) -> list[dict[str, Any]]:
-    """One application or pack, as a list of one; of an unknown id, as an empty list."""
+    """Return one application or pack, as a list with one element. The list is empty for an unknown id."""
     views = services.execs.views(services.applications.named(caller, app_id))
     found = [application_object(view) for view in views]
     return [shown for shown in (*found, *parents(found)) if shown["id"] == app_id]
@@ -75,13 +75,14 @@ def application(services: TheServices, caller: TheCaller, app_id: str) -> list[d
 
 @router.get(wire.APPLICATIONS, **CHOICE)
 def application_details(request: Request, services: TheServices, caller: TheCaller) -> list[dict[str, Any]]:
-    """Applications with their driver (`driver`, `task0`) and executors (`executors`, `task12n`). `applicationid`,
-    `applicationname`, `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` choose among them."""
+    """List applications with their driver (`driver`, `task0`) and executors (`executors`, `task12n`).
+    `applicationid`, `applicationname`, `driverid`, `search`, `state`, `sort`, `order`, `start` and `length` select
+    among them."""
     return chosen(request.query_params, services, caller)
 
 
 def chosen(query: Mapping[str, str], services: Services, caller: Caller) -> list[dict[str, Any]]:
-    """Return the applications that a query of CHOICE asks for. Raises Invalid, RangeUnsatisfied."""
+    """Return the applications that a query with the parameters of CHOICE selects. Raises Invalid, RangeUnsatisfied."""
     wanted, asked = states_named(query.get("state")), query.get("applicationid")
     applications = services.applications
     rows = applications.named(caller, asked) if asked else applications.rows(caller, wanted)
@@ -113,7 +114,8 @@ def stop_application(services: TheServices, caller: TheCaller, app_id: str) -> R
 def stop_many(
     services: TheServices, caller: TheCaller, body: Annotated[Any, Body()] = None
 ) -> list[dict[str, Any]]:
-    """Stop the applications and packs with these `ids`, in one go; what became of each, in the same order."""
+    """Stop the applications and packs with these `ids` in one transaction. Return a result for each, in the same
+    order."""
     ids = body.get(wire.IDS) if isinstance(body, dict) else None
     if not (isinstance(ids, list) and all(isinstance(name, str) for name in ids) and len(ids) <= wire.MOST_IDS):
         raise Invalid(
@@ -126,7 +128,8 @@ def stop_many(
 def kubernetes_objects(
     services: TheServices, caller: TheCaller, type: str = "", name: str | None = None
 ) -> dict[str, Any]:
-    """ParallelJobs (`type=paralleljob`) and pods (`type=pod`): a list under `items`, or the one called `name`."""
+    """Return the ParallelJobs (`type=paralleljob`) or pods (`type=pod`): a list under `items`, or the object with the
+    name `name`."""
     objects: list[dict[str, Any]] = []
     if type == "paralleljob":
         rows = services.applications.rows(caller) if name is None else services.applications.named(caller, name)
@@ -144,7 +147,7 @@ def kubernetes_objects(
 
 @router.get(wire.BASE + "/scheduler/instances")
 def instances(request: Request, caller: TheCaller) -> list[dict[str, str]]:
-    """The one instance that there is."""
+    """Return the only instance."""
     return [
         {
             "uuid": INSTANCE_ID,
@@ -169,8 +172,9 @@ def _stopped(found: Stopped) -> dict[str, Any]:
 
 
 def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) -> list[dict[str, Any]]:
-    """By one of these fields, `-` before it for descending; of rows with the same value the older one counts as less,
-    those without one as least, lists and objects by their length."""
+    """Return the objects in the order of a field; a leading `-` means descending order. In ascending order, objects
+    without the field come first, and objects with equal values follow each other from old to new. Lists and objects
+    compare by their length. Raises Invalid (`query.sort`)."""
     field = sort.removeprefix("-")
     if field not in fields:
         raise Invalid("query.sort", f"sort: there is no field {field[:40]!r} to sort by")

@@ -1,4 +1,4 @@
-"""Searches for hyper-parameters: the recorded paths exist, and answer that this backend has none."""
+"""Hyper-parameter searches: the recorded paths exist, and answer that this backend does not search."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _METHODS = ["GET", "POST", "PUT", "DELETE"]
 @router.api_route(wire.SEARCHES, methods=_METHODS, include_in_schema=False)
 @router.api_route(wire.SEARCHES + "/{rest:path}", methods=_METHODS, include_in_schema=False)
 def refused(_caller: TheCaller) -> None:
-    """Answer every call about searches."""
+    """Raise Unsupported (`search.unsupported`) for every call about searches."""
     raise Unsupported("search.unsupported", "The local backend does not search for hyper-parameters")

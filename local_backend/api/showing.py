@@ -1,4 +1,4 @@
-"""The exec object of the contract, made from what the server knows of an exec."""
+"""The exec object of the contract, made from everything that the server knows about an exec."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from local_backend.store.execs import ExecRow
 
 
 class Endings:
-    """JSON objects of ended execs, the newest that calls asked for; from any thread.
+    """The most recently requested JSON objects of ended execs. Safe for use from any thread.
 
-    Only the row of an ended exec and the content of its model folder can change. Both are part of the key, so no entry
-    is ever outdated.
+    Only the row of an ended exec and the content of its model folder can change. Both are part of the key, so no
+    entry is ever outdated.
     """
 
-    #: Most entries, and most characters of a submission and its object: 40 MB in all.
+    #: Maximum number of entries, and of characters of a submission and its object: 40 MB in all.
     MOST, LONGEST = 1000, 16 << 10
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Endings:
 
 
 def show(view: ExecView, base_url: str) -> dict[str, Any]:
-    """Return the exec object, with the progress that the program has reported last."""
+    """Return the exec object, with the progress that the program reported last."""
     return exec_object(view, base_url.rstrip("/")) | told(view)
 
 
 def show_json(endings: Endings, views: Iterable[ExecView], base_url: str) -> list[bytes]:
-    """Return the exec object of each as JSON."""
+    """Return the exec object of each view as JSON."""
     return [_as_json(endings, view, base_url) for view in views]
 
 

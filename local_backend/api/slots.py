@@ -1,4 +1,4 @@
-"""PUT /execs/{id}/slots: a running elastic exec is given another number of slots."""
+"""PUT /execs/{id}/slots: change the number of slots of a running elastic exec."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ router = APIRouter(tags=["execs"], route_class=JsonRoute)
 def resize(
     services: TheServices, caller: TheCaller, exec_id: str, body: Annotated[Any, Body()] = None
 ) -> dict[str, str | int]:
-    """Fix the slots of a running elastic exec to `slots`, at once; its workers come and go in the following moments.
-    With 0 it is parked, with null the scheduler decides again. 409 when that is not possible now, or never for this
-    exec; nothing is changed then. For administrators: fixed slots are not shared out."""
+    """Fix the number of slots of a running elastic exec to `slots`, at once. Its workers start and stop in the
+    following moments. 0 parks the exec. null returns the decision to the scheduler. The answer is 409 when the exec
+    cannot be resized now, or never; nothing changes then. Only for administrators, because the scheduler does not
+    share out fixed slots."""
     resized = services.execs.resize(caller, exec_id, body.get(wire.SLOTS, -1) if isinstance(body, dict) else -1)
     return {wire.ID: exec_id, wire.BEFORE: resized.before, wire.SLOTS: resized.after}

@@ -1,5 +1,5 @@
-"""GET /scheduler/slots: the machine at a glance. That a slot is used, and how much of it, is shown to everybody; by
-whom, only to that user and to administrators."""
+"""GET /scheduler/slots: the slots of the machine and the execs on them. All users see that a slot is used and how
+busy it is. Only the holder's user and administrators see which exec holds it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ SLOT_STATES = ("drained", "free", "leaving", "used")
 
 @router.get(wire.SLOTS_VIEW)
 def slots(request: Request, services: TheServices, caller: TheCaller) -> dict[str, list[dict[str, Any]]]:
-    """The slots with their holders and how busy they are, the execs that wait in their order, and those that run."""
+    """Return the slots with their holders and utilization, the pending execs in the order of the queue, and the
+    running execs."""
     places = services.machine.places()
     used = services.machine.use_of(place.slot.device for place in places if place.slot.device)
     rows = {row.id: row for row in services.machine.unfinished(caller)}
@@ -44,7 +45,7 @@ def slots(request: Request, services: TheServices, caller: TheCaller) -> dict[st
 
 
 def _waits(row: ExecRow) -> bool:
-    """Not when it has its slots already and is about to begin."""
+    """Return whether an exec is pending without slots. A pending exec with slots is about to start."""
     return row.state in (states.SUBMITTED, states.PENDING) and row.slots is None
 
 
@@ -64,7 +65,7 @@ def _slot(
 
 
 def slot_state(place: Place) -> str:
-    """One of SLOT_STATES."""
+    """Return one of SLOT_STATES."""
     if place.drained is not None:
         return "drained"
     if not place.holders:
@@ -73,7 +74,8 @@ def slot_state(place: Place) -> str:
 
 
 def _holder(services: Services, holder: Holder, row: ExecRow | None, caller: Caller) -> dict[str, Any]:
-    """Without its row, which was read a moment later, an exec has just ended, or is another user's."""
+    """Return a holder of a slot. `row` was read a moment after the slots. It is None if the exec has just ended, or
+    belongs to another user."""
     if row is not None:
         consumer = services.plans.consumer(row)
         return {wire.ID: row.id, wire.USER: row.user, wire.CONSUMER: consumer, wire.SHARE: holder.share}

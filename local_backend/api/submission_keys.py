@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header has it."""
+"""The `Idempotency-Key` header (draft-ietf-httpapi-idempotency-key-header)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from starlette.datastructures import Headers
 from dlicmd.contract import wire
 from local_backend.errors import Invalid
 
-#: A string of a structured header field (RFC 9651); bare words are taken as well, as many clients send them.
+#: A string of a structured header field (RFC 9651). Bare words are accepted, too, because many clients send them.
 _QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')
 _BARE = re.compile(r"[!#-~]{1,255}")
 
 
 def key_of(headers: Headers) -> str | None:
-    """Return the key of a call, None without one. Raises Invalid (`submission.key`) for text that is no key."""
+    """Return the key of a call, None if it has none. Raises Invalid (`submission.key`) for a malformed key."""
     given = headers.getlist(wire.KEY_HEADER)
     if not given:
         return None

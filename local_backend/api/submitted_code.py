@@ -1,4 +1,4 @@
-"""GET /execs/{id}/code: the files of a submission, small ones with their text."""
+"""GET /execs/{id}/code: the submitted files of an exec, small ones with their text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from local_backend.submit import manifest
 
 router = APIRouter(tags=["execs"])
 
-#: Bytes of a text that is shown, of all texts of an answer, and of all files that are read for one.
+#: Maximum bytes of one text, of all texts of an answer, and of all files that are read for an answer.
 LONGEST_TEXT, MOST_TEXT, MOST_READ = 64 << 10, 2 << 20, 256 << 20
 _CHUNK = 1 << 20
 
 
 @router.get(wire.EXECS + "/{exec_id}/code")
 def code(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, Any]:
-    """The files that were submitted, as they are now: `files` with `path` (from where the program runs), `bytes`,
-    `sha256` (unless it is too large to be read for that), and `text` of small ones in UTF-8. Without `complete` there
-    are more. What has been removed since is left out."""
+    """Return the submitted files with their present content. Each of `files` has a `path` (relative to the folder
+    that the program runs in), `bytes`, `sha256` (absent if the file is too large to read), and `text` if it is small
+    and UTF-8. If `complete` is false, there are more files. Files that were removed since the submission are left
+    out."""
     row = services.execs.find(caller, exec_id)
     paths = services.execs.paths(row)
     names, complete = manifest.read(paths)
@@ -38,19 +39,19 @@ def code(services: TheServices, caller: TheCaller, exec_id: str) -> dict[str, An
 
 
 def _seen_from(folder: str, name: str) -> str:
-    """The name of a file as its program would write it, fit for an answer."""
+    """Return the path of a file as its program would write it, with bytes that are not UTF-8 replaced."""
     path = name.removeprefix(folder) if name.startswith(folder) else f"../{name}"
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 class _Reader:
-    """Reads files until it has read enough for one answer."""
+    """Reads files until the limits of one answer are reached."""
 
     def __init__(self) -> None:
         self._texts, self._bytes = MOST_TEXT, MOST_READ
 
     def read(self, file: BinaryIO) -> dict[str, Any]:
-        """What is told of a file beside its name."""
+        """Return the size of a file, and its checksum and text as far as the limits allow."""
         size = os.fstat(file.fileno()).st_size
         if size > self._bytes:
             return {wire.BYTES: size}

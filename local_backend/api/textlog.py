@@ -1,4 +1,4 @@
-"""Reads log files that may still grow: whole, their last lines, with a prefix, as text or as one JSON string."""
+"""Readers of log files that may still grow: whole, the last lines, with a prefix, as text or as one JSON string."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 def size(path: Path) -> int:
-    """Bytes in a log, 0 when it is not there."""
+    """Return the size of a log in bytes, 0 if there is no such file."""
     try:
         found = path.lstat()
     except OSError:
@@ -25,7 +25,8 @@ def size(path: Path) -> int:
 
 
 def content(exec_paths: ExecPaths, files: Iterable[Path], last_lines: int | None = None) -> Iterator[bytes]:
-    """The bytes of files of an exec one after the other; of each only the last lines when asked for."""
+    """Yield the bytes of files of an exec, one file after the other. With `last_lines`, yield only the last lines of
+    each."""
     for path in files:
         file = exec_paths.opened(path)
         if file is None:
@@ -38,8 +39,8 @@ def content(exec_paths: ExecPaths, files: Iterable[Path], last_lines: int | None
 
 
 def last_lines_start(file: BinaryIO, lines: int) -> int:
-    """Offset at which the last `lines` lines begin; reads no more than those, from the end. A last line without its
-    newline counts."""
+    """Return the offset at which the last `lines` lines begin. Reads from the end, and only as far as needed. A last
+    line without a newline counts."""
     end = file.seek(0, os.SEEK_END)
     if lines == 0:
         return end
@@ -51,7 +52,7 @@ def last_lines_start(file: BinaryIO, lines: int) -> int:
         block = file.read(step)
         at = len(block)
         if position + at == end and block.endswith(b"\n"):
-            at -= 1  # ends the last line, separates nothing
+            at -= 1  # this newline ends the last line and does not begin another
         while (at := block.rfind(b"\n", 0, at)) >= 0:
             wanted -= 1
             if wanted == 0:
@@ -60,7 +61,7 @@ def last_lines_start(file: BinaryIO, lines: int) -> int:
 
 
 def prefixed(chunks: Iterable[bytes], prefix: bytes) -> Iterator[bytes]:
-    """The same with `prefix` before every line."""
+    """Yield the chunks with `prefix` before every line."""
     fresh = True
     for chunk in chunks:
         ends = chunk.endswith(b"\n")
@@ -70,7 +71,7 @@ def prefixed(chunks: Iterable[bytes], prefix: bytes) -> Iterator[bytes]:
 
 
 def json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """One JSON string with the text of the chunks; what is not UTF-8 is replaced."""
+    """Yield one JSON string with the text of the chunks. Bytes that are not UTF-8 are replaced."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield b'"'
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Users of a server for a team."""
+"""Users of a server with several users."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ONE = wire.USERS + "/{name}"
 
 @router.get(wire.USERS)
 def list_users(services: TheServices, caller: TheCaller) -> list[dict[str, str]]:
-    """The users, by name. For administrators."""
+    """List the users, sorted by name. Only for administrators."""
     return [user_object(row) for row in services.users.list(caller)]
 
 
 @router.post(wire.USERS, status_code=204, responses=answers(409))
 def add(services: TheServices, caller: TheCaller, body: Written = None) -> Response:
-    """Add the user `name` with `password` and `role` (user or admin). For administrators."""
+    """Add the user `name` with `password` and `role` (user or admin). Only for administrators."""
     given = body if isinstance(body, dict) else {}
     services.users.add(caller, *(given.get(key) for key in (wire.NAME, wire.PASSWORD, wire.ROLE)))
     return Response(status_code=204)
@@ -41,8 +41,8 @@ def add(services: TheServices, caller: TheCaller, body: Written = None) -> Respo
 async def set_password(
     *, request: Request, services: TheServices, caller: TheCaller, name: str, body: Written = None
 ) -> Response:
-    """Change the password of a user to `password`, and revoke all tokens of this user. A user who is no administrator
-    may change the own password, and gives the present one as `oldPassword`."""
+    """Change the password of a user to `password`, and revoke all tokens of this user. Users who are not
+    administrators may change only their own password, and must send the present one as `oldPassword`."""
     if not caller.admin and name == caller.name:
         try:
             await services.logons.by_password(name, text_of(body, wire.OLD_PASSWORD), address_of(request.scope))
@@ -55,7 +55,7 @@ async def set_password(
 
 @router.delete(_ONE, status_code=204)
 def remove(services: TheServices, caller: TheCaller, name: str) -> Response:
-    """Remove a user and revoke all tokens of this user; execs and results stay. The last administrator is refused. For
-    administrators."""
+    """Remove a user and revoke all tokens of this user. The user's execs and results stay. The last administrator
+    cannot be removed. Only for administrators."""
     services.users.remove(caller, name)
     return Response(status_code=204)

@@ -1,1 +1,1 @@
-"""The commands of `local-backend`."""
+"""Commands of `local-backend`."""

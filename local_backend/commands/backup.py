@@ -1,7 +1,8 @@
-"""A backup of a home in one file, made while its server runs.
+"""Backup of a home into one file, made while its server runs.
 
 A gzipped tar: `manifest.json`, `backend.db`, then `jobs/<id>/` and `trees/<user>/<id>/` (RESULT_DIR). The database is
-copied first: what an exec gains while its files are read is no part of it, and a file that grows is cut where it was.
+copied first, so its copy does not contain later changes of execs. A file that grows is cut at the size that it had
+when it was opened.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from local_backend.store.schema import tokens
 
 FORMAT = 1
 MANIFEST, DATABASE, JOBS, TREES = "manifest.json", "backend.db", "jobs", "trees"
-#: The wait for a writer of the database, in seconds.
+#: Seconds to wait for a writer of the database.
 _BUSY = 60.0
 _PIECE = 1 << 20
 
 
 class BackupError(Exception):
-    """It cannot be done, and nothing was changed; the text is one line that says why and what to do."""
+    """The operation is impossible, and nothing was changed. The text is one line: the reason, and what to do."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup says about itself."""
+    """The description of a backup in its file."""
 
     format: int
     version: str
@@ -56,7 +57,7 @@ class Manifest:
 
 @dataclass
 class Made:
-    """A backup that was made; `left_out` counts links and what is no file."""
+    """A finished backup. `left_out` counts links, special files, and files that cannot be read."""
 
     manifest: Manifest
     size: int = 0
@@ -64,7 +65,7 @@ class Made:
 
 
 def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
-    """Write `file`, whole or not at all, for its owner alone. Raises BackupError."""
+    """Write `file`, completely or not at all, and readable only for its owner. Raises BackupError."""
     if settings.database is not None:
         raise BackupError("the database is a PostgreSQL one: back it up with pg_dump, and the home with tar or rsync")
     if not settings.paths.database.exists():
@@ -92,8 +93,8 @@ def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
 
 
 def _copy_database(source: Path, target: Path) -> str:
-    """A consistent copy without the tokens of logons, which may have been revoked when it is used; its schema version.
-    Raises BackupError and what SQLite raises."""
+    """Write a consistent copy without the tokens of logons, which may be revoked by the time of a restore. Return the
+    version of its schema. Raises BackupError and the errors of SQLite."""
     target.touch(mode=0o600)
     with (
         closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True, timeout=_BUSY)) as original,
@@ -135,12 +136,12 @@ def _write(paths: HomePaths, copy: Path, schema: str, target: Path, results: boo
 
 def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bool, made: Made) -> None:
     tree = PurePosixPath(TREES, user, paths.exec_id)
-    # Data from elsewhere is fetched again, and with it lies how to get in there.
+    # Fetched data can be fetched again, and its folder may contain credentials for it.
     _add_folder(archive, paths.state, PurePosixPath(JOBS, paths.exec_id), made, without=(paths.data, paths.fetching))
     if results:
         _add_folder(archive, paths.root, tree, made)
         return
-    # What a queued one needs to run, and what says later what has run.
+    # A pending exec needs these files to run. Later they show which code ran.
     for folder in (paths.root, paths.model, paths.checkpoint, paths.logs):
         _add(archive, folder, tree / folder.relative_to(paths.root), made)
     _add_folder(archive, paths.submitted, tree / paths.submitted.name, made)
@@ -149,7 +150,8 @@ def _add_exec(archive: tarfile.TarFile, paths: ExecPaths, user: str, results: bo
 def _add_folder(
     archive: tarfile.TarFile, folder: Path, name: PurePosixPath, made: Made, without: Collection[Path] = ()
 ) -> None:
-    """A folder and what is in it, but for some folders; one that has just been removed is left out."""
+    """Add a folder and its content, except the folders in `without`. A folder that has just been removed is left
+    out."""
     for base, names, files in os.walk(folder):
         names[:] = [found for found in names if Path(base, found) not in without]
         inside = name / Path(base).relative_to(folder)
@@ -163,7 +165,7 @@ def _add_folder(
 def _add(archive: tarfile.TarFile, path: Path, name: PurePosixPath, made: Made) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # removed in the meantime, a link, a socket, or taken away from its owner by a program
+    except OSError:  # removed meanwhile, a link, a socket, or a file that a program has made unreadable
         made.left_out += os.path.lexists(path)
         return
     try:
@@ -184,7 +186,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: PurePosixPath, made: Made) 
 
 
 class _Exactly(io.RawIOBase):
-    """So many bytes of a file: no more though it grows, and zeros where it has shrunk."""
+    """Exactly `size` bytes of a file. If the file has grown, the rest is cut. If it has shrunk, zeros follow."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         super().__init__()
@@ -198,7 +200,7 @@ class _Exactly(io.RawIOBase):
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

@@ -1,5 +1,5 @@
-"""`local-backend connection`: servers that have data, which data sources name. A server that runs is asked; else the
-work is done on its database, which stays locked meanwhile."""
+"""`local-backend connection`: connections to servers with data, which data sources name. A running server does the
+work. Without one, the command works on the database itself, which stays locked meanwhile."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test(name: str) -> None:
     else:
         from local_backend.sources.volumes import roots
 
-        # A user of this machine may reach all servers of it.
+        # A user of this machine may reach all files and servers on it.
         places = replace(roots(settings_here(), "", True), anywhere=True)
         problem = _offline(lambda connections, caller: connections.test(caller, name, places))
     if problem is not None:
@@ -141,12 +141,12 @@ def kinds_(kind: str | None) -> None:
     try:
         found.require()
     except DataError as problem:
-        # Standard output has fields alone.
+        # Standard output contains only the fields.
         click.echo(f"local-backend: {problem}", err=True)
 
 
 def _offline(work: Callable[[ConnectionService, Caller], Any]) -> Any:
-    """Return the result of `work` on the database of a server that does not run, connections as they are shown."""
+    """Return the result of `work` on the database while no server runs, with connections as the API shows them."""
     from local_backend.api.objects import connection_object
     from local_backend.data.errors import DataError
     from local_backend.services.connections import ConnectionService
@@ -168,7 +168,7 @@ def _offline(work: Callable[[ConnectionService, Caller], Any]) -> Any:
 
 
 def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any]:
-    """The values of a new connection, as the server takes them. What is wrong with them ends the program."""
+    """Return the values of a new connection, as the server expects them. A wrong value ends the program."""
     from local_backend.data import kinds
     from local_backend.data.errors import DataError
     from local_backend.sources.connection_file import place_of
@@ -211,7 +211,7 @@ def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -
 
 
 def _ask(field: str) -> str:
-    """A secret: what is typed, or the next line of standard input."""
+    """Return a secret: typed input, or the next line of standard input."""
     if sys.stdin.isatty():
         return str(click.prompt(field, hide_input=True, err=True))
     text = sys.stdin.readline().rstrip("\r\n")

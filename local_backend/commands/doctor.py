@@ -1,6 +1,6 @@
-"""Looks for what is wrong with a home, its server and this machine. Changes nothing.
+"""Checks a home, its server and this machine for problems. Changes nothing.
 
-Every check is a function from a `Patient` to findings; one that fails by itself is a finding, too.
+Every check is a function from a `Patient` to findings. A check that fails is a finding, too.
 """
 
 from __future__ import annotations
@@ -39,21 +39,23 @@ from local_backend.store.sqlite import wal_is_safe
 from local_backend.vault import Vault, VaultError
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
-#: Less room than this is worth a warning.
+#: Free bytes below which a disk gets a warning.
 _ROOM = 2 * 2**30
 _TORCH_PATIENCE = 300.0
-#: Seconds by which clocks may differ.
+#: Seconds by which clocks may differ without a warning.
 _DRIFT = 5.0
 _NAMED = 5
-#: Files that others may read: the settings, which are not even read while a secret is in them, and what clients trust.
+#: Files that other users may read: the settings, which the server refuses if they are readable and contain a secret,
+#: and the CA certificate, which clients trust.
 _PUBLIC = (SETTINGS_FILE, "ca.pem")
-#: So long before a certificate ends it is worth a warning; the server renews its own sooner.
+#: Remaining validity below which a certificate gets a warning. The server renews its own certificates earlier.
 _SOON = timedelta(days=21)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: `level` is ok, warning or problem; `do` is empty where nothing is to be done."""
+    """The result of a check. `level` is ok, warning or problem. `do` is the remedy, empty if nothing needs to be
+    done."""
 
     check: str
     level: str
@@ -63,7 +65,8 @@ class Finding:
 
 @dataclass
 class Patient:
-    """What is looked at. `call` asks the running server for its status; it raises OSError."""
+    """The objects to check. `server` is the process id of the running server, None if no server runs. `call` asks the
+    server for its status, and raises OSError."""
 
     settings: Settings
     server: int | None
@@ -71,7 +74,7 @@ class Patient:
 
     @cached_property
     def database(self) -> Database:
-        """The database, for reading. Raises DatabaseError when there is none yet."""
+        """The database, for reading. Raises DatabaseError if it does not exist yet."""
         where = self.settings.where
         if isinstance(where, Path) and not where.exists():
             raise DatabaseError(f"there is no {where}")
@@ -79,12 +82,12 @@ class Patient:
 
     @cached_property
     def rows(self) -> dict[str, Brief]:
-        """All execs, those that are being deleted included. Raises what the database raises."""
+        """All execs, including execs that are being deleted. Raises the errors of the database."""
         return {row.id: row for row in self.database.read(execs.briefs)}
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
-    """All findings, each when its check has found it: some take seconds."""
+    """Yield all findings, each as soon as its check is done: some checks take seconds."""
     for check in (_home, _keys, _tls, _forwarding, _server, _database, _secrets, _rows, _folders, _disk, _devices,
                   _torch, _clock):
         name = check.__name__.strip("_")
@@ -128,7 +131,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
 
 
 def _keys(patient: Patient) -> Iterator[Finding]:
-    """What signs the tokens of logons."""
+    """Check the keys that sign the tokens of logons."""
     troubles = SigningKeys(patient.settings.paths.keys, 0).troubles()
     for problem in troubles:
         yield Finding("keys", PROBLEM, f"{problem.filename}: {problem.strerror}",
@@ -138,7 +141,7 @@ def _keys(patient: Patient) -> Iterator[Finding]:
 
 
 def _tls(patient: Patient) -> Iterator[Finding]:
-    """Certificates, and how long they last."""
+    """Check the certificates, and how long they are valid."""
     settings = patient.settings
     own = settings.tls_cert is None
     used = [settings.paths.tls / name for name in ("ca.pem", "server.pem")] if own else [settings.tls_cert]
@@ -156,7 +159,7 @@ def _tls(patient: Patient) -> Iterator[Finding]:
         left = end - datetime.now(timezone.utc)
         level = PROBLEM if left < timedelta() else WARNING if left < _SOON else OK
         if own and patient.server is None:
-            level = OK  # it is renewed when a server that needs it starts
+            level = OK  # a server that needs it renews it at its start
         yield Finding("tls", level, f"{path} {'ended' if left < timedelta() else 'ends'} {end:%Y-%m-%d}",
                       "" if level == OK else cure)
     key = settings.tls_key
@@ -169,14 +172,14 @@ def _tls(patient: Patient) -> Iterator[Finding]:
 
 
 def _end_of(path: Path) -> datetime:
-    """When the first certificate of a file ends. Raises OSError, ValueError."""
+    """Return the time at which the first certificate of a file expires. Raises OSError, ValueError."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
 
 
 def _forwarding(patient: Patient) -> Iterator[Finding]:
-    """What is noted about metrics on their way."""
+    """Check the notes about metrics that the server still has to forward."""
     folder = patient.settings.paths.forwarding
     notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
     damaged = [path.name for path in notes if not isinstance(read_json(path), dict)]
@@ -228,7 +231,7 @@ def _database(patient: Patient) -> Iterator[Finding]:
 
 
 def _secrets(patient: Patient) -> Iterator[Finding]:
-    """What is sealed, and the key."""
+    """Check the sealed values, and the key."""
     paths, where = patient.settings.paths, patient.settings.where
     try:
         Vault(paths.vault).check()
@@ -247,7 +250,7 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
 
 
 def _rows(patient: Patient) -> Iterator[Finding]:
-    """Execs without their files."""
+    """Find execs without their files."""
     settings = patient.settings
     if isinstance(settings.where, Path) and not settings.where.exists():
         return
@@ -261,7 +264,7 @@ def _rows(patient: Patient) -> Iterator[Finding]:
 
 
 def _folders(patient: Patient) -> Iterator[Finding]:
-    """Files without their execs."""
+    """Find files without their execs."""
     settings, paths = patient.settings, patient.settings.paths
     if not paths.jobs.is_dir():
         return
@@ -310,7 +313,7 @@ def _devices(patient: Patient) -> Iterator[Finding]:
 
 
 def _torch(_patient: Patient) -> Iterator[Finding]:
-    """In a process of its own: a broken library may take its process along."""
+    """Check that torch can be imported, in a process of its own: a broken library may crash its process."""
     program = "import torch; print(torch.__version__, torch.cuda.is_available())"
     try:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_TORCH_PATIENCE,
@@ -329,7 +332,7 @@ def _torch(_patient: Patient) -> Iterator[Finding]:
 
 
 def _clock(patient: Patient) -> Iterator[Finding]:
-    """The newest moment that was ever written down lies in the past, unless the clock was set back."""
+    """Warn if the newest recorded time is in the future: then the clock was set back."""
     now, moments = time.time(), [0.0]
     where = patient.settings.where
     if not isinstance(where, Path) or where.exists():

@@ -21,7 +21,7 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
 class _Size(click.ParamType):
-    """Bytes: a number, or one with K, M, G or T."""
+    """A number of bytes, with or without K, M, G or T."""
 
     name = "size"
 

@@ -1,4 +1,4 @@
-"""Removes execs that have ended by hand, with a server or without one."""
+"""Removes ended execs on request, with or without a running server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from local_backend.store.errors import DatabaseError
 
 
 class PruneError(Exception):
-    """It cannot be done; the text is one line."""
+    """The operation is impossible. The text is one line."""
 
 
 def candidates(settings: Settings, quotas: Quotas) -> list[Expired]:
-    """What these quotas do not keep. Changes nothing. Raises PruneError."""
+    """Return the execs that these quotas do not keep. Changes nothing. Raises PruneError."""
     where = settings.where
     if isinstance(where, Path) and not where.exists():
         return []
@@ -41,8 +41,8 @@ def candidates(settings: Settings, quotas: Quotas) -> list[Expired]:
 
 
 def remove(settings: Settings, found: Iterable[Expired], delete: Callable[[str], object] | None) -> list[Expired]:
-    """Remove them; which were there still. `delete` asks the server for a DELETE of a path, None where none runs.
-    Raises PruneError."""
+    """Remove the execs in `found`. Return the execs that still existed. `delete` sends a DELETE for a path to the
+    server; it is None if no server runs. Raises PruneError."""
     if delete is not None:
         return [item for item in found if _deleted(item, delete)]
     try:
@@ -67,7 +67,7 @@ def _deleted(item: Expired, delete: Callable[[str], object]) -> bool:
         delete(wire.exec_path(item.row.id))
     except urllib.error.HTTPError as problem:
         if problem.code == 400:
-            return False  # somebody else has deleted it
+            return False  # another call has deleted it
         raise PruneError(f"the server does not delete {item.row.id}: {problem}") from None
     except OSError as problem:
         raise PruneError(f"the server does not answer: {problem}") from None

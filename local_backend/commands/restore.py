@@ -1,7 +1,8 @@
-"""Puts a backup (see backup.py) in the place of a home's state.
+"""Replaces the state of a home by a backup (see backup.py).
 
-All of the file is unpacked and checked beside the home's own state first. Then that moves away, and the new one in. A
-restore that is cut between the two leaves a note, with which no server starts, and is run again.
+The whole file is first unpacked and checked beside the state of the home. Then the old state is moved away, and the
+new state is moved in. If a restore is interrupted during the move, it leaves a note. No server starts while the note
+exists; the restore must be run again.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore has done."""
+    """The result of a restore."""
 
     manifest: Manifest
-    #: Where the earlier state of the home is now, None where there was none.
+    #: Folder with the earlier state of the home, None if there was none.
     kept: Path | None
 
 
 def restore(settings: Settings, file: Path, force: bool) -> Restored:
-    """Put the backup in `file` into the home. Raises BackupError; the home is as it was then, not there if it was not,
-    except when the message says that it is to be run again."""
+    """Put the backup in `file` into the home. Raises BackupError. The home is then unchanged, or absent if it was
+    absent before, except when the message says to run the restore again."""
     try:
         file.stat()
     except OSError as problem:
@@ -69,7 +70,7 @@ def restore(settings: Settings, file: Path, force: bool) -> Restored:
 
 
 def _missing(settings: Settings) -> list[Path]:
-    """What `make_home` and the lock are going to make, the deepest last."""
+    """Return the paths that `make_home` and the lock will create, the deepest last."""
     paths = settings.paths
     folders = (settings.home, settings.result_fs, settings.data_fs, paths.jobs, paths.incoming, paths.volumes,
                paths.forwarding)
@@ -78,7 +79,7 @@ def _missing(settings: Settings) -> list[Path]:
 
 
 def _remove(made: list[Path]) -> None:
-    """Remove what was made for a restore that failed, as far as nothing else has come into it."""
+    """Remove the paths that a failed restore has created, except folders that contain something else by now."""
     for path in reversed(made):
         with suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
@@ -110,7 +111,7 @@ def _restore(settings: Settings, file: Path, force: bool) -> Restored:
 
 
 def _refuse(paths: HomePaths, force: bool) -> None:
-    """Raise BackupError when there is something in the home that is not to be replaced."""
+    """Raise BackupError if the home contains something that must not be replaced."""
     found = sorted(name for name in os.listdir(paths.jobs) if execs.is_exec_id(name))
     for exec_id in found:
         lock = try_lock(paths.job(exec_id, ""))
@@ -122,7 +123,7 @@ def _refuse(paths: HomePaths, force: bool) -> None:
 
 
 def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
-    """Unpack everything: RESULT_DIRs into `trees`, all else into `stage`. Raises BackupError and OSError."""
+    """Unpack everything: RESULT_DIRs into `trees`, the rest into `stage`. Raises BackupError and OSError."""
     manifest = None
     try:
         with gzip.open(file) as plain:
@@ -133,11 +134,11 @@ def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
                     else:
                         _unpack_one(archive, entry, stage, trees, file)
             while plain.read(_PIECE):
-                pass  # the checksum of everything is at its end
+                pass  # gzip verifies its checksum at the end of the file
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
         raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
     except OSError as problem:
-        if problem.errno is None:  # of gzip, about what it read
+        if problem.errno is None:  # gzip raises this for damaged content
             raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
         raise
     if manifest is None:
@@ -177,7 +178,7 @@ def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, t
 
 
 def _check(file: Path, manifest: Manifest, database: Path) -> None:
-    """Raise BackupError for a database that is not the one that was backed up, or that this program cannot use."""
+    """Raise BackupError if the database is not the one that was backed up, or if this program cannot use it."""
     if not database.exists() or sha256(database) != manifest.database_sha256:
         raise BackupError(f"{file} is damaged: its database is not the one that was put in")
     if manifest.schema not in VERSIONS:
@@ -192,7 +193,8 @@ def _check(file: Path, manifest: Manifest, database: Path) -> None:
 
 
 def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, trees: Path) -> None:
-    """Have the launcher log of every exec that is restored without its results say so: its other logs are empty."""
+    """Add a note to the launcher log of every exec that is restored without its results, because its other logs are
+    empty."""
     made = f"{datetime.fromtimestamp(manifest.created, timezone.utc):%Y-%m-%d %H:%M}"
     for tree in trees.glob("*/*"):
         job = stage / JOBS / tree.name
@@ -203,8 +205,8 @@ def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, tre
 
 
 def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:
-    """Move the old state away and the new one in; where the old one is. A result that is there is the newer one, and
-    stays."""
+    """Move the old state away and the new state in. Return the folder of the old state, None if there was none. A
+    result that exists already is newer than the backup, and stays."""
     (stage / JOBS).mkdir(mode=0o700, exist_ok=True)
     write_atomic(paths.restoring, b"")
     kept = paths.home / f"replaced-{datetime.fromtimestamp(time.time(), timezone.utc):%Y%m%dT%H%M%S.%fZ}"

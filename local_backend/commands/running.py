@@ -1,4 +1,4 @@
-"""What the commands of `local-backend` share: the running server of this home, and how to ask it."""
+"""Shared functions of the commands of `local-backend`: find the running server of this home, and call it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def running() -> dict[str, Any] | None:
-    """What backend.json says, when the process that wrote it holds the lock of this home."""
+    """Return the content of backend.json if the process that wrote it holds the lock of this home, else None."""
     try:
         found = read_json(home_contract.home() / home_contract.BACKEND_FILE)
     except OSError as problem:
@@ -38,7 +38,8 @@ def running() -> dict[str, Any] | None:
 
 
 def server_pid() -> int | None:
-    """Process id of the server that runs on this home, whether it answers or not."""
+    """Return the process id of the server that runs on this home, even if it does not answer. Return None if no
+    server runs."""
     from local_backend.serving.server import holder
 
     home = home_contract.home()
@@ -46,7 +47,7 @@ def server_pid() -> int | None:
 
 
 def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
-    """The settings of this home; what is wrong with them ends the program."""
+    """Return the settings of this home. A wrong setting ends the program."""
     try:
         return Settings.from_environment(more, **flags)
     except ValueError as problem:
@@ -54,8 +55,9 @@ def settings_of(more: Sequence[str] = (), **flags: Any) -> Settings:
 
 
 def settings_here() -> Settings:
-    """The settings of the server that runs on this home, whatever flags and environment it was started with; where none
-    runs, those of one that is started now without flags. What is wrong with them ends the program."""
+    """Return the settings of the running server of this home, from the flags and environment that it was started
+    with. If no server runs, return the settings of a server that starts now without flags. A wrong setting ends the
+    program."""
     left = _served()
     try:
         return settings_of() if left is None else left.settings(home_contract.home())
@@ -64,13 +66,13 @@ def settings_here() -> Settings:
 
 
 def said_here() -> Given:
-    """What was said of these settings, and where; without the secrets of a server that runs."""
+    """Return the texts and the sources of these settings, without the secrets of a running server."""
     left = _served()
     return settings_of().said if left is None else left.said
 
 
 def _served() -> served.Served | None:
-    """What the server that runs on this home has left about its start; None where none runs."""
+    """Return what the running server of this home has recorded about its start, None if no server runs."""
     if running() is None:
         return None
     try:
@@ -80,10 +82,10 @@ def _served() -> served.Served | None:
 
 
 def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """One call to the server of this home, with a JSON body where there is one. Raises OSError."""
+    """Call the server of this home, with a JSON body if given, and return the JSON of its answer. Raises OSError."""
     context = None
     if found.get(home_contract.CERTIFICATE):
-        # The very certificate that the server was started with; the name in it may be another than the loopback's.
+        # Trust exactly the certificate that the server was started with. Its name may differ from the loopback names.
         context = ssl.create_default_context(cafile=found[home_contract.CERTIFICATE])
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False
@@ -102,7 +104,7 @@ def call(found: dict[str, Any], method: str, path: str, body: dict[str, Any] | N
 
 @contextlib.contextmanager
 def answering(found: dict[str, Any]) -> Iterator[None]:
-    """Say what the server has against it, and end the program."""
+    """End the program with the server's message when a call fails."""
     try:
         yield
     except urllib.error.HTTPError as problem:
@@ -112,7 +114,7 @@ def answering(found: dict[str, Any]) -> Iterator[None]:
 
 
 def base_of(settings: Settings, database: Database) -> Base:
-    """Return the base of services for a command while no server runs: no supervisor is woken."""
+    """Return the base of services for a command while no server runs. Its `wake` does nothing."""
     from local_backend.audit import AuditLog
     from local_backend.services.base import Base
 
@@ -142,8 +144,8 @@ def refusals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def offline() -> Iterator[tuple[Settings, Database]]:
-    """The database of a server that does not run, and cannot be started meanwhile. What is in the way ends the
-    program."""
+    """Yield the settings and the database of a home. No server runs on the home, and none can start meanwhile. The
+    program ends if this is impossible."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from local_backend.serving.home_database import opened
@@ -162,12 +164,12 @@ def offline() -> Iterator[tuple[Settings, Database]]:
 
 
 def said(problem: urllib.error.HTTPError) -> str:
-    """The sentence of an answer other than success, without its full stop."""
+    """Return the sentence of an error answer, without its period."""
     sentence = problem.read().decode(errors="replace").partition(": ")[2].strip().rstrip(".")
     return sentence or str(problem)
 
 
 def fail(text: str, code: int = Exit.FAILED) -> NoReturn:
-    """End the program with a line on standard error."""
+    """Print a line on standard error, and end the program."""
     click.echo(f"local-backend: {text}", err=True)
     sys.exit(code)

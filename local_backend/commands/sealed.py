@@ -1,4 +1,4 @@
-"""All that is sealed in a home: to see whether it can be opened, and to seal it with another key."""
+"""All sealed values of a home: check that they can be opened, and seal them with another key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from local_backend.vault import Vault, VaultError
 
 
 def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
-    """What holds something sealed that cannot be opened: connections, execs that are not over, metrics to forward."""
+    """Yield the objects with sealed values that cannot be opened: connections, execs that have not ended, metrics to
+    forward."""
     vault = Vault(paths.vault)
     connections = connection.execute(select(schema.connections.c.name, schema.connections.c.sealed)).all()
     yield from (f"connection {name}" for name, sealed in connections if sealed and _is_lost(vault, sealed))
@@ -34,9 +35,9 @@ def lost(connection: Connection, paths: HomePaths) -> Iterator[str]:
 
 
 def renew_key(settings: Settings) -> None:
-    """Seal everything with a new key, and forget the old one. What cannot be opened stays as it is. Cut short,
-    both keys are there, and it can be run again. Raises ServerError, DatabaseError, VaultError, OSError and what the
-    database raises."""
+    """Seal everything with a new key, and delete the old one. Values that cannot be opened stay as they are. After an
+    interruption both keys exist, and the operation can be run again. Raises ServerError, DatabaseError, VaultError,
+    OSError and the errors of the database."""
     vault = Vault(settings.paths.vault)
     make_home(settings)
     with locked(settings), closing(opened(settings)) as database:

@@ -1,5 +1,5 @@
-"""`local-backend user`: who may log on to a server for others. A server that runs is asked to make the change; else it
-is made in its database, which stays locked meanwhile."""
+"""`local-backend user`: the users of a server that serves other machines. A running server makes the change. Without
+one, the command changes the database itself, which stays locked meanwhile."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from local_backend.services.access import Caller
     from local_backend.services.users import UserService
 
-    #: What is done with the users while no server runs.
+    #: Function that works on the users while no server runs.
     Work = Callable[[UserService, Caller], Any]
 
-#: The password of the user that is added or changed.
+#: Variable with the password of the user to add or to change.
 PASSWORD_VARIABLE = "DLI_USER_PASSWORD"
 _ROLES = ("user", "admin")
 _password_stdin = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
@@ -100,7 +100,7 @@ def passwd(name: str, password_stdin: bool) -> None:
 
 
 def _listed() -> list[dict[str, str]]:
-    """All users, without their passwords."""
+    """Return all users, without their passwords."""
     found = running()
     if found is None:
         from local_backend.api.objects import user_object
@@ -111,7 +111,8 @@ def _listed() -> list[dict[str, str]]:
 
 
 def _ask_about(name: str) -> None:
-    """End the program unless somebody means to remove this administrator."""
+    """Ask whether to remove this administrator. End the program if the answer is no, or if standard input is not a
+    terminal."""
     if not sys.stdin.isatty():
         fail(f"{name} is an administrator; add --yes to remove that user", Exit.USAGE)
     if not click.confirm(f"{name} is an administrator. Remove?", err=True):
@@ -119,7 +120,7 @@ def _ask_about(name: str) -> None:
 
 
 def _change(method: str, path: str, body: dict[str, Any] | None, offline: Work) -> None:
-    """Have the running server make a change, or make it by `offline` while none runs."""
+    """Make a change through the running server, or by `offline` if no server runs."""
     found = running()
     if found is None:
         _offline(offline)
@@ -137,7 +138,7 @@ def _offline(work: Work) -> Any:
 
 
 def _mind_name(name: str, new: bool) -> None:
-    """End the program when no user can have this name: it would make no path of a call, either."""
+    """End the program if no user can have this name. Such a name makes no valid path of a call, either."""
     from local_backend.store.users import NoSuchUser, UserError, checked_name
 
     try:
@@ -149,8 +150,8 @@ def _mind_name(name: str, new: bool) -> None:
 
 
 def _password(from_stdin: bool) -> str:
-    """The password: the first line of standard input, DLI_USER_PASSWORD, or what is typed twice. Never an argument:
-    those are for everybody on the machine to see."""
+    """Return the password: the first line of standard input, DLI_USER_PASSWORD, or typed input (asked twice). It is
+    never an argument, because all users of a machine can read its command lines."""
     from local_backend.store.users import UserError, checked_password
 
     named = os.environ.get(PASSWORD_VARIABLE)

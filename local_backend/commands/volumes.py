@@ -79,7 +79,7 @@ def remove(name: str) -> None:
 
 
 def _service() -> tuple[VolumeService, Caller]:
-    """Return the service, and the user that the server runs as. Volumes are files, so a running server is not asked."""
+    """Return the service, and the user that the server runs as. Volumes are files, so no running server is asked."""
     from local_backend.audit import AuditLog
     from local_backend.services.base import Recorder
     from local_backend.services.volumes import VolumeService

@@ -1,1 +1,1 @@
-"""What can be done with the server: each method checks permission, quota and input, acts, and records the change."""
+"""The operations of the server. Each method checks permission, quota and input, acts, and records the change."""

@@ -14,7 +14,7 @@ from local_backend.store.execs import ExecRow
 
 @dataclass(frozen=True)
 class Caller:
-    """A user who was admitted. Users see and change their own execs, administrators those of all users."""
+    """An admitted user. Users see and change their own execs, administrators the execs of all users."""
 
     name: str
     admin: bool
@@ -23,7 +23,7 @@ class Caller:
 
     @property
     def sees_of(self) -> str | None:
-        """The creator whose execs this user sees; None for those of all."""
+        """The creator whose execs this user sees, None for the execs of all users."""
         return None if self.admin else self.name
 
     def sees(self, row: ExecRow) -> bool:
@@ -37,7 +37,7 @@ class Caller:
 
 
 def caller_named(connection: Connection, name: str, settings: Settings) -> Caller | None:
-    """Return the user of this name with the present role, None if there is none.
+    """Return the user of this name with the present role, None if no such user exists.
 
     The user that the server runs as always exists and is an administrator. An embedded server has no other users.
     """

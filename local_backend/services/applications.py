@@ -16,7 +16,7 @@ from local_backend.store.execs import ExecRow
 
 @dataclass(frozen=True)
 class Stopped:
-    """What a request to stop an application found: the states of its jobs before, none for an unknown application."""
+    """Result of a request to stop an application: the states of its jobs before, none for an unknown application."""
 
     app_id: str
     states: list[str]
@@ -29,7 +29,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class ApplicationService:
-    """What can be done with applications."""
+    """Operations on applications."""
 
     execs: ExecService
 

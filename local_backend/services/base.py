@@ -1,4 +1,4 @@
-"""What all services of one server share: settings, database, audit log, and the running supervisor."""
+"""Objects that all services of one server share: settings, database, audit log, and the running supervisor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from local_backend.settings import Settings
 from local_backend.sources.volumes import roots
 from local_backend.store.database import Database
 
-#: Most characters of a name in an audit record.
+#: Maximum length of a name in an audit record, in characters.
 _LONGEST = 500
 
 
@@ -32,7 +32,7 @@ class Supervisor(Protocol):
         """Look at the database now."""
 
     def resize(self, exec_id: str, count: int | None) -> Resized:
-        """Give a running elastic exec other slots."""
+        """Fix the number of slots of a running elastic exec; None returns the decision to the scheduler."""
 
     def reason(self, exec_id: str) -> Reason | None:
         """Return why an exec is pending."""
@@ -41,7 +41,7 @@ class Supervisor(Protocol):
         """Return the slots of the machine with the execs that hold them."""
 
     def comes_round(self, seconds: float) -> bool:
-        """Return whether the supervisor's loop does its work within so many seconds."""
+        """Return whether the supervisor completes a turn within this many seconds."""
 
     def status(self) -> dict[str, object]:
         """Return slots, jobs and nursery, for GET /status."""
@@ -49,14 +49,14 @@ class Supervisor(Protocol):
 
 @dataclass
 class Record:
-    """What an audit record says beside the user and the action."""
+    """The objects that an audit record names. The recorded block may add more."""
 
     about: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Recorder:
-    """The settings, and the log that changes are recorded in."""
+    """The settings, and the audit log of changes."""
 
     settings: Settings
     audit: AuditLog
@@ -106,7 +106,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Base(Recorder):
-    """What most services share. `wake` makes the supervisor look at the database."""
+    """The objects that most services share. `wake` makes the supervisor look at the database."""
 
     database: Database
     wake: Callable[[], None]

@@ -1,4 +1,4 @@
-"""Connections: each user has the own ones and uses those that others share. No method returns a secret."""
+"""Connections: each user has their own, and may use those that other users share. No method returns a secret."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from local_backend.services.base import Base
 from local_backend.sources.connections import Connections, references
 from local_backend.store.connections import ConnectionExists, ConnectionRow
 
-#: Tests at a time. Each is a process for up to half a minute.
+#: Maximum number of simultaneous tests. Each is a process for up to 30 seconds.
 _TESTS = 4
 
 
 @dataclass(frozen=True)
 class ConnectionService:
-    """What can be done with connections."""
+    """Operations on connections."""
 
     base: Base
     known: Connections
@@ -36,11 +36,11 @@ class ConnectionService:
         self, caller: Caller, name: str, kind: str, values: Mapping[str, Any], shared: Sequence[str] | bool,
         replace: bool,
     ) -> ConnectionRow:
-        """Add a connection; with `replace` instead of the caller's own one of this name, with the same id.
+        """Add a connection. `replace` replaces the caller's own connection of this name and keeps its id.
 
-        A value may be {"env": NAME} or {"keyring": "SERVICE/USER"}, a secret of the server, for administrators.
-        `shared`: other users that may use it, True for all. Raises Denied, Invalid (`connection.invalid`), Conflict
-        (`connection.exists`), VaultError.
+        Instead of a secret, an administrator may give {"env": NAME} or {"keyring": "SERVICE/USER"} of the server.
+        `shared` lists other users that may use the connection; True means all. Raises Denied, Invalid
+        (`connection.invalid`), Conflict (`connection.exists`), VaultError.
         """
         with self.base.recorded(caller, "connection.add", name):
             if references(values):
@@ -57,7 +57,7 @@ class ConnectionService:
         return row
 
     def remove(self, caller: Caller, name: str) -> None:
-        """Remove a connection by name or id: the own one, as an administrator any. Raises NotFound
+        """Remove a connection by name or id. Users may remove their own, administrators any. Raises NotFound
         (`connection.not_found`), Denied (`connection.of_another_user`), Conflict (`connection.of_file`)."""
         with self.base.recorded(caller, "connection.remove", name):
             row = self._found(caller, name)
@@ -70,9 +70,9 @@ class ConnectionService:
         self.base.wake()
 
     def test(self, caller: Caller, name: str, places: DataRoots | None = None) -> str | None:
-        """Return why the server of a connection refuses it, None if it accepts it. Takes at most half a minute.
+        """Return why the server of a connection refuses it, None if it accepts it. Takes at most 30 seconds.
 
-        `places`: the folders that a connection to files may use; those of the caller by default. Raises NotFound
+        `places` are the folders that a connection to files may use, by default those of the caller. Raises NotFound
         (`connection.not_found`), Busy (`connection.tests`).
         """
         with self.base.recorded(caller, "connection.test", name):
@@ -87,7 +87,8 @@ class ConnectionService:
                 self._tests.release()
 
     def secrets(self, caller: Caller, row: ConnectionRow) -> dict[str, str]:
-        """Return where each secret of a connection is kept, for its owner and administrators."""
+        """Return where each secret of a connection is kept. The result is empty for other users than the owner and
+        administrators."""
         return self.known.secrets(row) if caller.admin or row.owner == caller.name else {}
 
     def _found(self, caller: Caller, name: str) -> ConnectionRow:

@@ -29,24 +29,24 @@ from local_backend.services.base import Base
 from local_backend.sources.connections import Connections
 from local_backend.sources.volumes import cache_for
 
-#: Seconds that the preview of one source may take.
+#: Maximum seconds for the preview of one source.
 PATIENCE = 60.0
 _MOST = 10
-#: Previews at a time. Each is a process.
+#: Maximum number of simultaneous previews. Each is a process.
 _AT_A_TIME = 4
 
 
 @dataclass(frozen=True)
 class DataService:
-    """What can be asked about data sources."""
+    """Queries about data sources."""
 
     base: Base
     connections: Connections
     _previews: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_A_TIME))
 
     def preview(self, caller: Caller, sources: list[Any]) -> list[dict[str, Any]]:
-        """Return an object for each source: `ok`, or the reason in `message`; `files` and `bytes`; `schema`, `rowCount`
-        and the first `rows` of a table or file. Nothing is kept.
+        """Return one object for each source: `ok`, or the reason in `message`; `files` and `bytes`; `schema`,
+        `rowCount` and the first `rows` of a table or file. The server keeps none of the data.
 
         Raises Invalid (`data.preview`, `data.invalid`), Busy (`data.previews`), Unavailable.
         """
@@ -87,7 +87,8 @@ class DataService:
         return told | {"kind": source.kind} | found | self._room(source, found)
 
     def _room(self, source: Source, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `ok` false if the data does not fit on this machine: a job would end ERROR."""
+        """Return `ok` false and a message if the data does not fit on this machine, else nothing. A job with such
+        data would end ERROR."""
         size, settings = found.get("bytes") or 0, self.base.settings
         if not found[wire.OK] or source.access == STREAM:
             return {}
@@ -114,12 +115,12 @@ def _check_count(count: int) -> None:
 
 
 def _free(folder: Path) -> int:
-    """Return the free bytes of the disk of a folder, which need not exist yet."""
+    """Return the free bytes of the disk of a folder. The folder need not exist yet."""
     return shutil.disk_usage(next(one for one in (folder, *folder.parents) if os.path.exists(one))).free
 
 
 def _previewed(wish: Wish) -> dict[str, Any]:
-    """Return what the previewer finds, in its own process."""
+    """Return what the previewer finds. It runs in a process of its own."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "local_backend.data.previewer"], input=wish.to_json().encode(), capture_output=True,

@@ -22,13 +22,13 @@ from local_backend.store.execs import ExecRow
 
 @dataclass(frozen=True)
 class Selection:
-    """Which execs a list has, and in which order. `states` and `most` are None for all."""
+    """The execs that a list contains, and their order. `states` and `most` are None for all."""
 
     states: Collection[str] | None = None
     sort: str = "number"
     descending: bool = False
     most: int | None = None
-    #: Only those of the caller, also for an administrator.
+    #: Only the caller's execs, also for an administrator.
     own: bool = False
 
 
@@ -42,7 +42,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class ExecService:
-    """What can be done with execs."""
+    """Operations on execs."""
 
     base: Base
     supervisor: Supervisor
@@ -61,11 +61,11 @@ class ExecService:
         return self.sight.paths(row)
 
     def view(self, row: ExecRow) -> ExecView:
-        """Return what the server knows of an exec."""
+        """Return the view of an exec."""
         return ExecView(row, self.sight)
 
     def views(self, rows: Iterable[ExecRow]) -> list[ExecView]:
-        """Return what the server knows of these execs."""
+        """Return the views of these execs."""
         return [ExecView(row, self.sight) for row in rows]
 
     def list(self, caller: Caller, wanted: Selection) -> list[ExecRow]:
@@ -78,7 +78,7 @@ class ExecService:
     def pending(self, caller: Caller, exec_id: str) -> Pending:
         """Return an exec with its rivals. Raises NotFound (`exec.not_found`)."""
         view = self.view(self.find(caller, exec_id))
-        # Without pending execs, of which there may be thousands: they hold no slots.
+        # Pending execs are left out: there may be thousands, and they hold no slots.
         others = [row for row in self.base.database.read(execs.running) if caller.sees(row)]
         return Pending(view, [row for row in others if self.sight.kind(row) == view.kind])
 
@@ -90,22 +90,22 @@ class ExecService:
         return row
 
     def request_stop(self, row: ExecRow) -> None:
-        """Note that an exec is to stop, and wake the supervisor. Raises Conflict (`exec.ended`)."""
+        """Record the request to stop an exec, and wake the supervisor. Raises Conflict (`exec.ended`)."""
         if row.terminal:
             raise Conflict("exec.ended", f"Exec {row.id} is already {row.state}")
         self.base.database.write(lambda c: execs.note(c, row.id, stop_requested=True))
         self.base.wake()
 
     def delete(self, caller: Caller, exec_id: str) -> None:
-        """Delete an exec and its files. A running one is stopped first. It leaves all lists at once. Raises NotFound
-        (`exec.not_found`)."""
+        """Delete an exec and its files. A running exec is stopped first. The exec disappears from all lists at once.
+        Raises NotFound (`exec.not_found`)."""
         with self.base.recorded(caller, "exec.delete", exec_id):
             row = self.find(caller, exec_id)
             self.base.database.write(lambda c: execs.note(c, row.id, stop_requested=True, deleted=True))
         self.base.wake()
 
     def delete_all(self, caller: Caller) -> None:
-        """Delete all execs of the caller, not those of others that an administrator sees."""
+        """Delete all execs of the caller, not those of other users that an administrator sees."""
 
         def work(connection: Connection) -> list[str]:
             names = [row.id for row in execs.of_user(connection, caller.name)]
@@ -118,7 +118,7 @@ class ExecService:
         self.base.wake()
 
     def resize(self, caller: Caller, exec_id: str, count: object) -> Resized:
-        """Fix the number of slots of a running elastic exec, with None let the scheduler decide again.
+        """Fix the number of slots of a running elastic exec; None returns the decision to the scheduler.
 
         Raises NotFound (`exec.not_found`), Denied, Invalid (`exec.slots`), Conflict (`exec.not_resizable`),
         Unavailable, StorageFailed.

@@ -1,5 +1,5 @@
 """The history of slots: which exec held which slot, and for how long. Users see their own holdings, administrators
-those of all users."""
+the holdings of all users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local_backend.services.access import Caller
 from local_backend.services.base import Base
 from local_backend.store import holdings
 
-#: Most intervals in one answer: some tens of MiB.
+#: Maximum number of intervals in one answer: some tens of MiB.
 _MOST = 100_000
 
 
@@ -28,12 +28,12 @@ class Period:
 
 @dataclass(frozen=True)
 class HoldingService:
-    """What can be asked about the history of slots."""
+    """Queries about the history of slots."""
 
     base: Base
 
     def totals(self, caller: Caller, period: Period, column: str) -> list[tuple[str, float]]:
-        """Return (key, slot-seconds) by a column, largest first. Open intervals count until now."""
+        """Return (key, slot-seconds) for each value of a column, largest first. Open intervals count until now."""
         return self.base.database.read(lambda c: holdings.totals(
             c, period.since, period.until, time.time(), period.kind, column, caller.sees_of,
         ))

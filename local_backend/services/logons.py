@@ -105,7 +105,7 @@ class LogonService:
         return Caller(found.name, found.admin, address)
 
     def _made(self, caller: Caller, password: str) -> Logon:
-        """Return a new token. The password is compared again in the transaction that keeps the token: the token must
+        """Return a new token. The password is compared again in the transaction that stores the token: the token must
         not outlive a change of the password, or the removal of the user."""
         now = time.time()
         ends = now + self._base.settings.token_seconds

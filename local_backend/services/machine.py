@@ -18,7 +18,7 @@ from local_backend.store.execs import ExecRow
 
 @dataclass
 class MachineService:
-    """What can be asked about the machine and the server."""
+    """Queries about the machine and the server."""
 
     base: Base
     supervisor: Supervisor
@@ -42,11 +42,12 @@ class MachineService:
         return self.utilisation.of(devices)
 
     def unfinished(self, caller: Caller) -> list[ExecRow]:
-        """Return the execs that have not ended and that the caller sees."""
+        """Return the execs that the caller sees and that need the supervisor: not terminal, or deleted with files
+        left."""
         return [row for row in self.base.database.read(execs.unfinished) if caller.sees(row)]
 
     def counts(self, caller: Caller | None = None) -> dict[str, int]:
-        """Return the number of execs by state: those that the caller sees, all without a caller."""
+        """Return the number of execs by state, of the execs that the caller sees; without a caller, of all execs."""
         creator = None if caller is None else caller.sees_of
         return self.base.database.read(lambda c: execs.counts(c, creator))
 
@@ -55,5 +56,5 @@ class MachineService:
         return self.supervisor.status()
 
     def troubles(self) -> list[str]:
-        """Return a sentence for each reason why the server cannot take and run jobs, none when it is ready."""
+        """Return a sentence for each reason why the server cannot accept and run jobs, none when it is ready."""
         return ["the server is about to end"] if self.closing else self.readiness.troubles()

@@ -1,4 +1,4 @@
-"""Compare user and password, for logons and for clients that send both with every call."""
+"""Checks user and password, for logons and for clients that send both with every call."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from local_backend.settings import Settings
 from local_backend.store import tokens, users
 from local_backend.store.database import Database
 
-#: Seconds that a wrong password takes, and how many may wait like that at a time, from one address.
+#: Delay of the answer to a wrong password in seconds, and the maximum number of delayed answers per address.
 SLOW = 1.0
 _MOST_WAITING = 20
-#: Passwords that are compared at a time, and that may wait for a comparison: hashes are slow on purpose.
+#: Maximum number of simultaneous comparisons, and of comparisons that run or wait: hashes are slow on purpose.
 _AT_A_TIME = 2
 _MOST_COMPARED = 50
-#: Right passwords that are remembered, for clients that send them with every call.
+#: Maximum number of correct passwords to remember, for clients that send them with every call.
 _MOST_KNOWN = 1000
 
 
 class Passwords:
-    """Compares passwords. The user that the server runs as has the password `token`, and `own` if it is given."""
+    """Compares passwords. For the user that the server runs as, `token` is a correct password, and so is `own` if
+    given."""
 
     def __init__(self, settings: Settings, database: Database, token: str, own: str | None) -> None:
         self._settings = settings
@@ -45,9 +46,9 @@ class Passwords:
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     async def owner(self, user: str, password: str, address: str) -> Caller | None:
-        """Return the user of this name and password, or after a delay None if they are wrong.
+        """Return the user of this name and password. If they are wrong, return None after a delay.
 
-        Raises Busy (`auth.too_many_tries`) after too many wrong ones, without a comparison.
+        Raises Busy (`auth.too_many_tries`) without a comparison after too many wrong passwords.
         """
         if same(user, self._settings.user) and same(password, self._token):
             return Caller(self._settings.user, True)
@@ -58,14 +59,14 @@ class Passwords:
         return found or await self._compared(user, password, address)
 
     async def _compared(self, user: str, password: str, address: str) -> Caller | None:
-        """Return the same for a password that has not been compared successfully before."""
+        """Return the same as `owner`, for a password that has not been found correct before."""
         self._mind(user, address)
         if self._comparing >= _MOST_COMPARED:
             raise _too_many(SLOW)
         self._comparing += 1
         try:
             async with self._hashing:
-                self._mind(user, address)  # others may have guessed while this one waited
+                self._mind(user, address)  # other calls may have failed while this one waited
                 found = await asyncio.to_thread(self._find, user, password, self._matches)
                 if found is None:
                     self._throttle.failed(user, address)
@@ -95,7 +96,7 @@ class Passwords:
                 del self._waiting[address]
 
     def still_right(self, connection: Connection, user: str, password: str) -> bool:
-        """Return whether a password that was right before is still right in this transaction."""
+        """Return whether a password that was correct before is still correct in this transaction."""
         kept, found = self._kept(connection, user)
         right = same(password, self._token) or any(self._is_known(candidate, password) for candidate in kept)
         return found is not None and right
@@ -104,7 +105,7 @@ class Passwords:
         """Return the user of a name and password. `fits` compares the password with a hash, or with None."""
         kept, found = self._database.read(lambda c: self._kept(c, user))
         candidates: list[str | None] = [*kept] or [None]
-        right = [fits(candidate, password) for candidate in candidates]  # all, however the first one fits
+        right = [fits(candidate, password) for candidate in candidates]  # compare all, even if the first one fits
         return found if any(right) else None
 
     def _kept(self, connection: Connection, user: str) -> tuple[list[str], Caller | None]:
@@ -135,7 +136,7 @@ class Passwords:
         return True
 
     def _mark(self, kept: str | None, password: str) -> bytes:
-        """Return the mark of a right password. It is useless outside this process and after a change of the hash."""
+        """Return the mark of a correct password. It is useless outside this process and after a change of the hash."""
         return hmac.digest(self._key, f"{kept}\0{password}".encode("utf-8", "surrogatepass"), "sha256")
 
 

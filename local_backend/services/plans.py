@@ -1,4 +1,4 @@
-"""Resource plans: read the tree, and change it, which only administrators may do."""
+"""Resource plans: every user may read the tree, only administrators may change it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ACTION = "changes resource plans"
 
 @dataclass(frozen=True)
 class PlanService:
-    """What can be done with resource plans."""
+    """Operations on resource plans."""
 
     base: Base
     plans: Plans
 
     @property
     def tree(self) -> Plan:
-        """The outermost plan, with all others below it."""
+        """The outermost plan, with all other plans below it."""
         return self.plans.tree
 
     def consumer(self, row: ExecRow) -> str:
@@ -35,13 +35,13 @@ class PlanService:
         return consumer(self.plans.tree, row)
 
     def find(self, name: str) -> tuple[Path, Plan]:
-        """Return a plan and its path, by the path or by a name that only one plan has. Raises NotFound
+        """Return a plan and its path. `name` is the path, or a name that only one plan has. Raises NotFound
         (`plan.not_found`)."""
         return _located(self.plans.tree, name)
 
     def replace(self, caller: Caller, document: Any) -> Plan:
-        """Replace all plans by those of `{"plans": [...]}` and return the tree. Jobs of removed plans count for the
-        nearest plan above. Raises Denied, Invalid (`plan.invalid`)."""
+        """Replace all plans by the plans of `{"plans": [...]}` and return the tree. Jobs of a removed plan count for
+        the nearest plan above it. Raises Denied, Invalid (`plan.invalid`)."""
         with self.base.recorded(caller, "plan.replace"):
             return self._change(caller, lambda _: plans.parse(document))
 
@@ -52,7 +52,8 @@ class PlanService:
             return _located(changed, "/" + "/".join(_path(changed, name)))
 
     def remove(self, caller: Caller, name: str) -> None:
-        """Remove a plan and those below it. Raises Denied, NotFound (`plan.not_found`), Invalid (`plan.invalid`)."""
+        """Remove a plan and the plans below it. Raises Denied, NotFound (`plan.not_found`), Invalid
+        (`plan.invalid`)."""
         with self.base.recorded(caller, "plan.remove", name):
             caller.check_admin(_ACTION)
             path, _ = self.find(name)
@@ -69,7 +70,7 @@ class PlanService:
 
 
 def _path(root: Plan, name: str) -> Path:
-    """Return the path of a plan that exists or is to be made."""
+    """Return the path of an existing plan, or of a new one."""
     try:
         return plans.locate(root, name)[0]
     except PlanError:

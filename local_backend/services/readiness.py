@@ -1,4 +1,4 @@
-"""Whether the server can do its work: what GET /readyz answers."""
+"""Readiness of the server, for GET /readyz."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from local_backend.settings import Settings
 from local_backend.store import probe
 from local_backend.store.database import Database
 
-#: Seconds that an answer holds: whoever asks needs no token, and must not keep the disk busy.
+#: Seconds for which a result is reused: the call needs no token, and callers must not keep the disk busy.
 _NEW = 1.0
-#: Seconds that the scheduler may take to come round, and that a call waits for all checks.
+#: Seconds that the scheduler may take for a turn, and that a call waits for all checks.
 _ROUND = 5.0
 _PATIENCE = 10.0
 
 
 class Readiness:
-    """Looks at database, scheduler and disks, in a thread of its own: a disk that hangs must not take calls with it.
-    From any thread."""
+    """Checks database, scheduler and disks in a thread of its own: a disk that hangs must not block the calls. Safe
+    for use from any thread."""
 
     def __init__(self, settings: Settings, database: Database, comes_round: Callable[[float], bool]) -> None:
-        """`comes_round` says whether the scheduler does within so many seconds."""
+        """`comes_round` returns whether the scheduler completes a turn within this many seconds."""
         self._settings = settings
         self._database = database
         self._comes_round = comes_round
@@ -37,7 +37,8 @@ class Readiness:
         self._found: list[str] = []
 
     def troubles(self) -> list[str]:
-        """What keeps the server from its work, a sentence each; none when it is ready. Names no path and no user."""
+        """Return a sentence for each reason why the server cannot do its work, none when it is ready. The sentences
+        contain no path and no user."""
         with self._lock:
             looking = self._looking
             if looking is None or (not looking.is_alive() and time.monotonic() - self._began > _NEW):

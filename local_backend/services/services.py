@@ -54,7 +54,7 @@ def make_services(
 ) -> Services:
     """Make the services of a server. `token` and `password` admit the user that it runs as.
 
-    Raises DataError for a file of connections that cannot be used, VaultError.
+    Raises DataError when the file of connections cannot be used, VaultError.
     """
     base = Base(settings, AuditLog(settings.paths.audit), database, supervisor.wake)
 

@@ -1,7 +1,8 @@
-"""Idempotency keys of submissions: a key and its submission make one exec, however often they are sent.
+"""Idempotency keys of submissions: a submission with a key makes one exec, even if the client sends it several times.
 
-Same key and same submission: the exec that was made then. Same key and another submission: Mismatch. The first one is
-still being accepted: Conflict. Keys belong to their user, and the server knows them for a day.
+The same key with the same submission returns the exec that was made then. The same key with another submission raises
+Mismatch. A key whose first submission is still being accepted raises Conflict. Keys belong to their user, and the
+server remembers them for a day.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from local_backend.store.submission_keys import Keyed
 from local_backend.submit.receive import Upload
 
 _CHUNK = 1 << 20
-#: Seconds after which to ask again for a submission that is being accepted.
+#: Seconds after which the client may ask again for a submission that is being accepted.
 _SOON = 1
 
 
 def digest(args: str | None, sig_name: str | None, upload: Upload) -> str:
     """Return the SHA-256 of the content of a submission, in hexadecimal digits.
 
-    The boundary of a form and the made-up name of an archive do not count, so a client may build the body anew. Raises
-    StorageFailed.
+    The boundary of a form and the generated name of an archive do not count, so a client may build the body anew.
+    Raises StorageFailed.
     """
     try:
         files = [(_telling(name), _file_digest(path)) for name, path in upload.files]
@@ -52,7 +53,7 @@ def _file_digest(path: Path) -> str:
 
 
 class SubmissionKeys:
-    """The keys of submissions that are being accepted. The keys of all others are in the database."""
+    """The keys of submissions that are being accepted. All other keys are in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Submissions: a request becomes an exec, once; an exec is submitted again to verify it."""
+"""Submissions: make one exec of a request, and submit an exec again to verify it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Checked:
 
 @dataclass(frozen=True)
 class SubmissionService:
-    """What can be submitted."""
+    """Operations on submissions."""
 
     execs: ExecService
     connections: Connections
@@ -93,7 +93,8 @@ class SubmissionService:
     def check_upload(self, caller: Caller, size: int, keyed: bool) -> None:
         """Raise TooLarge, OverQuota or StorageFailed for an upload of this many bytes that could not be accepted.
 
-        With a key the exec may exist already, so the quota of the user counts only when it is made.
+        A submission with a key may have made its exec already. Its user's quota is therefore checked only when the
+        exec is made.
         """
         most = self.execs.base.settings.limits.upload_bytes
         try:

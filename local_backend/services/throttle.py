@@ -1,4 +1,4 @@
-"""Guessing passwords is slow: who has guessed wrong several times has to wait, longer each time."""
+"""Delays guesses of passwords: after several wrong passwords a caller has to wait, longer each time."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-#: So many wrong passwords are free; each further one doubles the wait, from a second to LONGEST.
+#: Number of wrong passwords without a wait. Each further one doubles the wait, from 1 second to LONGEST seconds.
 FREE = 5
 LONGEST = 300.0
 #: Seconds after which a series of failures is forgotten.
 _FORGOTTEN = 900.0
-#: Series that are remembered; beyond it the one that was longest ago is forgotten.
+#: Maximum number of remembered series. A further one replaces the series whose last failure is the oldest.
 _MOST = 10_000
 
 
 class Throttle:
-    """Failures by user and address. `clock` gives seconds."""
+    """Failures by user and address. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: OrderedDict[tuple[bytes, str], tuple[int, float]] = OrderedDict()
 
     def wait(self, user: str, address: str) -> float:
-        """Seconds until this user may be tried again from this address; 0 for now."""
+        """Return the seconds until this user may try again from this address, 0 if now."""
         count, last = self._failures.get(_key(user, address), (0, 0.0))
         if count < FREE or self._clock() - last > _FORGOTTEN:
             return 0.0
         return max(0.0, last + min(2.0 ** min(count - FREE, 20), LONGEST) - self._clock())
 
     def failed(self, user: str, address: str) -> None:
-        """A wrong password."""
+        """Count a wrong password."""
         key, now = _key(user, address), self._clock()
         count, last = self._failures.pop(key, (0, now))
         self._failures[key] = (count + 1 if now - last <= _FORGOTTEN else 1, now)
@@ -40,12 +40,13 @@ class Throttle:
             self._failures.popitem(last=False)
 
     def passed(self, user: str, address: str) -> None:
-        """The right one."""
+        """Forget the wrong passwords after a correct one."""
         self._failures.pop(_key(user, address), None)
 
 
 def _key(user: str, address: str) -> tuple[bytes, str]:
-    """Names come from whoever calls and may be long; with IPv6 one machine has a whole /64 of addresses."""
+    """Return the key of a series. Callers choose the user names, which may be long, so the key contains a digest. An
+    IPv6 machine has a whole /64 of addresses, so the key contains the network."""
     return hashlib.sha256(user.encode("utf-8", "surrogatepass")).digest()[:16], _network(address)
 
 

@@ -1,4 +1,5 @@
-"""Users of a server for a team: administrators add and remove them, each user may change the own password."""
+"""Users of a server with several users: administrators add and remove users, and users may change their own
+passwords."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from local_backend.store.users import LastAdmin, NoSuchUser, UserError, UserExis
 
 @dataclass(frozen=True)
 class UserService:
-    """What can be done with users."""
+    """Operations on users."""
 
     base: Base
 
@@ -37,8 +38,9 @@ class UserService:
             self._change(lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
 
     def set_password(self, caller: Caller, name: str, password: object) -> None:
-        """Change a user's password and revoke all tokens of this user. Who changes the own password has been asked for
-        the old one before. Raises Denied, Invalid (`user.invalid`), NotFound (`user.not_found`)."""
+        """Change a user's password and revoke all tokens of this user. For users who change their own password, the
+        caller of this method has already checked the old one. Raises Denied, Invalid (`user.invalid`), NotFound
+        (`user.not_found`)."""
         with self.base.recorded(caller, "user.password", name):
             if caller.name != name:
                 caller.check_admin("changes the passwords of others")
@@ -55,12 +57,12 @@ class UserService:
                 raise NotFound("user.not_found", str(problem)) from None
             except LastAdmin as problem:
                 raise Conflict("user.last_admin", str(problem)) from None
-        # An administrator was allowed to use the connections of all users.
+        # A removed administrator could use the connections of all users: the jobs of this user are checked again.
         self.base.wake()
 
     def _change(self, work: Callable[[Connection, str], None], password: str) -> None:
         """Do `work` in a transaction, with the hash of the password."""
-        from local_backend.password_hash import hashed  # loads argon2, which most calls do without
+        from local_backend.password_hash import hashed  # loads argon2, which most calls do not need
 
         try:
             kept = hashed(users.checked_password(password))

@@ -1,4 +1,4 @@
-"""What the server knows of an exec: its row, its files, and the supervisor's view of it."""
+"""Everything that the server knows about an exec: its row, its files, and the supervisor's view of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack_id(row: ExecRow) -> str:
 
 @dataclass(frozen=True)
 class Sight:
-    """How views find what is not in the row: functions of a row."""
+    """Functions by which views find facts that are not in the row."""
 
     paths: Callable[[ExecRow], ExecPaths]
     reason: Callable[[str], Reason | None]
@@ -49,7 +49,7 @@ class Sight:
 
 
 class ExecView:
-    """One exec as the server sees it now. Each property is read once, when it is needed."""
+    """One exec as the server sees it now. Each property is computed once, when it is needed."""
 
     def __init__(self, row: ExecRow, sight: Sight) -> None:
         self.row = row
@@ -62,7 +62,7 @@ class ExecView:
 
     @cached_property
     def progress(self) -> Any:
-        """What the driver has written about its progress, None when it cannot be read."""
+        """The content of the driver's progress file, None if it cannot be read."""
         try:
             return read_json(self.paths.progress)
         except OSError:
@@ -82,7 +82,7 @@ class ExecView:
 
     @cached_property
     def has_result(self) -> bool:
-        """Whether the model folder holds anything."""
+        """Whether the model folder contains anything."""
         return holds_anything(self.paths.model)
 
     @cached_property
@@ -92,7 +92,7 @@ class ExecView:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of slot that the exec asks for."""
+        """The kind of slot that the exec requests."""
         return self._sight.kind(self.row)
 
     @cached_property

@@ -1,5 +1,5 @@
-"""Storage volumes: folders that jobs name in their data sources. Each is a link in the folder of volumes, so its path
-for programs stays the same when its data moves."""
+"""Storage volumes: folders that jobs name in their data sources. Each volume is a link in the folder of volumes, so
+programs use the same path when the data moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTION = "changes volumes"
 
 @dataclass(frozen=True)
 class Volume:
-    """One volume: `users` may use it beside administrators, None for all users."""
+    """One volume. `users` and administrators may use it; None means all users."""
 
     name: str
     path: Path
@@ -40,7 +40,8 @@ class Volume:
 
 @dataclass(frozen=True)
 class VolumeService:
-    """What can be done with volumes. They are files of the server's machine, so only its commands change them."""
+    """Operations on volumes. Volumes are files of the server's machine, so only commands on that machine change
+    them."""
 
     recorder: Recorder
 
@@ -55,8 +56,9 @@ class VolumeService:
         return [Volume(path.name, path, users.get(path.name)) for path in paths]
 
     def add(self, caller: Caller, name: str, directory: Path, users: Sequence[str]) -> Volume:
-        """Make a folder known as a volume for these users, for all if there are none. Raises Denied, Invalid
-        (`volume.invalid`, `volume.directory`), Conflict (`volume.exists`), StorageFailed (`volume.failed`)."""
+        """Add a folder as a volume for these users, for all users if the list is empty. Raises Denied, Invalid
+        (`volume.invalid`, `volume.directory`), Conflict (`volume.exists`), StorageFailed (`volume.failed`,
+        `volume.unreadable`)."""
         with self.recorder.recorded(caller, "volume.add", name):
             caller.check_admin(_ACTION)
             place = self._place(name)
@@ -72,7 +74,7 @@ class VolumeService:
                                                 "first")
             try:
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                # Before the link exists: at no moment may all users use the volume.
+                # Set the users before the link exists, so that the volume is never open to all users.
                 self._allow(place.name, users)
                 place.symlink_to(directory)
             except OSError as problem:
@@ -81,8 +83,8 @@ class VolumeService:
             return Volume(place.name, place, users or None)
 
     def allow(self, caller: Caller, name: str, users: Sequence[str]) -> Volume:
-        """Set the users of a volume, all users if there are none, for later submissions. Raises Denied, Invalid
-        (`volume.invalid`), NotFound (`volume.not_found`), StorageFailed (`volume.failed`)."""
+        """Set the users of a volume for later submissions; an empty list means all users. Raises Denied, Invalid
+        (`volume.invalid`), NotFound (`volume.not_found`), StorageFailed (`volume.failed`, `volume.unreadable`)."""
         with self.recorder.recorded(caller, "volume.allow", name):
             caller.check_admin(_ACTION)
             place = self._place(name)
@@ -93,7 +95,7 @@ class VolumeService:
 
     def remove(self, caller: Caller, name: str) -> Volume:
         """Remove a volume; its data stays. Raises Denied, Invalid (`volume.invalid`), NotFound (`volume.not_found`),
-        Conflict (`volume.is_folder`), StorageFailed (`volume.failed`)."""
+        Conflict (`volume.is_folder`), StorageFailed (`volume.failed`, `volume.unreadable`)."""
         with self.recorder.recorded(caller, "volume.remove", name):
             caller.check_admin(_ACTION)
             place = self._place(name)

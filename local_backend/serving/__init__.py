@@ -1,1 +1,1 @@
-"""The process that serves one home: lock, database, sockets, and its end."""
+"""The server process of one home: lock, database, sockets, shutdown."""

@@ -1,4 +1,4 @@
-"""Connections that cost their makers something: who opens many and says little does not keep others out."""
+"""Limits on HTTP connections, so that a client with many idle connections does not keep other clients out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: So many files and sockets are enough; where the hard limit is higher, some programs visit every number up to theirs.
+#: Maximum of open files and sockets. A higher limit is not used: some programs visit every number up to theirs.
 _MOST_FILES = 65536
-#: Bytes of a request line with its headers: the command line of a submission is in it.
+#: Maximum bytes of a request line with its headers; it contains the command line of a submission.
 LARGEST_HEAD = 64 << 10
 _NO_REQUESTS = {
     431: (b"Request Header Fields Too Large",
@@ -25,31 +25,33 @@ _NO_REQUESTS = {
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 on one connection, with an end to waiting for a request.
+    """HTTP/1.1 on one connection, with a timeout for the next request.
 
-    Without it a connection on which nothing arrives stays for ever, and so does one on which the head of a request
-    arrives byte by byte. Whoever has no request under way has `timeout_keep_alive` seconds for the next whole head.
+    Without the timeout, a connection on which nothing arrives stays open forever, and so does one on which the head of
+    a request arrives byte by byte. A client without a request in progress has `timeout_keep_alive` seconds to send the
+    next whole head.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """Start the timeout when a client has connected."""
         super().connection_made(transport)
         self._patience: asyncio.TimerHandle | None = None
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Cancel the timeout when the connection has ended."""
         if self._patience is not None:
             self._patience.cancel()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """One answer is out; the next request may be here already."""
+        """Restart the timeout after a response. The next request may have arrived already."""
         self._expect()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, by the base class, while it handles what is wrong; then hang up."""
+        """Answer input that is not a valid request, and close the connection. The base class calls this while it
+        handles the error."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             hint = getattr(sys.exc_info()[1], "error_status_hint", 400)
             code = hint if hint in _NO_REQUESTS else 400
@@ -67,13 +69,13 @@ class Protocol(H11Protocol):
         self._patience = self.loop.call_later(self.timeout_keep_alive, self._give_up, self.cycle)
 
     def _give_up(self, last: Any) -> None:
-        """Hang up, unless a request has come since the `last` one."""
+        """Close the connection, unless a request has arrived since the `last` one."""
         if self.cycle is last and not self.transport.is_closing():
             self.transport.close()
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many files and sockets open as it may; shells allow it 1,024."""
+    """Let this process open as many files and sockets as it may, up to `_MOST_FILES`; shells allow 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,5 +1,4 @@
-"""Opens the database of a home. What earlier versions kept there in clear is sealed on the way, also in the files of
-jobs."""
+"""Opens the database of a home. Seals what earlier versions stored in clear, also in the files of jobs."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from local_backend.vault import Vault, VaultError
 
 
 def opened(settings: Settings) -> Database:
-    """The database, open; the caller holds the lock of the home, whose folders are there. Raises DatabaseError and
-    OSError."""
+    """Open the database of a home, and return it. The caller holds the lock of the home, and its folders exist. Raises
+    DatabaseError and OSError."""
     seal = Vault(settings.paths.vault).seal_text
     database = Database(settings.where)
     try:
-        # The files first: should this be cut short, the version of the database brings the next one here again.
+        # Files before the database: the old version in the database makes the next call repeat an interrupted upgrade.
         if _is_in_clear(settings, database):
             for name in filter(execs.is_exec_id, os.listdir(settings.paths.jobs)):
                 forget_variables(settings.paths.job(name, ""))
@@ -45,5 +44,5 @@ def _is_in_clear(settings: Settings, database: Database) -> bool:
     try:
         found = database.read(version)
     except (SQLAlchemyError, DatabaseError):
-        return False  # opening it says what is wrong
+        return False  # opening the database reports the error
     return found is not None and found <= IN_CLEAR

@@ -1,8 +1,8 @@
-"""The certificate of `serve --tls-self-signed`: an authority of this server's own, and what it has signed.
+"""The certificate of `serve --tls-self-signed`: an authority of this server's own, and the certificate that it signs.
 
-Clients trust the authority (ca.pem), which stays for ten years. The server's own certificate lives for a year and is
-made anew a month before its end, or when the machine has other names: no client notices. A key and its certificate are
-one file, so that they always fit.
+Clients trust the authority (ca.pem), which is valid for ten years. The server's own certificate is valid for a year. It
+is replaced a month before its end, or when the machine has other names; clients do not notice. A key and its
+certificate are in one file, so that they always match.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from local_backend.files import write_atomic
 
 _AUTHORITY_LIVES = timedelta(days=3650)
 _LIVES = timedelta(days=365)
-#: So long before its end a certificate is replaced.
+#: A certificate is replaced this long before its end.
 _EARLY = timedelta(days=30)
-#: Clocks of clients may be behind.
+#: Certificates are valid from this long before now: clocks of clients may be behind.
 _SKEW = timedelta(days=1)
 _PEM = serialization.Encoding.PEM
 
@@ -44,18 +44,19 @@ class SelfSigned:
 
     @property
     def authority(self) -> Path:
-        """What clients trust: the certificate of the authority alone, in PEM form."""
+        """The file that clients trust: the certificate of the authority alone, in PEM form."""
         return self._folder / "ca.pem"
 
     @property
     def server(self) -> Path:
-        """What the server shows: its key, its certificate and the authority's, in PEM form."""
+        """The file that the server uses: its key, its certificate and that of the authority, in PEM form."""
         return self._folder / "server.pem"
 
     def make(self, now: datetime | None = None) -> bool:
-        """Make what is not there, or will not do for long any more. Whether the server's certificate is a new one.
+        """Make certificates that are missing, expire soon or have other names. Return whether the server's certificate
+        is new.
 
-        Raises OSError, also for a file of the authority that is none.
+        Raises OSError, also for a file that is not a key with its certificate.
         """
         now = now or datetime.now(timezone.utc)
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -72,7 +73,8 @@ class SelfSigned:
         return True
 
     def fingerprint(self) -> str:
-        """SHA-256 of the authority's certificate, as `openssl x509 -fingerprint -sha256` writes it. Raises OSError."""
+        """Return the authority's SHA-256 fingerprint, as `openssl x509 -fingerprint -sha256` writes it. Raises
+        OSError."""
         certificate = x509.load_pem_x509_certificate(self.authority.read_bytes())
         return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
@@ -95,8 +97,8 @@ class SelfSigned:
 
 
 def names_of(host: str) -> set[str]:
-    """Names by which clients may reach a server that listens on `host`: itself and this machine's, those of
-    DLI_ALLOWED_HOSTS, and, when it listens everywhere, all addresses of this machine."""
+    """Return the names by which clients may reach a server that listens on `host`: the names of this machine, those of
+    DLI_ALLOWED_HOSTS, and `host`. If `host` stands for all addresses, all addresses of this machine replace it."""
     names = {socket.gethostname(), socket.getfqdn(), *os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
     try:
         everywhere = ipaddress.ip_address(host).is_unspecified
@@ -112,7 +114,7 @@ def names_of(host: str) -> set[str]:
 
 
 def _issued(issuer: Pair, names: list[x509.GeneralName], now: datetime) -> Pair:
-    """A key and a certificate for these names."""
+    """Return a new key, and a certificate of the issuer for these names."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_called(socket.gethostname()), issuer[1].subject, key, now, _LIVES)
@@ -154,7 +156,7 @@ def _called(name: str) -> x509.Name:
 
 
 def _general(text: str) -> x509.GeneralName | None:
-    """An address or a host name as certificates have it; None for what is neither."""
+    """Return an address or a host name as certificates state it; None if the text is neither."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
@@ -166,7 +168,7 @@ def _general(text: str) -> x509.GeneralName | None:
 
 
 def _fits(found: x509.Certificate, issuer: x509.Certificate, names: list[x509.GeneralName], now: datetime) -> bool:
-    """Whether a certificate is the authority's, for just these names, and has some time left."""
+    """Return whether the authority issued a certificate for exactly these names, and it does not expire soon."""
     try:
         found.verify_directly_issued_by(issuer)
         stated = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -176,7 +178,7 @@ def _fits(found: x509.Certificate, issuer: x509.Certificate, names: list[x509.Ge
 
 
 def _read(path: Path) -> Pair | None:
-    """Key and certificate of a file, None when it is not there. Raises OSError, also for what is neither."""
+    """Return the key and certificate in a file; None if it is missing. Raises OSError, also for other content."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

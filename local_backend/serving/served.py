@@ -1,6 +1,6 @@
-"""`served.json`: with which settings the server of a home was started, for commands that look at the home from a shell
-that has other flags and another environment. It stays when the server ends, so that a client sees for whom it served.
-"""
+"""`served.json`: the settings that the server of a home was started with, for commands that look at the home from a
+shell with other flags and another environment. The file stays when the server ends: clients see whether it served other
+users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECRET = {setting.variable for setting in TABLE if setting.secret}
 
 @dataclass(frozen=True)
 class Served:
-    """What the file says. `command` starts such a server again; secrets that were in its environment are not told."""
+    """The content of the file. `command` starts such a server again, without the secrets of its environment."""
 
     embedded: bool
     tls_self_signed: bool
@@ -29,7 +29,8 @@ class Served:
     said: Given
 
     def settings(self, home: Path) -> Settings:
-        """The settings of that server. Raises ValueError when its database is not told, and not said here either."""
+        """Return the settings of that server. Raises ValueError when the file leaves out its database, and the present
+        environment does not name it either."""
         values = dict(self.said.values)
         if _DATABASE in self.said.sources and _DATABASE not in values:
             text = given(home).text(_DATABASE)
@@ -53,7 +54,7 @@ def leave(settings: Settings) -> None:
 
 
 def read(file: Path) -> Served | None:
-    """What it says; None when it is not there, or not as one of ours is. Raises OSError."""
+    """Return the content of the file; None if the file is missing or malformed. Raises OSError."""
     found = read_json(file)
     try:
         rows: dict[str, Any] = found[_SETTINGS]
@@ -66,7 +67,7 @@ def read(file: Path) -> Served | None:
 
 
 def _told(variable: str, text: str) -> str | None:
-    """A value without what is secret; None where that is all of it."""
+    """Return a value that the file may contain; None for a secret, or for an address with a password."""
     if variable not in _SECRET:
         return text
     if variable != _DATABASE:
@@ -78,7 +79,7 @@ def _told(variable: str, text: str) -> str | None:
 
 
 def _command(settings: Settings) -> str:
-    """`local-backend serve` with the flags that it was given."""
+    """Return the `local-backend serve` command with the flags that this server was given."""
     words = ["local-backend", "serve"]
     for variable, source in settings.said.sources.items():
         text = settings.said.values[variable]

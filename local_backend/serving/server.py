@@ -1,4 +1,4 @@
-"""One server on one DLICMD_HOME: lock, leftovers, database, supervisor, socket, and the file by which it is found."""
+"""One server on one DLICMD_HOME: lock, leftovers, database, supervisor, socket, and `backend.json` for its clients."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("local_backend.serving.server")
 
-#: Of the shell that started the server; no job inherits them.
+#: Variables of the shell that started the server; no job inherits them.
 _SECRETS = ("DLI_USER_PASSWORD", "DLICMD_PASSWORD", "DLICMD_TOKEN", "DLI_DATABASE", "PGPASSWORD")
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Prints one line with the address when it is ready. Raises ServerError."""
+    """Serve until SIGTERM or SIGINT. Print one line with the address when the server is ready. Raises ServerError."""
     check_network(settings)
     make_home(settings)
     with locked(settings) as lock, logs.written_to(
@@ -61,7 +61,8 @@ def serve(settings: Settings) -> None:
 
 
 def check_network(settings: Settings) -> None:
-    """Raise ServerError for a setting that would put tokens on a network in clear, or a half-set certificate."""
+    """Raise ServerError for settings that would send tokens in clear over a network, for settings that contradict each
+    other, and for a certificate without its key."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ServerError("--tls-cert and --tls-key belong together")
     if settings.tls_cert is not None and settings.tls_self_signed:
@@ -77,8 +78,8 @@ def check_network(settings: Settings) -> None:
 
 
 def _self_signed(settings: Settings) -> SelfSigned | None:
-    """Certificate and key of the server's own, which are there then; None when it has been given others, or none.
-    Raises ServerError."""
+    """Make the server's own certificate and key if needed, and return their files. Return None if the settings name
+    others, or none. Raises ServerError."""
     if not settings.tls_self_signed:
         return None
     from local_backend.serving.self_signed import SelfSigned, names_of
@@ -92,7 +93,7 @@ def _self_signed(settings: Settings) -> SelfSigned | None:
 
 
 def make_home(settings: Settings) -> None:
-    """Make the directories that must be there. Raises ServerError."""
+    """Make the directories that the server needs. Raises ServerError."""
     paths = settings.paths
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,7 +109,8 @@ def make_home(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def locked(settings: Settings) -> Iterator[int]:
-    """Hold the lock of the home (the descriptor); it ends with this process, however that ends. Raises ServerError."""
+    """Hold the lock of the home within the block; yield its descriptor. The lock ends with this process, even if the
+    process is killed. Raises ServerError."""
     try:
         fd = os.open(settings.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as problem:
@@ -121,7 +123,7 @@ def locked(settings: Settings) -> Iterator[int]:
             f"another server runs on {settings.home} (local-backend status shows it; local-backend stop ends it)"
         ) from None
     try:
-        # What a killed server left says nothing about this one.
+        # Files of a killed server say nothing about this server.
         for name in (home_contract.BACKEND_FILE, f".{home_contract.BACKEND_FILE}.*.tmp"):
             for left in settings.home.glob(name):
                 left.unlink(missing_ok=True)
@@ -135,18 +137,18 @@ def locked(settings: Settings) -> Iterator[int]:
 
 
 def holds(settings: Settings, lock: int) -> bool:
-    """Whether the lock is still that of the home. Where the home was removed, or another put in its place, it is not:
-    the server has lost its state, and must leave that of another server alone."""
+    """Return whether the lock is still the lock of the home. After the home was removed or replaced, it is not: this
+    server has lost its state, and must not touch the state of another server."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(settings.paths.lock))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # a disk that is in trouble may recover
+        return True  # a faulty disk may recover
 
 
 def holder(lock: Path) -> int | None:
-    """Process id of the server that runs on the home with this lock."""
+    """Return the process id of the server that runs on the home with this lock; None if none runs."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -174,7 +176,7 @@ def _serve(settings: Settings, lock: int, own_tls: SelfSigned | None) -> None:
 
 
 def open_database(settings: Settings) -> Database:
-    """Open the database; remove what an interrupted server left, and history that is too old. Raises ServerError."""
+    """Open the database. Remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
     if paths.restoring.exists():
         raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
@@ -217,7 +219,7 @@ def _number(exec_id: str) -> int:
 
 @contextlib.contextmanager
 def _listening(settings: Settings) -> Iterator[socket.socket]:
-    """A listening socket; port 0 takes a free one. Raises ServerError."""
+    """Yield a listening socket; port 0 takes a free port. Raises ServerError."""
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
@@ -245,7 +247,8 @@ def _no_port(settings: Settings, problem: OSError) -> ServerError:
 def _run(
     settings: Settings, database: Database, sock: socket.socket, lock: int, own_tls: SelfSigned | None
 ) -> None:
-    """Start the supervisor and answer calls until a signal comes, or the home is gone. Raises ServerError then."""
+    """Start the supervisor, and answer calls until a signal arrives or the home is gone. Raises ServerError when the
+    home is gone, or when the supervisor or the services cannot be made."""
     from local_backend.api.app import create_app
     from local_backend.runtime.housekeeper import Housekeeper
     from local_backend.runtime.supervisor import Supervisor
@@ -253,7 +256,7 @@ def _run(
 
     raise_file_limit()
     token = secrets.token_urlsafe(32)
-    # Taken out of the environment, so that no job inherits a secret, as the others are.
+    # Remove this password and the other secrets from the environment, so that no job inherits them.
     password, *_ = [os.environ.pop(name, None) for name in ("DLI_PASSWORD", *_SECRETS)]
     try:
         supervisor = Supervisor(settings, database)
@@ -282,7 +285,7 @@ def _run(
 def _announced(
     settings: Settings, sock: socket.socket, token: str, lock: int, own_tls: SelfSigned | None
 ) -> Iterator[None]:
-    """backend.json, for as long as the server answers."""
+    """Write backend.json, print the address, and remove the file at the end of the block."""
     path = settings.home / home_contract.BACKEND_FILE
     url = url_of(settings, sock)
     content: dict[str, object] = {
@@ -304,12 +307,12 @@ def _announced(
     try:
         yield
     finally:
-        if holds(settings, lock):  # else it is another server's
+        if holds(settings, lock):  # else the file belongs to another server
             path.unlink(missing_ok=True)
 
 
 def url_of(settings: Settings, sock: socket.socket) -> str:
-    """The address for a client on this machine."""
+    """Return the URL of the server for a client on this machine."""
     host, port = sock.getsockname()[:2]
     address = ipaddress.ip_address(host)
     if address.is_unspecified:

@@ -1,4 +1,4 @@
-"""The web server under the application: how it ends, and which certificate it shows."""
+"""The web server under the application: its shutdown and its certificate."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that open calls get to end when the server stops.
+#: Seconds for open calls to end when the server stops.
 _GOODBYE = 3
-#: Looks at the age of a certificate are an hour apart.
+#: Ticks between two checks of the age of a certificate: one hour.
 _RENEW_TICKS = 36_000
 
 
 class Server(uvicorn.Server):
-    """Ends on a signal (see `heeding_signals`), and leaves the rest to its caller, which has more to put away."""
+    """A web server that ends on a signal (see `heeding_signals`). Its caller does the remaining cleanup."""
 
     def __init__(self, config: uvicorn.Config, guard: Guard, own_tls: SelfSigned | None) -> None:
         super().__init__(config)
         self._guard = guard
         self._own_tls = own_tls
-        #: Asked twice a second; the server ends when it says no.
+        #: The server calls this twice a second, and ends when it returns False.
         self.may_go_on: Callable[[], bool] = lambda: True
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second, by the base class; whether to end."""
+        """Return whether to end. The base class calls this ten times a second."""
         if counter % 5 == 0 and not self.may_go_on():
             self._guard.services.machine.closing = self.should_exit = True
         if counter % _RENEW_TICKS == 0:
@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def renew_certificate(self) -> None:
-        """Show clients that come from now on a new certificate of the server's own, when it is time for one."""
+        """Renew the server's own certificate when that is due. Clients that connect from now on get the new one."""
         try:
             if self._own_tls is not None and self._own_tls.make() and self.config.ssl is not None:
                 self.config.ssl.load_cert_chain(self._own_tls.server)
@@ -57,12 +57,12 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing: the base class would raise the signal again afterwards, and so end the process at once."""
+        """Do nothing. The base class would raise the signal again afterwards, which ends the process at once."""
         yield
 
     @contextlib.contextmanager
     def heeding_signals(self) -> Iterator[None]:
-        """End on a signal, from before the server is announced."""
+        """End the server on SIGTERM and SIGINT within the block, which begins before the server is announced."""
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -71,13 +71,13 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: long polls answer at once, then the server ends."""
+        """Handle a signal: long polls answer at once, then the server ends."""
         self._guard.services.machine.closing = True
         super().handle_exit(sig, frame)
 
 
 def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = None) -> Server:
-    """The web server for an application. Raises ServerError when the certificate cannot be used."""
+    """Return the web server for an application. Raises ServerError when the certificate cannot be used."""
     certificate, key = (own_tls.server, None) if own_tls else (settings.tls_cert, settings.tls_key)
     config = uvicorn.Config(
         guard,

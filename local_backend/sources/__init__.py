@@ -1,1 +1,1 @@
-"""Connections and storage volumes as their users know them: by name, with who may use them."""
+"""Connections and storage volumes by name, and the users who may use them."""

@@ -1,4 +1,4 @@
-"""`--connections FILE`: connections that whoever starts the server writes down.
+"""`--connections FILE`: connections that the user who starts the server defines in a file.
 
     warehouse:
       type: postgresql
@@ -27,12 +27,12 @@ from local_backend.store.connections import NAMES, ConnectionRow, is_name
 from local_backend.vault import Vault
 
 _TYPE, _SHARED = "type", "shared-with"
-#: What stands before the name of a variable, and the place in a keyring, from which a secret is taken.
+#: Prefixes of the place from which a secret is read: the name of a variable, or the entry of a keyring.
 PLACES = ("env", "keyring")
 
 
 def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
-    """The connections in a file, all of `owner`. Raises DataError with file and line; VaultError."""
+    """Return the connections in a file; all belong to `owner`. Raises DataError with file and line, and VaultError."""
     try:
         found = read_yaml(file)
         entries = [] if found is None else found.entries("the list of connections")
@@ -45,7 +45,8 @@ def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
 
 
 def place_of(text: str) -> dict[str, str] | None:
-    """Where a secret is taken from, written as `env:NAME` or `keyring:SERVICE/USER`; None for the secret itself."""
+    """Return the place of a secret that is written as `env:NAME` or `keyring:SERVICE/USER`; None for the secret
+    itself."""
     kind, colon, place = text.partition(":")
     return {kind: place} if colon and place and kind in PLACES else None
 
@@ -71,7 +72,7 @@ def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> Con
 
 
 def _apart(kind: Kind, values: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values that may be shown, and secrets."""
+    """Return the values that may be shown, with the places of secrets, and the secrets."""
     hidden = {field.name for field in kind.fields if field.secret}
     public: dict[str, Any] = {name: value for name, value in values.items() if name not in hidden}
     secret = {}

@@ -1,8 +1,8 @@
-"""Connections as those who use data know them: found by name or id for a user, with their secrets.
+"""Connections for the users of data: found by name or id for a user, with their secrets.
 
-A secret is sealed in the database, or taken when it is needed: from a variable of the server's environment
-({"env": NAME}) or the keyring of the system ({"keyring": "SERVICE/USER"}). What a user may not use is for that user not
-there.
+A secret is sealed in the database, or read when it is needed: {"env": NAME} names a variable of the server's
+environment, {"keyring": "SERVICE/USER"} an entry in the keyring of the system. A connection that a user may not use
+does not exist for that user.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from local_backend.store.execs import ExecRow
 from local_backend.vault import Vault, VaultError
 
 ENV, KEYRING = "env", "keyring"
-#: Most connections of one user, and most characters of a value: keys and certificates are long.
+#: Maximum connections of one user, and maximum characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
 _PLACES = '{"env": NAME} nor {"keyring": "SERVICE/USER"}'
-#: Variables that hold secrets of connections, taken out of the environment of this process: no job inherits them.
+#: Variables that hold secrets of connections. They are removed from the environment of this process: no job inherits
+#: them.
 _taken: dict[str, str] = {}
 
 
 class Connections:
-    """The connections of a server: those of the database and, unchanged while it runs, those of a file."""
+    """The connections of a server: those of the database, and those of a file, which stay the same while it runs."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        """Raises DataError for a file that cannot be used."""
+        """Read the connections of the file. Raises DataError when the file cannot be used, and VaultError."""
         self._settings, self._database = settings, database
         self._vault = Vault(settings.paths.vault)
         self._from_file: list[ConnectionRow] = []
@@ -52,33 +53,33 @@ class Connections:
             self.take(row)
 
     def all(self) -> list[ConnectionRow]:
-        """Those of the file, then those of the database."""
+        """Return the connections of the file, then those of the database."""
         return [*self._from_file, *self._database.read(connections.everything)]
 
     @staticmethod
     def take(row: ConnectionRow) -> None:
-        """Take the variables that hold its secrets out of the environment of this process."""
+        """Move the variables that hold the connection's secrets from the environment of this process to `_taken`."""
         _take(value[ENV] for value in row.values.values() if isinstance(value, Mapping) and ENV in value)
 
     def visible(self, user: str, admin: bool) -> list[ConnectionRow]:
-        """Those that a user may use."""
+        """Return the connections that a user may use."""
         return [row for row in self.all() if admin or row.owner == user or row.is_shared_with(user)]
 
     def is_of_file(self, row: ConnectionRow) -> bool:
-        """Whether it is one that only who starts the server can change."""
+        """Return whether a connection is from the file: only the user who starts the server can change it."""
         return row in self._from_file
 
     def row(self, reference: str, user: str, admin: bool) -> ConnectionRow:
-        """The connection with this id or name: the user's own one before those of others. Raises DataError."""
+        """Return the connection with this id or name; the user's own connection takes precedence. Raises DataError."""
         return _meant(reference, user, self.visible(user, admin))
 
     def find(self, reference: Mapping[str, str], user: str, admin: bool) -> Connection:
-        """The connection that {"id": ...}, {"href": ...} or {"name": ...} means, with its secrets. Raises DataError, in
-        the same words when there is none and when this user may not use it."""
+        """Return the connection that {"id": ...}, {"href": ...} or {"name": ...} means, with its secrets. Raises
+        DataError, with the same message for a missing connection and for one that this user may not use."""
         return self.opened(self.row(_referred(reference), user, admin))
 
     def opened(self, row: ConnectionRow) -> Connection:
-        """A connection with its secrets. Raises DataError, which shows none."""
+        """Return a connection with its secrets. Raises DataError, whose message shows no secret."""
         try:
             values = {name: _taken_from(value, row) for name, value in row.values.items()}
             if row.sealed is not None:
@@ -88,7 +89,7 @@ class Connections:
         return Connection(row.kind, values, row.name)
 
     def secrets(self, row: ConnectionRow) -> dict[str, str]:
-        """Where each secret of a connection is, by its name: `sealed`, `env:NAME` or `keyring:PLACE`."""
+        """Return the place of each secret of a connection: name → `sealed`, `env:NAME` or `keyring:PLACE`."""
         places = {name: ":".join(next(iter(value.items()))) for name, value in row.values.items()
                   if isinstance(value, Mapping)}
         if row.sealed is None:
@@ -96,14 +97,14 @@ class Connections:
         try:
             sealed = list(json.loads(self._vault.open_text(row.sealed)))
         except VaultError:
-            # With another key nobody can tell any more which there were.
+            # Without the key that sealed them, the names are unknown. Show all secret fields of the kind.
             kind = kinds.every().get(row.kind)
             sealed = [field.name for field in kind.fields if field.secret] if kind else []
         return {name: "sealed" for name in sealed if name not in places} | places
 
     def of_sources(self, row: ExecRow) -> dict[int, Mapping[str, str]]:
-        """The values of the connections of an exec, by the number of their source, from 1. Raises DataError, also for a
-        connection that was removed since, or that its creator may not use any more."""
+        """Return the values of the connections of an exec: number of the source, from 1 → values. Raises DataError,
+        also when a connection was removed since, or when the creator of the exec may not use it any more."""
         admin = self._is_admin(row.creator)
         secrets = self._secrets(row.id)
         found: dict[int, Mapping[str, str]] = {}
@@ -114,8 +115,8 @@ class Connections:
         return found
 
     def state(self, row: ExecRow) -> list[list[Any]]:
-        """Which connections the sources of an exec mean now, and since when they are as they are: something else once
-        one of them was changed. Raises DataError as `of_sources` does. Looks at no secret."""
+        """Return the id and the time of the last change of each connection that the sources of an exec mean. The value
+        differs after one of them was changed. Raises DataError as `of_sources` does. Reads no secret."""
         seen = self.visible(row.creator, self._is_admin(row.creator))
         found = []
         for number, source in enumerate(row.job.sources, 1):
@@ -126,8 +127,9 @@ class Connections:
         return found
 
     def of_source(self, source: Source, secrets: Mapping[str, str], user: str, admin: bool) -> Connection:
-        """The connection of a source: one that the user may use, or the one that is written out in it, together with
-        its secrets; to the database that the source names, if it names one. Raises DataError."""
+        """Return the connection of a source: a connection that the user may use, or the one that is written out in the
+        source, with its `secrets`. If the source names a database, the connection leads to that database. Raises
+        DataError."""
         if wire.TYPE in source.connection:
             public = {name: value for name, value in source.connection.items() if name != wire.TYPE}
             found = Connection(source.kind, public | dict(secrets))
@@ -136,14 +138,15 @@ class Connections:
         return Connection(found.kind, {**found.values, **kinds.find(found.kind).database(source.location)}, found.name)
 
     def sealed(self, secrets: Mapping[int, Mapping[str, str]]) -> str | None:
-        """What is to be kept for an exec of the secrets in its sources; None for nothing. Raises VaultError."""
+        """Return the secrets of an exec's sources, sealed for storage; None if there are none. Raises VaultError."""
         return self._vault.seal_text(json.dumps(secrets)) if secrets else None
 
     def add(  # noqa: PLR0917
         self, owner: str, name: str, kind_name: str, values: Mapping[str, Any], shared: Sequence[str] | bool,
         replace: bool,
     ) -> ConnectionRow:
-        """A new connection of `owner`. Raises DataError, ConnectionExists, VaultError, and what the database raises."""
+        """Add a connection of `owner`, and return it. Raises DataError, ConnectionExists, VaultError, and errors of the
+        database."""
         if not connections.is_name(name):
             raise DataError(f"{name[:64]!r} is no name of a connection: {connections.NAMES}")
         if any(row.owner == owner and row.name == name for row in self._from_file):
@@ -159,15 +162,15 @@ class Connections:
         return row
 
     def remove(self, row: ConnectionRow) -> None:
-        """Forget a connection. Raises DataError for one of the file."""
+        """Delete a connection. Raises DataError for a connection of the file."""
         if self.is_of_file(row):
             raise DataError(f"connection '{row.name}' stands in {self._settings.connections}; take it out there, and "
                             "start the server again")
         self._database.write(lambda c: connections.remove(c, row.id))
 
     def _split(self, kind_name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """The values of a new connection, those that are no secrets and the others sealed. Raises DataError for values
-        that make no connection of this kind, and VaultError."""
+        """Return the values of a new connection: those that are not secret, and the secrets, sealed. Raises DataError
+        for values that do not fit this kind of connection, and VaultError."""
         kind = kinds.find(kind_name)
         given = kind.check({name: _shape(name, value) for name, value in values.items()})
         spelled = {alias: item for item in kind.fields for alias in (item.name, *item.aliases)}
@@ -199,7 +202,7 @@ class Connections:
 
 @contextlib.contextmanager
 def _about(number: int) -> Iterator[None]:
-    """Say of which data source it is what is wrong. Raises DataError."""
+    """Add the number of the data source to the message of a DataError."""
     try:
         yield
     except DataError as problem:
@@ -207,7 +210,7 @@ def _about(number: int) -> Iterator[None]:
 
 
 def _time(file: Path) -> float:
-    """When a file was written; 0 when it is not there, which who reads it says."""
+    """Return the time when a file was written; 0 if the file is missing, which the reader of the file reports."""
     try:
         return file.stat().st_mtime
     except OSError:
@@ -215,17 +218,17 @@ def _time(file: Path) -> float:
 
 
 def _referred(reference: Mapping[str, str]) -> str:
-    """The id or name in a reference. Raises DataError."""
+    """Return the id or name in a reference. Raises DataError."""
     for key in wire.REFERENCES:
         if key in reference:
             text = str(reference[key])
-            # WML has addresses of assets: /v2/connections/ID?project_id=P
+            # WML refers to assets by address: /v2/connections/ID?project_id=P
             return text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
     raise DataError("a reference to a connection has its 'name' or its 'id'")
 
 
 def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> ConnectionRow:
-    """The connection, of those that a user may use, with this id or name. Raises DataError."""
+    """Return the connection with this id or name among those that a user may use. Raises DataError."""
     for found in (
         [row for row in seen if row.id == reference],
         [row for row in seen if row.name == reference and row.owner == user],
@@ -241,7 +244,7 @@ def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> Connecti
 
 
 def unknown(reference: str) -> DataError:
-    """The error for a connection that is not there, or not for this user."""
+    """Return the error for a connection that does not exist, or that this user may not use."""
     return DataError(f"there is no connection '{reference[:80]}' that you may use; local-backend connection list shows "
                      "those of this server")
 
@@ -254,7 +257,7 @@ def _take(names: Iterable[str]) -> None:
 
 
 def _shape(name: str, value: Any) -> str:
-    """A value as text, to check whether it is there. Raises DataError."""
+    """Return a value as text, to check whether it is present. Raises DataError."""
     if isinstance(value, Mapping) and len(value) == 1:
         kind, place = next(iter(value.items()))
         if kind in (ENV, KEYRING) and isinstance(place, str) and place:
@@ -288,7 +291,7 @@ def _from_keyring(place: str, row: ConnectionRow) -> str:
         raise DataError(f"connection '{row.name}': the server has no keyring: pip install 'dlicmd[keyring]'") from None
     try:
         found = keyring.get_password(service, user)
-    except Exception as problem:  # each of the keyrings of this world raises what it likes
+    except Exception as problem:  # backends of the keyring library raise exceptions of any class
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise DataError(f"connection '{row.name}': the keyring of the server cannot be used: {why}") from None
     if found is None:
@@ -297,5 +300,5 @@ def _from_keyring(place: str, row: ConnectionRow) -> str:
 
 
 def references(values: Mapping[str, Any]) -> Sequence[str]:
-    """Names of the values that are to be taken from the environment or the keyring of the server."""
+    """Return the names of the values that are read from the environment or the keyring of the server."""
     return [name for name, value in values.items() if isinstance(value, Mapping)]

@@ -1,5 +1,5 @@
-"""Who may use which storage volume. A volume is a directory, or a link to one, in the folder of all volumes; those that
-are not for everybody stand with their users in DLICMD_HOME/volumes.json."""
+"""Storage volumes, and the users who may use them. A volume is a directory, or a link to one, in the folder of all
+volumes. DLICMD_HOME/volumes.json lists the users of each volume that is not open to all users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from local_backend.settings import Settings
 
 
 def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
-    """Where the data of a user may lie: administrators use all volumes. Raises DataError."""
+    """Return the places where data of a user may lie. Administrators may use all volumes. Raises DataError."""
     kept = [settings.cache, settings.shared_cache_dir, settings.paths.jobs]
     if not settings.embedded:
         kept += _own(settings)
@@ -29,19 +29,18 @@ def roots(settings: Settings, user: str, admin: bool) -> DataRoots:
 
 
 def cache_for(settings: Settings, target: str) -> Path:
-    """Where the cache is that files come through which are fetched to this target. It may not be there yet. Raises
-    DataError."""
+    """Return the cache for files that are fetched to this target. The folder may not exist yet. Raises DataError."""
     return settings.cache if target == LOCAL else fs.cache_of(target, roots(settings, "", admin=True))
 
 
 def check_directory(settings: Settings, directory: Path) -> None:
-    """Raises DataError for a directory that may be no volume: jobs would get what the server has for itself, its keys
-    and everybody's results, as data."""
+    """Raise DataError for a directory that may not become a volume: jobs would get the server's own files as data, such
+    as its keys and the results of all users."""
     real = os.path.realpath(directory)
     own = {"DLICMD_HOME": settings.home, "DLI_RESULT_FS": settings.result_fs, "DLI_CACHE_DIR": settings.cache,
            "DLI_SHARED_CACHE_DIR": settings.shared_cache_dir, "DLI_VOLUMES": settings.volumes}
     places = {name: os.path.realpath(folder) for name, folder in own.items() if folder is not None}
-    # These may be in the home, and volumes in them.
+    # These two folders may be in the home, and volumes may be in them.
     free = [os.path.realpath(folder) for folder in (settings.data_fs, settings.volumes)]
     for name, place in places.items():
         how = "is" if real == place else "holds" if inside(place, real) else "is in" if inside(real, place) else ""
@@ -51,7 +50,8 @@ def check_directory(settings: Settings, directory: Path) -> None:
 
 
 def _own(settings: Settings) -> list[Path]:
-    """What a team's server has for itself in its home, for one that was put where the data lies."""
+    """Return the server's own files in the home of a team's server, if the home is inside DLI_DATA_FS. Entries that
+    contain DLI_DATA_FS or the volumes are left out. Raises DataError."""
     seen = [os.path.realpath(folder) for folder in (settings.data_fs, settings.volumes)]
     home = os.path.realpath(settings.home)
     if not inside(home, seen[0]):
@@ -64,8 +64,8 @@ def _own(settings: Settings) -> list[Path]:
 
 
 def users_of(settings: Settings) -> dict[str, list[str]]:
-    """Volume, by its directory → its users; those that are for everybody are not in it. Raises DataError: with a file
-    that cannot be read nobody knows whom to keep out."""
+    """Return the users of volumes: directory of the volume → users. Volumes that are open to all users are left out.
+    Raises DataError when the file cannot be read, because the server then does not know which users to refuse."""
     path = settings.paths.volume_users
     try:
         found = read_json(path)
@@ -80,7 +80,7 @@ def users_of(settings: Settings) -> dict[str, list[str]]:
 
 
 def allow(settings: Settings, name: str, users: Sequence[str]) -> None:
-    """Have a volume, by its directory, for these users alone; for everybody when there are none. Raises DataError and
+    """Open a volume, given by its directory, to these users only; to all users if there are none. Raises DataError and
     OSError."""
     known = users_of(settings)
     known.pop(name, None)

@@ -1,1 +1,1 @@
-"""How a request becomes a checked JobSpec, files in their place, and a row: all of it or nothing."""
+"""Submissions: a request becomes a checked JobSpec, stored files and a row, or leaves nothing."""

@@ -1,4 +1,4 @@
-"""Acknowledged means durable: files and row are on disk before the answer, and a failure leaves neither."""
+"""Stores submissions durably: files and row are on disk before the answer, and a failure leaves neither."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def accept(
     allow: Callable[[Connection], None] = lambda _connection: None,
     keyed: Keyed | None = None,
 ) -> ExecRow:
-    """Take a checked submission: a number, its folders and files, where its metrics go, its row in state SUBMITTED,
-    with its key if any, and what is `sealed` for it. `allow` raises when the user may have no further one; it is asked
-    in the transaction that makes the row, so that no two slip through.
+    """Store a checked submission, and return its row in state SUBMITTED. This stores number, folders, files, the
+    targets of its metrics, its idempotency key if any, and the `sealed` secrets. `allow` raises when the user may have
+    no further exec. It runs in the transaction that makes the row, so that two submissions cannot both pass the check.
 
     Raises:
-        Invalid: the upload is not what the command line says.
-        OverQuota: by `allow`.
-        StorageFailed: disk or database did not take it.
+        Invalid: the upload does not match the command line.
+        OverQuota: raised by `allow`.
+        StorageFailed: the disk or the database is full or refuses writes.
     """
     try:
         number, paths = reserve(home, database, spec.user)
@@ -91,13 +91,13 @@ def accept(
 
 
 def _unknown(problem: BaseException) -> bool:
-    """Whether the row may have been stored: the connection was lost, perhaps after the commit. The files stay then; a
-    start of the server removes those that got no row."""
+    """Return whether the row may have been stored: the connection was lost, perhaps after the commit. The files then
+    stay, and the next start of the server removes them if there is no row."""
     return isinstance(problem, DBAPIError) and problem.connection_invalidated
 
 
 def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
-    """The folders that programs expect, the names of what was submitted, and the launch description."""
+    """Make the folders that programs expect, the list of submitted files, and the launch description."""
     for folder in (paths.logs, paths.checkpoint, paths.model):
         folder.mkdir(mode=0o700)
     manifest.write(paths)

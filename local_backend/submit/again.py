@@ -16,13 +16,13 @@ from local_backend.store.execs import ExecRow
 from local_backend.submit import manifest
 from local_backend.submit.receive import Upload
 
-#: Attributes of the engine: steps that are computed twice, before the training or instead of it.
+#: Attributes of the engine: number of steps that are computed twice, before the training or instead of it.
 BEFORE, INSTEAD = "verify", "verify_only"
 _START, _ATTRIBUTE = "--exec-start", "--msd-attr"
 
 
 def to_verify(row: ExecRow, steps: int) -> tuple[JobSpec, str]:
-    """Return (submission, its words as they are shown) of an exec that verifies so many steps of this one.
+    """Return (submission, command line to show) of an exec that verifies `steps` steps of this exec.
 
     Raises Invalid for an exec that cannot be verified.
     """
@@ -47,9 +47,9 @@ def to_verify(row: ExecRow, steps: int) -> tuple[JobSpec, str]:
 
 
 def packed(row: ExecRow, paths: ExecPaths, folder: Path) -> Upload:
-    """Return what was submitted for an exec, packed as an upload into this folder.
+    """Return the submitted files of an exec, packed as an upload into this folder.
 
-    Raises Invalid when a file is gone or there are too many, StorageFailed when the disk does not take it.
+    Raises Invalid when a file is missing or there are too many, StorageFailed when the disk is full or refuses writes.
     """
     names, complete = manifest.read(paths)
     if not complete:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-#: A name typed in scripts of the first product generation may differ in case only; names are case-sensitive.
+#: Answer to submissions that name a TensorFlow framework.
 NO_TENSORFLOW = "TensorFlow programs are not supported by the local backend yet; use PyTorch, distPyTorch or edtPyTorch"
 
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework. `refused` is the sentence that answers a submission, None when it can be run."""
+    """One framework. `refused` is the sentence that answers a submission; None if the framework can run."""
 
     name: str
     app_name: str
@@ -24,7 +24,7 @@ class Framework:
     #: Default number of workers; None where the engine decides.
     workers: int | None = 1
     max_workers: int | None = None
-    #: What the catalogue shows as the memory of a worker; it is no limit.
+    #: Memory of a worker that the catalogue shows; it is not a limit.
     memory: str | None = None
     has_driver: str = ""
     exports: tuple[tuple[str, str], ...] = ()
@@ -34,11 +34,12 @@ class Framework:
 
     @property
     def version(self) -> str:
-        """Version of the installed framework; the recorded one when it is not installed, for clients read it of all."""
+        """Version of the installed framework, or the recorded version if it is not installed: clients read the version
+        of all frameworks."""
         return _installed("tensorflow" if self.backend.lower() == "tensorflow" else "torch")
 
 
-#: Distribution → the version that the recorded catalogue has.
+#: Distribution → version in the recorded catalogue.
 _RECORDED = {"torch": "1.3.1", "tensorflow": "2.1"}
 
 
@@ -97,4 +98,5 @@ FRAMEWORKS: tuple[Framework, ...] = (
     ),
 )
 
+#: Names are case-sensitive. Names in scripts of the first product generation may differ in case only.
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}

@@ -1,4 +1,4 @@
-"""Turns what was asked for into a JobSpec, or says what is wrong with it. Looks at the disk for conda only."""
+"""Checks a submission, and turns it into a JobSpec. Reads the disk only to find conda environments."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from local_backend.submit.values import pairs
 from local_backend.submit.words import Asked
 
 _MAX_NAME = 200
-#: Bytes of a word or variable for a program, and of all: Linux starts no process with a longer one than 128 KiB.
+#: Maximum bytes of a word or variable for a program, and of all of them: Linux starts no process with a word longer
+#: than 128 KiB.
 _MAX_WORD, _MAX_WORDS = 120_000, 500_000
 
 
 def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) -> JobSpec:
-    """The job that was asked for. `exec_id` is still empty, and `main` and `model_dir` are as typed: what the upload
-    really holds decides (see place.py). `seal` makes of a secret what may lie on a disk.
+    """Return the JobSpec of a submission. `exec_id` is still empty, and `main` and `model_dir` are as typed: the
+    content of the upload decides about them (see place.py). `seal` encrypts a secret so that it may be stored on a
+    disk.
 
-    Raises Invalid, and what `seal` raises.
+    Raises Invalid, and the errors of `seal`.
     """
     line = asked.line
     framework = _framework(line)
@@ -79,7 +81,7 @@ def _user_command(line: CommandLine) -> tuple[str, ...] | None:
 
 
 def _check_lengths(line: CommandLine) -> None:
-    """Raises Invalid for what no process can be started with."""
+    """Raise Invalid for words that are too long to start a process with."""
     options = {name: [line.text(name) or ""] for name in ("--model-main", "--cs-datastore-meta", "--conda-env-name")}
     options |= {"--msd-env": line.many("--msd-env"), "the command line": line.program}
     sizes = {name: [len(word.encode()) for word in words] for name, words in options.items()}
@@ -99,7 +101,7 @@ def _check_lengths(line: CommandLine) -> None:
 
 
 def _model_dir(line: CommandLine) -> str | None:
-    """Base name of --model-dir; None when there is none, or when it names no folder of its own (`.`)."""
+    """Return the base name of --model-dir; None if the option is missing, or names no folder of its own (`.`)."""
     typed = line.text("--model-dir")
     return None if typed is None else PurePosixPath(typed.rstrip("/")).name or None
 

@@ -1,4 +1,4 @@
-"""Finds the Python environment that a job asks for by name or by path."""
+"""Finds the Python environment that a job names, by name or by path."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from local_backend.errors import Invalid
 
-#: WMLA's name for the environment of the platform itself; scripts name it where nothing special is meant.
+#: WMLA's name for the environment of the platform itself. Scripts name it when they need no special environment.
 DEFAULT_ENVIRONMENT = "dlipy3"
 _USUAL_HOMES = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda", "/opt/anaconda3")
 
 
 def find(name: str | None, conda_home: str | None) -> str | None:
-    """Directory of the environment, absolute; None for the backend's own.
+    """Return the directory of the environment, absolute; None for the backend's own.
 
-    Raises Invalid, saying where it was looked for.
+    Raises Invalid; the message lists the searched folders.
     """
     if name is None:
         return None
@@ -48,7 +48,8 @@ def _is_environment(path: Path) -> bool:
 
 
 def _homes(conda_home: str | None) -> list[Path]:
-    """Where conda may be installed: as the job says, as the server's environment says, and the usual places."""
+    """Return the folders where conda may be installed: the one that the job names, or else those that the server's
+    environment names, and the usual ones."""
     if conda_home:
         return [Path(conda_home).expanduser()]
     named = [os.environ.get("DLI_CONDA_HOME"), _above_envs(os.environ.get("CONDA_PREFIX")), _above_envs(sys.prefix)]
@@ -57,7 +58,7 @@ def _homes(conda_home: str | None) -> list[Path]:
 
 
 def _above_envs(prefix: str | None) -> str | None:
-    """The conda installation that an environment belongs to."""
+    """Return the conda installation that an environment belongs to; None if there is none."""
     if not prefix:
         return None
     path = Path(prefix)

@@ -1,4 +1,4 @@
-"""Where the data of a job is: what --data-source says, or else --cs-datastore-meta."""
+"""The data of a job: from --data-source, or else from --cs-datastore-meta."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from local_backend.submit.words import Asked
 
 
 def data_of(asked: Asked, roots: fs.DataRoots, find: Find) -> AskedData:
-    """What a submission says about its data. --data-source wins over --cs-datastore-meta, which is not
-    even looked at then. Raises Invalid."""
+    """Return the data that a submission names. If it names data sources, --cs-datastore-meta is ignored and not even
+    checked. Raises Invalid."""
     try:
         if not asked.data_source:
             found = AskedData(fs.from_meta(asked.line.text("--cs-datastore-meta") or "", roots))

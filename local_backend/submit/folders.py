@@ -1,9 +1,10 @@
-"""The two folders of an exec, from its number on: whenever the server dies, the next one knows which are its own.
+"""The two folders of an exec, made with its number. After a crash at any time, the next server knows its own folders.
 
-Several backends may share DLI_RESULT_FS, and each counts for itself: who makes the result folder of a number first has
-that number there. It comes into being under another name, with something in it, and gets its own by a rename, which
-fails where a folder is that holds anything. The backend's own folder is there before, and says under which name that
-happens and what the folder is, by its inode, so that another backend's is never taken for it.
+Several backends may share DLI_RESULT_FS, and each counts its own numbers. The backend that first makes the result
+folder of a number owns the number there. The backend makes the folder under a temporary name, with content, and then
+renames it. The rename fails if a folder with content has that name already. The backend's own folder exists before
+that. A note in it names the temporary name and the inode of the result folder, so that the folder of another backend is
+never taken for it.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from local_backend.runtime.paths import ExecPaths, HomePaths
 from local_backend.store import execs
 from local_backend.store.database import Database
 
-#: Fields of the launch description before it is one. The user stays in it.
+#: Fields of the note, which the launch description later replaces in the same file. The user stays in it.
 _USER, _MADE_AS, _INODE = "user", "madeAs", "inode"
-#: What a rename says where another backend has the name.
+#: Errors of the rename when another backend has the name.
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 
 
 def reserve(home: HomePaths, database: Database, user: str) -> tuple[int, ExecPaths]:
-    """A new number with its two folders, and the file that says whose they are. Numbers of which another backend has
-    the result folder are left alone. Raises OSError, and what the database raises."""
+    """Reserve a new number with its two folders and the note that names the user; return number and paths. Numbers
+    whose result folder belongs to another backend are left alone. Raises OSError, and errors of the database."""
     while True:
         number = database.write(execs.next_number)
         paths = home.job(execs.exec_id(number), user)
@@ -40,7 +41,7 @@ def reserve(home: HomePaths, database: Database, user: str) -> tuple[int, ExecPa
 
 
 def _made(paths: ExecPaths, user: str) -> bool:
-    """Make the result folder, with the folder for the upload in it; False when another backend has it."""
+    """Make the result folder, with the folder for the upload in it. Return False if another backend has it."""
     made = paths.root.with_name(f".{paths.exec_id}.{secrets.token_hex(4)}.tmp")
     note: dict[str, Any] = {_USER: user, _MADE_AS: made.name}
     try:
@@ -59,9 +60,9 @@ def _made(paths: ExecPaths, user: str) -> bool:
 
 
 def discard(paths: ExecPaths) -> None:
-    """Remove the folders of an exec that has no row, as far as that is possible; a start of the server does the rest.
+    """Remove the folders of an exec that has no row, as far as possible; the next start of the server removes the rest.
 
-    The user's tree goes first: while the backend's folder is there, the next start knows that both are to go.
+    The user's tree is removed first: while the backend's folder exists, the next start knows that both must be removed.
     """
     shutil.rmtree(paths.root, ignore_errors=True)
     if not paths.root.exists():
@@ -69,10 +70,10 @@ def discard(paths: ExecPaths) -> None:
 
 
 def sweep(home: HomePaths, known: set[str], user: str) -> list[str]:
-    """Remove what an interrupted server left: uploads, and the folders of submissions that never got a row.
+    """Remove what an interrupted server left: uploads, and the folders of submissions that never got a row. Return the
+    ids of these submissions.
 
-    `known` are the ids of all rows; results that do not say whose they are belong to `user`. Returns the ids that were
-    removed.
+    `known` are the ids of all rows. Results without a note about their user belong to `user`.
     """
     shutil.rmtree(home.incoming, ignore_errors=True)
     home.incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def sweep(home: HomePaths, known: set[str], user: str) -> list[str]:
 
 
 def _remove(home: HomePaths, exec_id: str, note: dict[str, Any], user: str) -> None:
-    """Remove the folders of one, by the note in the backend's."""
+    """Remove the folders of one exec, according to the note in the backend's folder."""
     named, made_as = note.get(_USER), note.get(_MADE_AS)
     if isinstance(named, str) and re.fullmatch(r"[\w@-][\w.@-]*", named):
         user = named
@@ -94,13 +95,13 @@ def _remove(home: HomePaths, exec_id: str, note: dict[str, Any], user: str) -> N
     if begun:
         shutil.rmtree(paths.root.with_name(str(made_as)), ignore_errors=True)
     if not note or (begun and note.get(_INODE) != _inode(paths.root)):
-        shutil.rmtree(paths.state, ignore_errors=True)  # the results had no name yet: what has it is another backend's
+        shutil.rmtree(paths.state, ignore_errors=True)  # not renamed yet: another backend has that folder
     else:
         discard(paths)
 
 
 def _inode(folder: Path) -> list[int] | None:
-    """What a folder is, whatever its name; None when there is none."""
+    """Return the device and inode of a folder, which do not depend on its name; None if it is missing."""
     try:
         found = folder.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a submission says about forwarding its metrics."""
+"""The options of a submission that forward its metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from local_backend.forward import rabbitmq, target
 
 
 def targets(line: CommandLine) -> target.Targets | None:
-    """Where the metrics go, None when nowhere. A token without a URL says nothing. Raises Invalid."""
+    """Return the targets of the metrics; None if there are none. A token without a URL is ignored. Raises Invalid."""
     url, broker = line.text("--cs-url-meta"), line.text("--cs-rmq-meta")
     if not url and not broker:
         return None

@@ -1,4 +1,4 @@
-"""Which files were submitted. They lie where their program runs, which may write others beside them."""
+"""The list of submitted files. Their program runs in the same folder, and may write other files beside them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from pathlib import Path
 from local_backend.files import read_json, write_json
 from local_backend.runtime.paths import ExecPaths
 
-#: Files that are told about; folders that are looked into.
+#: Maximum number of files in the list, and of folders to search.
 MOST, _MOST_FOLDERS = 2000, 10_000
-#: What Python makes of the files, and nobody wrote.
+#: Folder that Python makes from the files; no user writes it.
 _LEFT_OUT = "__pycache__"
 _FILES, _COMPLETE = "files", "complete"
 
 
 def write(paths: ExecPaths) -> None:
-    """Note what has just been put in place. Not forced to the disk: less can be told without it. Raises OSError."""
+    """Store the names of the files that were just put in place. The list is not forced to the disk: without it, `read`
+    returns the files that are there. Raises OSError."""
     names, complete = _found(paths.submitted)
     write_json(paths.submitted_names, {_FILES: names, _COMPLETE: complete}, durable=False)
 
 
 def read(paths: ExecPaths) -> tuple[list[str], bool]:
-    """Names below the folder of what was submitted, and whether they are all; of an exec without a note those of all
-    that is there now. Of none of them is it said that it is there, and a file. Raises OSError."""
+    """Return the names of the submitted files, relative to their folder, and whether the list is complete. Without a
+    stored list, return the names of all files that are there now. A listed file may be missing, or not be a file any
+    more. Raises OSError."""
     noted = read_json(paths.submitted_names)
     if not isinstance(noted, dict) or not isinstance(names := noted.get(_FILES), list):
         return _found(paths.submitted)
-    # Its program can write there, too.
+    # The program of the exec can write the list, too.
     sane = [name for name in names if isinstance(name, str) and _is_below(name)]
     return sane[:MOST], noted.get(_COMPLETE) is True
 
@@ -38,7 +40,7 @@ def _is_below(name: str) -> bool:
 
 
 def _found(top: Path) -> tuple[list[str], bool]:
-    """Names of files below a folder, those of outer folders first, and whether they are all. Links are left out."""
+    """Return the names of files below a folder, outer folders first, and whether these are all. Links are left out."""
     names: list[str] = []
     folders, looked = deque([""]), 0
     while folders and looked < _MOST_FOLDERS:

@@ -1,4 +1,4 @@
-"""Puts what was uploaded where the program will find it, and finds the program in it."""
+"""Puts uploaded files where the program will find them, and finds the program among them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ARCHIVES = (wire.ARCHIVE_SUFFIX, ".tar", ".tar.gz", ".tgz")
 
 
 def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> JobSpec:
-    """Fill the empty folder `submitted` from the upload; the spec with `model_dir` and `main` as they really are.
+    """Fill the empty folder `submitted` from the upload. Return the spec with the actual `model_dir` and `main`.
 
-    Raises Invalid, StorageFailed or OSError; what was written until then stays.
+    Raises Invalid, StorageFailed or OSError. Files that were written before the error stay.
     """
     typed = posixpath.basename(spec.main or "")
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
@@ -43,7 +43,8 @@ def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> Job
 
 
 def _nameless(path: Path, main: str) -> str:
-    """What a file is that came without a name: an archive, by its looks, or else the program."""
+    """Return a name for a file that came without one: an archive suffix if the content looks like an archive, else the
+    name of the program."""
     with path.open("rb") as file:
         start = file.read(262)
     is_archive = start.startswith(b"\x1f\x8b") or start[257:262] == b"ustar"
@@ -51,7 +52,7 @@ def _nameless(path: Path, main: str) -> str:
 
 
 def base_name(name: str) -> str:
-    """Last part of a file name that a client sent, from whichever system. Raises Invalid."""
+    """Return the last part of a file name from a client, on any operating system. Raises Invalid."""
     base = name.replace("\\", "/").rpartition("/")[2]
     if base in {"", ".", ".."} or not base.isprintable() or len(os.fsencode(base)) > 255:
         raise Invalid("submission.files", f"the upload has a file with a name that cannot be used: {name[:120]!a}")
@@ -89,7 +90,7 @@ def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) 
 
 
 def _as_command(spec: JobSpec, program: Path) -> JobSpec:
-    """The spec as it is for a Python program; a script for another interpreter, or a binary, is run as a command."""
+    """Return the spec unchanged for a Python program; turn a foreign script or a binary into a command."""
     with program.open("rb") as file:
         start = file.readline(256)
     is_foreign_script = start.startswith(b"#!") and b"python" not in start and program.suffix != ".py"
@@ -100,7 +101,7 @@ def _as_command(spec: JobSpec, program: Path) -> JobSpec:
 
 
 def _folders(submitted: Path, asked: str | None) -> Iterator[str]:
-    """The folder of the upload that may be the model folder: the one that was named, or the only one there is."""
+    """Yield the folder of the upload that may be the model folder: the named one, or else the only one."""
     found = sorted(path.name for path in submitted.iterdir())
     if asked is not None and asked not in {".", ".."} and (submitted / asked).is_dir():
         yield asked
@@ -109,14 +110,14 @@ def _folders(submitted: Path, asked: str | None) -> Iterator[str]:
 
 
 def _find(folder: Path, main: str, model_dir: str | None) -> str | None:
-    """`main` relative to `folder`, in the first of the places where it may be; a client on Windows sends it with
-    backslashes."""
+    """Return `main` relative to `folder`, from the first possible place that has it; None if none has. A client on
+    Windows sends backslashes."""
     places = program_places(main, model_dir) + program_places(main.replace("\\", "/"), model_dir)
     return next((place for place in places if (folder / place).is_file()), None)
 
 
 def _guess(folder: Path) -> str | None:
-    """The program of a folder for which none was named: main.py, else its only Python file."""
+    """Return the program of a folder if the submission names none: main.py, else the only Python file, else None."""
     programs = sorted(path.name for path in folder.iterdir() if path.suffix == ".py" and path.is_file())
     if "main.py" in programs:
         return "main.py"

@@ -1,4 +1,4 @@
-"""What one user may have, and how much room the disk must keep. Says the limit, and how to get below it."""
+"""Quotas of users, and the free space that a disk must keep. Errors name the limit, and how to get below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DELETE = "fetch the results of those that have ended and delete them (dlicmd --
 
 
 def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
-    """Raise StorageFailed when this many bytes more would leave too little room on a disk. Jobs that run have it."""
+    """Raise StorageFailed when `adding` bytes would leave a disk with too little free space for running jobs."""
     for folder in dict.fromkeys((home.home, home.result_fs)):
         try:
             found = os.statvfs(folder)
@@ -36,7 +36,7 @@ def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
 def check_user(
     connection: Connection, user: str, quotas: Quotas, size: Callable[[str], int], adding: int
 ) -> None:
-    """Raise OverQuota when a user may have no further exec of this many bytes; `size` tells those of an exec."""
+    """Raise OverQuota when a user may have no further exec of `adding` bytes. `size` returns the bytes of an exec."""
     active, kept = execs.count(connection, user)
     if quotas.active_execs is not None and active >= quotas.active_execs:
         raise OverQuota(

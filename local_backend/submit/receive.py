@@ -1,4 +1,4 @@
-"""Reads the body of a submission as it arrives: files go straight to disk, in every form that clients send."""
+"""Reads the body of a submission as it arrives, in every form that clients send. Files are written directly to disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from dlicmd.contract import wire
 from local_backend.errors import Invalid, StorageFailed, TooLarge
 
-_MAX_TEXT = 4 << 20  # of the data part
+_MAX_TEXT = 4 << 20  # bytes of the data part
 _MAX_PARTS = 64
 _MAX_HEADERS = 16 << 10
 _WRITE = 1 << 20
@@ -25,22 +25,22 @@ _WRITE = 1 << 20
 
 @dataclass
 class Upload:
-    """What arrived: files by the name that the client gave them (empty for none), where they lie now, and the `data`
-    text."""
+    """A received body. `files` are pairs: the name that the client gave (empty for none), and the present path. `data`
+    is the `data` text."""
 
     files: list[tuple[str, Path]] = field(default_factory=list)
     data: str | None = None
 
 
 async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, most: int) -> Upload:
-    """Read a whole body; its files are written into `folder`, under names of ours.
+    """Read a whole body. Write its files into `folder`, under names of the server.
 
-    `most` bounds the body in bytes. What was written stays when this raises: the caller removes the folder.
+    `most` limits the bytes of the body. Written files stay when this raises: the caller removes the folder.
 
     Raises:
         Invalid: the body is malformed.
-        TooLarge: it is larger than `most`.
-        StorageFailed: the disk did not take it.
+        TooLarge: the body is larger than `most`, or a text in it is too large.
+        StorageFailed: the disk is full or refuses writes.
     """
     kind, options = parse_options_header(content_type)
     if kind == b"multipart/form-data":
@@ -81,7 +81,7 @@ def _decode(content: bytes) -> str:
 
 async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder: Path, most: int) -> Upload:
     if not boundary:
-        # Clients with fixed headers name the type of a body that they have not got.
+        # Clients with fixed headers send this type also without a body.
         async for chunk in body:
             if chunk:
                 raise Invalid("submission.body", "the multipart body has no boundary")
@@ -113,7 +113,8 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder:
 
 
 def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
-    """The file name of a part: `filename`, or `filename*`, in which older clients write what is not ASCII."""
+    """Return the file name of a part: `filename`, or `filename*`, in which older clients send non-ASCII names; None if
+    there is none."""
     if plain is not None:
         return plain.decode("utf-8", "surrogateescape").replace("%22", '"')
     extended = re.search(rb"filename\*=utf-8''([^;\s]+)", disposition, re.IGNORECASE)
@@ -121,7 +122,7 @@ def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
 
 
 class _Parts:
-    """Collects the parser's callbacks. Content waits in memory until `flush`, which may run in another thread."""
+    """Collects the parser's callbacks. Content stays in memory until `flush`, which may run in another thread."""
 
     def __init__(self, folder: Path) -> None:
         self.upload = Upload()
@@ -150,7 +151,7 @@ class _Parts:
         }
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the content in memory to the files."""
         writes, self._writes, self.waiting = self._writes, [], 0
         for path, content in writes:
             if self._open is None or self._open[0] != path:

@@ -1,4 +1,4 @@
-"""The devices, memory and workers that a submission asks for, and the machine that it asks for them on."""
+"""The devices, memory, workers and node labels that a submission asks for."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from local_backend.jobspec import ANY_SLICE
 from local_backend.submit import catalogue
 from local_backend.submit.values import Hardware, pairs, whole_number
 
-#: How elastic training adds up: to the last bit, as fast as it can, or without waiting for each other.
+#: Modes of elastic training: the result is exact to the last bit, training is as fast as possible, or workers do not
+#: wait for each other.
 MODES = ("exact", "fast", "async")
-#: Attribute of an elastic job: the workers without which it does not run. Like `maxWorkers` of --edt-options.
+#: Attribute of an elastic job: its minimum number of workers. The counterpart of `maxWorkers` of --edt-options.
 LEAST = "minWorkers"
 _PACK = re.compile(r"[\w.:-]{1,100}")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,252}")
@@ -25,7 +26,7 @@ _PROFILE = re.compile(r"[0-9a-z.+]{1,40}")
 
 @dataclass(frozen=True)
 class Resources:
-    """Fields of JobSpec."""
+    """The fields of JobSpec that name resources."""
 
     num_worker: int
     min_workers: int
@@ -41,7 +42,7 @@ class Resources:
 
 
 def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str, Any]) -> Resources:
-    """What a command line asks for; a `hardwareSpec` fills in what it leaves open. Raises Invalid."""
+    """Return what a command line asks for; a `hardwareSpec` supplies what it leaves open. Raises Invalid."""
     hardware = Hardware(spec)
     num_worker = _num_worker(line, framework, hardware)
     device_type, device_num, device_share = _device(line, hardware)
@@ -55,7 +56,7 @@ def resources(line: CommandLine, framework: catalogue.Framework, spec: dict[str,
         device_share=device_share,
         mig_profile="" if device_type == "cpu" else _profile(hardware),
         pack=pack,
-        # The limits are for packs alone, as the contract has it.
+        # By the contract, the limits apply to packs only.
         gpu_limit=_gpu_limit(line) if pack else None,
         cpu_limit=line.amount("--workerCPULimit") if pack else None,
         memory=_memory(line, hardware, packed=bool(pack)),
@@ -74,7 +75,7 @@ def _gpu_limit(line: CommandLine) -> float | None:
 
 
 def node_labels(line: CommandLine) -> dict[str, str]:
-    """What both node selectors ask for: driver and workers are on one machine. Raises Invalid."""
+    """Return the labels of both node selectors: driver and workers run on one machine. Raises Invalid."""
     found: dict[str, str] = {}
     for option in ("--msd-task0-node-selector", "--msd-task12n-node-selector"):
         for name, value in _selector(option, line.text(option) or ""):
@@ -88,7 +89,7 @@ def node_labels(line: CommandLine) -> dict[str, str]:
 
 
 def _selector(option: str, text: str) -> list[tuple[str, str]]:
-    """`label=value,label=value`, or a JSON object; a label alone stands for any value."""
+    """Return the labels in `label=value,label=value`, or in a JSON object; a label alone stands for any value."""
     if text.lstrip().startswith("{"):
         try:
             items = [(str(name), str(value)) for name, value in json.loads(text).items()]
@@ -123,7 +124,7 @@ def _num_worker(line: CommandLine, framework: catalogue.Framework, hardware: Har
 
 
 def _edt_workers(options: str | None) -> int | None:
-    """N of `--edt-options maxWorkers=N`."""
+    """Return N of `--edt-options maxWorkers=N`."""
     for name, value in pairs("--edt-options", (options or "").replace(",", " ").split()):
         if name == "maxWorkers":
             return whole_number(value, "--edt-options maxWorkers", 1)
@@ -141,8 +142,8 @@ def _min_workers(attributes: dict[str, str], most: int) -> int:
 
 
 def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, float]:
-    """Device type as asked for, devices per worker, and the part of one when it is less than one. A worker without a
-    GPU still takes a slot."""
+    """Return the requested device type, the devices per worker, and the fraction of a device if a worker asks for less
+    than one. A worker without a GPU still takes a slot."""
     kind = line.text("--workerDeviceType")
     number = line.amount("--workerDeviceNum")
     if number is None:
@@ -177,7 +178,7 @@ def _pack(line: CommandLine, device_num: int) -> str:
 
 
 def _profile(hardware: Hardware) -> str:
-    """Profile of the MIG slice that a `hardwareSpec` asks for, ANY_SLICE for any, empty for none."""
+    """Return the MIG profile that a `hardwareSpec` asks for, ANY_SLICE for any profile, empty for none."""
     named, kind = hardware.text("gpu.mig_profile"), hardware.text("gpu.gpu_profile").lower()
     profile = named.lower().removeprefix("mig-").removeprefix("mig ")
     if profile and not _PROFILE.fullmatch(profile):
@@ -193,8 +194,8 @@ def _memory(line: CommandLine, hardware: Hardware, *, packed: bool) -> int | Non
 
 
 def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, str]:
-    """--msd-attr. Of an elastic framework `mode` is the engine's and `minWorkers` the scheduler's; all other names are
-    the program's own."""
+    """Return the attributes of --msd-attr. For an elastic framework, raise Invalid for an unknown `mode` of the engine.
+    The scheduler uses `minWorkers`. Other names are not checked here."""
     found = dict(pairs("--msd-attr", line.many("--msd-attr")))
     mode = found.get("mode")
     if framework.elastic and mode is not None and mode not in MODES:

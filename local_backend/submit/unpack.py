@@ -1,4 +1,4 @@
-"""Has archives unpacked (unpacker.py) by processes of their own, each with limits and a deadline."""
+"""Unpacks archives (unpacker.py) in processes of their own, each with limits and a deadline."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from local_backend.submit import unpacker
 
 #: Seconds of wall time beyond the CPU limit, for a slow disk.
 _SLACK = 30
-#: Isolated and without site: starts in a few milliseconds, and nothing of the environment is imported. The folder comes
-#: last, so that no module beside unpacker.py stands for one of the standard library's.
+#: Isolated and without site: Python starts in a few milliseconds, and imports nothing from the environment. The folder
+#: comes last, so that no module beside unpacker.py replaces one of the standard library.
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); import unpack_host; unpack_host.main()"
 
 
 class _Host:
-    """The process that forks for every archive (unpack_host.py); started when it is needed, again when it has gone."""
+    """The process that forks for every archive (unpack_host.py). Started when needed, and again after it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class _Host:
         self._socket: socket.socket | None = None
 
     def ask(self, request: bytes) -> int:
-        """Have an archive unpacked; a descriptor to read the result from. Raises OSError."""
+        """Have an archive unpacked. Return a descriptor from which the caller reads the result. Raises OSError."""
         result, told = os.pipe()
         try:
             with self._lock:
@@ -46,7 +46,7 @@ class _Host:
         return result
 
     def _asked(self, request: bytes, told: int) -> bool:
-        """Whether a process has begun with it."""
+        """Send the request. Return whether a process has started to work on it."""
         if self._socket is None:
             return False
         try:
@@ -74,13 +74,13 @@ _host = _Host()
 
 
 def unpack(archive: Path, target: Path, limits: Limits) -> None:
-    """Unpack `archive` into the existing, empty folder `target`; its content is durable when this returns.
+    """Unpack `archive` into the existing, empty folder `target`. The content is durable when this returns.
 
-    What was written until a failure stays: the caller removes the folder.
+    Files that were written before an error stay: the caller removes the folder.
 
     Raises:
         Invalid: the archive is refused.
-        StorageFailed: the disk did not take it.
+        StorageFailed: the disk is full or refuses writes.
     """
     bounds = {
         "bytes": limits.unpacked_bytes,

@@ -1,11 +1,12 @@
-"""A process that has loaded what unpacking needs, and forks for every archive. Started by unpack.py; standard library.
+"""The process that has loaded what unpacking needs, and forks for every archive. unpack.py starts it.
 
-Starting an interpreter for each archive would take ten times as long as unpacking a small folder. It holds nothing of
-the server but the socket on which it is asked; when that closes, or nothing is asked for a while, it ends.
+Starting an interpreter for each archive would take ten times as long as unpacking a small folder. The process imports
+the standard library only. It holds nothing of the server but the socket for requests. It ends when the socket closes,
+or when no request arrives for a while.
 
-A request is one line of JSON, [archive, target folder, limits, seconds], with a descriptor that the result goes to; a
-byte answers once a process is there for it. A result is a line with an exit code of unpacker.py, then its text; one
-that is missing means that the process was killed, by its limits or by its alarm.
+A request is one line of JSON, [archive, target folder, limits, seconds], with a descriptor for the result. One byte
+answers the request when a process has started on it. A result is a line with an exit code of unpacker.py, then its
+text. A missing result means that the process was killed, by its limits or by its alarm.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from typing import NoReturn
 
 import unpacker  # type: ignore[import-not-found]  # beside this file, see unpack.py
 
-#: Seconds without a request after which the memory is given back.
+#: Seconds without a request after which the process ends, to free its memory.
 IDLE = 60
-#: Bytes of the longest request.
+#: Maximum bytes of a result, and of one read from the socket.
 LONGEST = 1 << 16
 
 
 def main() -> None:
-    """Serve on the socket that is the standard input."""
+    """Serve requests on the socket that is the standard input."""
     os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who unpack
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children
     with socket.socket(fileno=0) as asked:
         asked.settimeout(IDLE)
         while True:
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def _request(asked: socket.socket) -> tuple[bytes, list[int]]:
-    """A request and what came with it. Raises EOFError when there will be none."""
+    """Return a request, and the descriptors that came with it. Raises EOFError when the socket is closed."""
     line = b""
     descriptors: list[int] = []
     while not line.endswith(b"\n"):
@@ -56,11 +57,11 @@ def _request(asked: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _serve(line: bytes, result: int) -> NoReturn:
-    """Unpack one archive, in a process of its own, and end it."""
+    """Unpack one archive in this child process, and end the process."""
     code, text = unpacker.STORAGE, "0"
     try:
         archive, target, limits, patience = json.loads(line)
-        signal.alarm(patience)  # kills it whatever it is doing
+        signal.alarm(patience)  # kills this process, whatever it does
         unpacker.limit(limits)
         code, text = unpacker.run(archive, target, limits)
     finally:

@@ -1,13 +1,13 @@
 """Unpacks an archive in a process of its own, under limits. See unpack_host.py; imports the standard library only.
 
-What comes out are regular files and folders below the target, and nothing else:
- - names are checked before the disk is touched: relative, no `..`, no control or direction characters, bounded;
- - every folder on the way is opened by descriptor without following links, every file is created anew;
- - links, devices, fifos and sparse files are refused, as are twins that some file system takes for the same name;
- - bytes, files and the ratio to the archive are counted while writing; CPU time, memory and file size are limited by
-   the kernel, and the parent has a deadline.
+The result consists of regular files and folders below the target, and nothing else:
+ - names are checked before the disk is touched: relative, no `..`, no control or direction characters, limited length;
+ - every folder of a path is opened by descriptor without following links; every file is created anew;
+ - links, devices, fifos and sparse files are refused, as are two names that some file system takes for the same name;
+ - bytes, files and the ratio to the archive are counted while writing;
+ - the kernel limits CPU time, memory and file size, and the parent has a deadline.
 
-Not covered: what the files say. They are the user's program and run with the user's rights.
+The content of the files is not checked: they are the user's program, and run with the user's rights.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ import unicodedata
 import zlib
 from typing import IO, Any
 
-#: How it ended, as the server understands it.
+#: Outcomes that the server understands.
 DONE, REFUSED, STORAGE = 0, 3, 4
 
 _CHUNK = 1 << 20
 _MAX_COMPONENT = 255
 _MAX_PATH = 4096
 _MAX_DEPTH = 64
-#: Below this size a high ratio is no bomb, only a small archive of zeros.
+#: Below this size in bytes, a high ratio means a small archive of zeros, not a bomb.
 _RATIO_FLOOR = 64 << 20
-#: More files than this are flushed all at once.
+#: More files and folders than this are flushed all at once.
 _MANY = 128
 _LITTER = {".DS_Store", "__MACOSX"}
 _DIRECTION = {chr(code) for code in (0x200E, 0x200F, 0x061C, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 class Refused(Exception):
-    """The archive is not taken; the text says why."""
+    """The archive is refused; the text says why."""
 
 
 class Member(tarfile.TarInfo):
-    """A header that is right or refused: tarfile goes round for ever on a negative size, and takes a damaged header, or
-    a missing end mark, for the end of the archive, so that the rest of a folder would be lost in silence."""
+    """A header that is either correct or refused. tarfile loops forever on a negative size. It also takes a damaged
+    header, or a missing end mark, for the end of the archive, and would silently lose the rest of a folder."""
 
     @classmethod
     def fromtarfile(cls, tar: tarfile.TarFile) -> Member:
-        """The next member; raises Refused, or EOFHeaderError at the end mark."""
+        """Return the next member. Raises Refused, or EOFHeaderError at the end mark."""
         try:
             return super().fromtarfile(tar)
         except tarfile.HeaderError as problem:
@@ -57,7 +57,7 @@ class Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
-        """One header block; raises Refused."""
+        """Return the member of one header block. Raises Refused."""
         member = super().frombuf(buf, encoding, errors)
         if member.size < 0:
             raise Refused(f"{show(member.name)} has a negative size")
@@ -65,12 +65,12 @@ class Member(tarfile.TarInfo):
 
 
 def show(name: str) -> str:
-    """A member's name as it may be printed."""
+    """Return a member's name in a form that may be printed."""
     return ascii(name if len(name) <= 120 else name[:117] + "...")
 
 
 def components(name: str) -> list[str]:
-    """The checked parts of a member's name; empty for the root itself. Raises Refused."""
+    """Return the checked parts of a member's name; empty for the root itself. Raises Refused."""
     if name.startswith("/"):
         raise Refused(f"{show(name)} is an absolute path")
     parts = [part for part in name.split("/") if part not in {"", "."}]
@@ -86,7 +86,7 @@ def components(name: str) -> list[str]:
 
 
 def is_litter(parts: list[str]) -> bool:
-    """What macOS puts into archives beside the files."""
+    """Return whether macOS put this member into the archive beside the files."""
     return any(part in _LITTER or part.startswith("._") for part in parts)
 
 
@@ -94,7 +94,7 @@ class Tree:
     """The folders and files made so far, below one directory descriptor."""
 
     def __init__(self, root: int, most: int) -> None:
-        """At most so many, folders that no member names included."""
+        """`most` limits the number of files and folders, including folders that no member names."""
         self._root, self._most = root, most
         self._spelling: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -102,7 +102,7 @@ class Tree:
         self.folders: set[str] = set()
 
     def folder(self, parts: list[str]) -> int:
-        """A descriptor of the folder, made when missing; the caller closes it."""
+        """Return a descriptor of the folder, which is made if it is missing. The caller closes the descriptor."""
         fd = os.dup(self._root)
         try:
             for depth, part in enumerate(parts, 1):
@@ -120,7 +120,7 @@ class Tree:
         return fd
 
     def file(self, parts: list[str], mode: int) -> int:
-        """A descriptor of a new, empty file."""
+        """Return a descriptor of a new, empty file."""
         parent = self.folder(parts[:-1])
         try:
             path = "/".join(parts)
@@ -134,7 +134,8 @@ class Tree:
         return fd
 
     def _claim(self, path: str) -> None:
-        """Refuse a second member of one name, also where only a case- or form-blind file system sees one name."""
+        """Refuse a second member with the same name, also if the names are the same only in a file system that ignores
+        case or Unicode form."""
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
         taken = self._spelling.setdefault(key, path)
         if path in self._taken or taken != path:
@@ -144,7 +145,7 @@ class Tree:
         self._taken.add(path)
 
     def make_durable(self) -> None:
-        """Flush what was written: one by one when it is little, the whole file system when that is cheaper."""
+        """Flush the written files: one by one if they are few, else all data of the system, which is then cheaper."""
         if sys.platform == "linux" and len(self.files) + len(self.folders) > _MANY:
             os.sync()
             return
@@ -157,7 +158,7 @@ class Tree:
 
 
 class Budget:
-    """What an archive may still use."""
+    """The members and bytes that an archive may still use."""
 
     def __init__(self, limits: dict[str, int], archive_size: int) -> None:
         self._members = limits["files"]
@@ -167,7 +168,7 @@ class Budget:
         self.used = 0
 
     def spend(self, size: int) -> None:
-        """Account for one member of `size` bytes, before any of it is read."""
+        """Count one member of `size` bytes, before any of it is read. Raises Refused."""
         self._members -= 1
         self.used += size
         if self._members < 0:
@@ -241,7 +242,7 @@ def _kind(member: tarfile.TarInfo) -> str:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Bounds that the kernel holds; where a system lacks one, the others and the parent's deadline remain."""
+    """Set limits that the kernel enforces. Where a system lacks one, the others and the parent's deadline remain."""
     for name, value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, limits["seconds"]),
@@ -258,7 +259,8 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, str]:
-    """Unpack a file into an existing, empty folder; a code of this module, and a sentence or the counts."""
+    """Unpack a file into an existing, empty folder. Return a code of this module, and a text: the counts, the reason of
+    a refusal, or the number of a system error."""
     try:
         with open(archive_path, "rb") as archive:
             root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

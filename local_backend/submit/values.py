@@ -1,4 +1,4 @@
-"""Values in submissions, wherever they stand. Each raises Invalid with a sentence that names the place."""
+"""Values in submissions, from any place in them. Each function raises Invalid with a sentence that names the place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dlicmd.contract.argv import MAX_NUMBER
 from dlicmd.contract.sizes import parse_size
 from local_backend.errors import Invalid
 
-#: The smallest part of a device that can be asked for.
+#: Smallest fraction of a device that a submission can ask for.
 LEAST_PART = 0.001
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
-    """(name, value) of every `NAME=VALUE`. Raises Invalid, without showing a value that may be a secret."""
+    """Return (name, value) of every `NAME=VALUE`. Raises Invalid, without showing a value that may be a secret."""
     result = []
     for item in items:
         name, equals, value = item.partition("=")
@@ -28,7 +28,7 @@ def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def whole_number(value: Any, what: str, least: int) -> int:
-    """A number that clients write as a number or as text. Raises Invalid."""
+    """Return a number that clients send as a number or as text. Raises Invalid."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}(\.0*)?", value.strip()):
         value = float(value)
     if isinstance(value, float) and value.is_integer():
@@ -43,7 +43,7 @@ def whole_number(value: Any, what: str, least: int) -> int:
 
 
 class Hardware:
-    """The `hardwareSpec` of a submission; fills in what the command line leaves open."""
+    """The `hardwareSpec` of a submission; it supplies what the command line leaves open."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         if spec and "nodes" not in spec and ("name" in spec or "id" in spec):
@@ -57,12 +57,12 @@ class Hardware:
         self._nodes = nodes
 
     def number(self, path: str, least: int) -> int | None:
-        """A whole number at a dotted path, None when it is not there."""
+        """Return a whole number at a dotted path; None if it is missing."""
         value = self._at(path)
         return None if value is None else whole_number(value, f"hardwareSpec {path}", least)
 
     def amount(self, path: str) -> float | None:
-        """A number that may have a fraction at a dotted path."""
+        """Return a whole number, or a fraction below 1, at a dotted path; None if it is missing."""
         value = self._at(path)
         fraction = re.fullmatch(r"0?\.[0-9]{1,6}", str(value).strip())
         if fraction and 0 < float(fraction[0]) < LEAST_PART:
@@ -70,7 +70,7 @@ class Hardware:
         return float(fraction[0]) if fraction and float(fraction[0]) else self.number(path, 0)
 
     def size(self, path: str) -> int | None:
-        """A memory size in bytes at a dotted path."""
+        """Return a memory size at a dotted path, in bytes; None if it is missing."""
         value = self._at(path)
         if value is None:
             return None
@@ -82,7 +82,7 @@ class Hardware:
             raise Invalid("submission.hardware", f"hardwareSpec {path}: {problem}") from None
 
     def text(self, path: str) -> str:
-        """A word at a dotted path, empty when it is not there."""
+        """Return a text at a dotted path; empty if it is missing."""
         value = self._at(path)
         if value is not None and not isinstance(value, str):
             raise Invalid("submission.hardware", f"hardwareSpec {path}: '{str(value)[:40]}' is not a text")

@@ -1,4 +1,4 @@
-"""Reads what a submission says: the `args` text, the `data` part, and what of them may be shown again."""
+"""Reads the words of a submission: the `args` text, the `data` part, and what of them may be shown again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYS = (wire.ARGS, wire.ARGV, wire.DATA_SOURCE, wire.HARDWARE_SPEC)
 
 @dataclass
 class Asked:
-    """A submission as the client wrote it: `shown` is `args` without secrets, for everybody who may see the exec."""
+    """A submission as the client wrote it. `shown` is `args` without secrets, for every user who may see the exec."""
 
     line: CommandLine
     shown: str
@@ -27,7 +27,7 @@ class Asked:
 
 
 def read(args: str | None, data: str | None) -> Asked:
-    """Parse the `args` of the query and the text of the `data` part; `args` within `data` counts when there is none.
+    """Parse the `args` of the query and the text of the `data` part. If the query has no `args`, those in `data` count.
 
     Raises Invalid.
     """
@@ -49,7 +49,7 @@ def read(args: str | None, data: str | None) -> Asked:
 
 
 def _check_keys(extra: dict[str, Any]) -> None:
-    """Raises Invalid for a key that looks like a slip of ours. Others are of other products, and mean nothing."""
+    """Raise Invalid for a key that looks like a misspelled key of this API. Keys of other products are ignored."""
     for key in extra:
         near = slips.meant(key, _KEYS)
         if near is not None:
@@ -76,8 +76,8 @@ def _words(argv: Any, text: str | None) -> list[str]:
 
 
 def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
-    """What the data part says, then what the command line does, as clients have it that leave --data-source=... there;
-    what stands in both is meant once. None when neither says anything."""
+    """Return the data sources of the data part, then those of the command line: some clients leave --data-source=...
+    there. A source that is in both counts once. Return None if neither has any."""
     lists = [] if given is None else [_sources(given, f"'{wire.DATA_SOURCE}'")]
     lists += [_sources(text, _OPTION) for text in options]
     found: list[Any] = []
@@ -89,7 +89,7 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
 
 
 def _sources(value: Any, what: str) -> list[Any]:
-    """A list of data sources, also where it is text, or one alone."""
+    """Return a list of data sources from a list, from JSON text, or from one source alone."""
     if isinstance(value, str):
         value = _json(value, what)
     if isinstance(value, dict):

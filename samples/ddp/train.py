@@ -1,4 +1,4 @@
-"""distPyTorch: a user's own DistributedDataParallel program; one process per worker, gloo on CPU, NCCL on GPUs.
+"""distPyTorch: your own DistributedDataParallel program. One process per worker; gloo on CPUs, NCCL on GPUs.
 
     dlicmd --exec-start distPyTorch --model-dir samples/ddp --model-main train.py --numWorker 2 \
         --cs-datastore-meta type=fs,data_path=./samples/digits/data --follow -- --epochs 20
@@ -19,7 +19,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def load(data_dir):
-    """(training set, test set); the file has 64 pixels (0 to 16) and a label per line."""
+    """Return (training set, test set). Each line of the file has 64 pixels (0 to 16) and a label."""
     table = np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)
     order = np.random.default_rng(0).permutation(len(table))
     images = torch.from_numpy(table[order, :64] / 16.0)
@@ -74,13 +74,13 @@ def main():
         model_dir = os.path.join(os.environ["RESULT_DIR"], "model")
         os.makedirs(model_dir, exist_ok=True)
         torch.save(network.state_dict(), os.path.join(model_dir, "digits.pth"))
-    dist.barrier()  # nobody leaves before the last result is written
+    dist.barrier()  # no process ends before the result is written
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # The interpreter is not taken apart: a thread of gloo's (torch 2.13) may still hold something of Python's that
-    # the last backward pass of DDP left with it, and would abort the process when it lets go of it during that.
+    # Skip the shutdown of the interpreter. A gloo thread (torch 2.13) may still hold a Python object from DDP's last
+    # backward pass. If it releases the object during the shutdown, the process aborts.
     sys.stdout.flush()
     os._exit(0)

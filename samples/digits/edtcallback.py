@@ -1,4 +1,4 @@
-"""The driver's logger: every report goes to the text log and to the metrics file."""
+"""The driver's logger. It writes every report to the text log and to the metrics file."""
 
 from callbacks import LoggerCallback
 from elog import ELog

@@ -1,11 +1,11 @@
-"""A text log in LOG_DIR/stdout, which `dlicmd --exec-trainlogs` shows and notebooks parse."""
+"""A text log in LOG_DIR/stdout. `dlicmd --exec-trainlogs` shows it, and notebooks parse it."""
 
 import os
 import time
 
 
 class ELog:
-    """One line per report; the separators are what parsers go by."""
+    """Writes one line per report. Parsers rely on the separators."""
 
     def __init__(self, path):
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
@@ -35,5 +35,5 @@ class ELog:
 
 
 def stamp():
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Scores the weights of a finished training on the test samples.
+"""Compute the accuracy of the weights of a finished training on the test samples.
 
     dlicmd --exec-trainresult EXEC_ID
     unzip *-result.zip

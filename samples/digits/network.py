@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-#: Samples of the fixed split: the first ones (in a fixed shuffled order) train, the others test.
+#: Number of training samples. The order of all samples is shuffled with a fixed seed; the rest are test samples.
 TRAINING_SAMPLES = 1437
 
 
@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 
 def load_digits(data_dir):
-    """(training set, test set) from digits.csv.gz in that directory."""
+    """Return (training set, test set) from digits.csv.gz in that folder."""
     table = np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)
     table = table[np.random.RandomState(0).permutation(len(table))]
     images = torch.from_numpy(table[:, :64] / 16.0).reshape(-1, 1, 8, 8)
@@ -47,7 +47,7 @@ def load_digits(data_dir):
 
 
 def score(model, dataset):
-    """Fraction of a data set that the model gets right."""
+    """Return the fraction of a data set that the model classifies correctly."""
     model.eval()
     images, labels = dataset.tensors
     with torch.no_grad():

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from network import Net, load_digits, score
 
-# A backend puts the engine at FABRIC_HOME; without one it is installed.
+# A backend provides the engine in FABRIC_HOME. Without a backend, use the installed engine.
 if os.environ.get("FABRIC_HOME"):
     sys.path.insert(0, os.path.join(os.environ["FABRIC_HOME"], "libs", "fabric.zip"))
 

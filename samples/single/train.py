@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 
 def load(data_dir):
-    """(train images, train labels, test images, test labels); the file has 64 pixels (0 to 16) and a label per line."""
+    """Return (train images, train labels, test images, test labels). Each line of the file has 64 pixels (0 to 16)
+    and a label."""
     table = np.loadtxt(os.path.join(data_dir, "digits.csv.gz"), delimiter=",", dtype=np.float32)
     order = np.random.default_rng(0).permutation(len(table))
     images = torch.from_numpy(table[order, :64] / 16.0)
@@ -50,7 +51,7 @@ def main():
             accuracy = (model(test_images).argmax(1) == test_labels).float().mean().item()
         print(f"epoch {epoch}/{args.epochs}  loss {total / len(images):.4f}  test accuracy {accuracy:.4f}")
 
-    # What lies below RESULT_DIR/model is what --exec-trainresult fetches.
+    # `dlicmd --exec-trainresult` fetches all files below RESULT_DIR/model.
     model_dir = os.path.join(os.environ["RESULT_DIR"], "model")
     os.makedirs(model_dir, exist_ok=True)
     torch.save(model.state_dict(), os.path.join(model_dir, "digits.pth"))

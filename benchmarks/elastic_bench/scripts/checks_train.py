@@ -2,9 +2,9 @@
 
     python checks_train.py MODEL PAIRS
 
-Prints a JSON object with lists of seconds: of steps with checks and without ("with", "without"), of checks for numbers
-that are not finite ("finite"), and of a comparison of states ("compare"). Times are processor times of the training
-thread, on GPUs times of the clock.
+Prints a JSON object with lists of seconds: of steps with and without checks ("with", "without"), of checks for
+numbers that are not finite ("finite"), and of comparisons of states ("compare"). The seconds are processor time of
+the training thread, on GPUs wall time.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ EARLY = 5
 
 
 class Silent:
-    """A logger that says nothing."""
+    """A logger without output."""
 
 
 class Clock(torch.optim.SGD):
@@ -90,7 +90,7 @@ def main() -> None:
     )
     fabric.train(1, parts.SIZES[name].batch, parts.SHARDS, validation_freq=0, checkpoint_freq=0)
     gaps = [right - left for left, right in pairwise(TIMES)]
-    # The first gap is that of step 1, which has no checks.
+    # The first gap belongs to step 1, which has no checks.
     without, checked = gaps[2 * EARLY :: 2], gaps[2 * EARLY + 1 :: 2]
     print(json.dumps({"with": checked, "without": without, "finite": finite[EARLY:], "compare": compared}))
 

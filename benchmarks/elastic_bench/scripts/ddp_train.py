@@ -1,9 +1,9 @@
-"""A training loop as one writes it by hand around DistributedDataParallel; stays alive and trains when told.
+"""A hand-written training loop around DistributedDataParallel. It stays alive, and trains on request.
 
     python ddp_train.py MODEL        # RANK, WORLD_SIZE and MASTER_FILE in the environment
 
-Standard input has one line per block, the number of steps and the steps to mark: "200 5". Standard output says
-"done" after each.
+Each line of standard input is a block: the number of steps, and the step to mark ("200 5"). The loop prints "done"
+after each block.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 
 def train(model, optimizer, name: str, steps: int, device: torch.device) -> None:
-    """One pass over `steps` steps."""
+    """Train one pass of `steps` steps."""
     rank, workers, size = dist.get_rank(), dist.get_world_size(), parts.SIZES[name]
     data, _ = parts.datasets(name, steps)
     sampler = parts.ShardBatches(size, steps, rank, workers)

@@ -1,10 +1,10 @@
-"""The same training with FabricModel. Trains whenever it is told, each time as a training of its own.
+"""The same training with FabricModel. It trains on request; each block is a training of its own.
 
     python fabric_train.py MODEL
 
-Standard input has one line per training: the mode that the job's attributes name, the number of steps and the step to
-mark ("exact 200 5"). Standard output
-says "done" on a line of its own after each. Committed steps are stamped in $BENCH_STAMPS/committed.
+Each line of standard input is a training: the mode for the attributes of the job, the number of steps, and the step
+to mark ("exact 200 5"). The script prints "done" on a line of its own after each training. It stamps committed steps
+in $BENCH_STAMPS/committed.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from local_backend.elastic.launcher import Allocation
 
 
 class Silent:
-    """A logger of workers that says nothing: the other side prints nothing either."""
+    """A logger of workers without output: the other side prints nothing either."""
 
 
 class Commits:
-    """A logger of the driver: "step seconds workers" for each committed step."""
+    """A logger of the driver: writes "step seconds workers" for each committed step."""
 
     def __init__(self) -> None:
         path = os.path.join(os.environ["BENCH_STAMPS"], "committed")
@@ -36,7 +36,7 @@ class Commits:
 
 
 def check_mode(mode: str) -> None:
-    """Raises SystemExit when this engine cannot be told the mode, and so has only the exact one."""
+    """Raise SystemExit when this engine takes no mode, and therefore has only the exact one."""
     if mode != "exact" and "attributes" not in {field.name for field in dataclasses.fields(Allocation)}:
         raise SystemExit(f"there is no {mode} mode to measure: an allocation has no attributes")
 

@@ -1,6 +1,6 @@
-"""What every side of the benchmark trains: the same model, data, optimizer and cut of a step into shards.
+"""The training of every side of the benchmark: the same model, data, optimizer and division of a step into shards.
 
-Each applied optimizer step is stamped with the time in a file of its process, on all sides at the same place.
+Each process writes the time of each applied optimizer step to a file of its own, on all sides at the same point.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-#: Micro-batches of a step; a worker computes SHARDS / workers of them.
+#: Micro-batches of a step. A worker computes SHARDS / workers of them.
 SHARDS = 4
-#: Different samples; a data set of any length repeats them.
+#: Number of different samples. A data set of any length repeats them.
 POOL = 4096
 CLASSES = 10
 
@@ -38,13 +38,13 @@ class Size:
 SIZES = {
     "0.5M": Size((256, 512, 512, 256, CLASSES), 256),
     "10M": Size((512, 2048, 2560, 1400, CLASSES), 32),
-    # As many parameters as 0.5M and four times its work, so that communication is about nothing.
+    # The parameters of 0.5M with four times the work, so that communication hardly counts.
     "compute": Size((256, 512, 512, 256, CLASSES), 1024),
 }
 
 
 def network(size: Size) -> nn.Module:
-    """The model with the same first weights everywhere."""
+    """Return the model, with the same initial weights in every process."""
     torch.manual_seed(0)
     pairs = zip(size.layers, size.layers[1:], strict=False)
     layers = [part for inputs, outputs in pairs for part in (nn.Linear(inputs, outputs), nn.ReLU())]
@@ -68,13 +68,13 @@ class Repeated(Dataset):
 
 
 def datasets(name: str, steps: int) -> tuple[Repeated, Repeated]:
-    """(training set of `steps` whole steps, test set) for a model of SIZES."""
+    """Return (training set of `steps` whole steps, test set) for a model of SIZES."""
     size = SIZES[name]
     return Repeated(size, steps * size.step_samples), Repeated(size, size.batch)
 
 
 def datasets_function(name: str, steps: int) -> partial:
-    """`datasets` for FabricModel."""
+    """Return `datasets` in the form that FabricModel takes."""
     return partial(datasets, name, steps)
 
 
@@ -82,7 +82,7 @@ class ShardBatches:
     """A batch sampler: the shards of rank `rank`, step after step, in shuffled order."""
 
     def __init__(self, size: Size, steps: int, rank: int, workers: int, first: int = 0) -> None:
-        """`first`: the step to begin with. `workers` need not divide SHARDS."""
+        """Begin with step `first`. `workers` need not divide SHARDS."""
         self._size, self._steps, self._first = size, steps, first
         self.shards = range(rank * SHARDS // workers, (rank + 1) * SHARDS // workers)
 
@@ -99,7 +99,7 @@ class ShardBatches:
 
 
 class _Stamps:
-    """Writes "step seconds" lines, seconds of the monotonic clock, which all processes of a machine share."""
+    """Writes lines "step seconds", in seconds of the monotonic clock, which all processes of a machine share."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -108,7 +108,7 @@ class _Stamps:
     def step(self) -> None:
         self.done += 1
         if self._file is None:
-            # Seat: what stays when a worker's process is replaced. Under FabricModel no process is.
+            # A seat stays the same when its process is replaced. FabricModel replaces no process.
             seat = os.environ.get("BENCH_SEAT") or os.environ.get("DLI_WORKER_NUMBER", "0")
             path = Path(os.environ["BENCH_STAMPS"], f"{seat}-{os.getpid()}.steps")
             self._file = path.open("a", buffering=1)
@@ -119,10 +119,10 @@ STAMPS = _Stamps()
 
 
 class StampingSGD(torch.optim.SGD):
-    """SGD with momentum that stamps every step it has applied."""
+    """SGD with momentum that stamps every step that it has applied."""
 
     def __init__(self, parameters, marks: tuple[int, ...] = ()) -> None:
-        """`marks`: steps after which a GPU is waited for, so that their stamps are of work done, not queued."""
+        """Wait for the GPU after the steps in `marks`, so that their stamps show finished work, not queued work."""
         super().__init__(parameters, lr=0.001, momentum=0.9)
         self.param_groups[0]["marks"] = marks
 

@@ -1,4 +1,4 @@
-"""An elastic training as torchrun's guide has it: load the last snapshot, train, save a snapshot now and then.
+"""An elastic training as in torchrun's guide: load the last snapshot, train, save a snapshot from time to time.
 
     torchrun --nnodes 2:4 ... torchrun_train.py MODEL STEPS SNAPSHOT EVERY
 """
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 def main() -> None:
     name, steps, snapshot, every = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
     gpu = torch.cuda.is_available()
-    # One agent per worker here, so every worker is local rank 0 of an agent that sees one GPU.
+    # There is one agent per worker, so every worker is local rank 0 of an agent that sees one GPU.
     device = torch.device("cuda", 0) if gpu else torch.device("cpu")
     dist.init_process_group("nccl" if gpu else "gloo")
     rank, workers, size = dist.get_rank(), dist.get_world_size(), parts.SIZES[name]

@@ -12,11 +12,11 @@ from local_backend.data.listing import plain
 
 ACCOUNT = Field("account_name", "name of the storage account", aliases=("account", "storage_account", "username"))
 KEY = Field("account_key", "access key of the account", secret=True, aliases=("access_key", "password", "key"))
-STRING = Field("connection_string", "connection string of the account, in the place of name and key", secret=True)
+STRING = Field("connection_string", "connection string of the account, instead of name and key", secret=True)
 SAS = Field("sas_token", "shared access signature", secret=True, aliases=("sas",))
 
 #: For an emulator: host and port, then a slash and the account.
-HOST = Field("account_host", "host of the account, unless it is Azure's own", aliases=("url", "host"),
+HOST = Field("account_host", "host of the account, if it is not a host of Azure", aliases=("url", "host"),
              schemes=("https", "http"), bare=True)
 
 
@@ -43,16 +43,16 @@ class Blob(FileSystem):
 
 _FIELDS = (
     ACCOUNT, KEY, STRING, SAS,
-    Field("client_id", "id of an application that may read"),
-    Field("client_secret", "secret of that application", secret=True),
-    Field("tenant_id", "tenant of that application", aliases=("tenant",)),
+    Field("client_id", "id of an application with read access"),
+    Field("client_secret", "secret of the application", secret=True),
+    Field("tenant_id", "tenant of the application", aliases=("tenant",)),
     HOST,
-    Field("container", "container that is read when a location names none"),
+    Field("container", "default container, for locations that name none"),
 )
 _NEEDS: dict[str, Any] = {"family": Blob, "fields": _FIELDS, "extra": "azure", "modules": ("adlfs",)}
 
 KINDS = (
     Kind("azure-blob", "Azure Blob Storage", aliases=("azureblobstorage", "azure"), tested="Azurite", **_NEEDS),
     Kind("azure-data-lake", "Azure Data Lake Storage", aliases=("azuredatalakestorage", "adls", "abfs"),
-         tested="Azurite (Azure's interface for blobs, the only one that is used)", **_NEEDS),
+         tested="Azurite (Azure's blob interface; the backend uses no other interface)", **_NEEDS),
 )

@@ -131,6 +131,6 @@ def _short(problem: BaseException) -> str:
 KINDS = (
     Kind("azure-files", "Azure Files", Share, extra="azure", modules=("azure.storage.fileshare",),
          fields=(ACCOUNT, KEY, STRING, SAS, HOST,
-                 Field("share", "share that is read when a location names none", aliases=("file_share",))),
+                 Field("share", "default share, for locations that name none", aliases=("file_share",))),
          aliases=("azurefilestorage", "azure-file-storage", "azurefiles")),
 )

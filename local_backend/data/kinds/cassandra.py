@@ -165,9 +165,9 @@ KINDS = (
     Kind(
         "cassandra", "Apache Cassandra", Cassandra,
         fields=(HOST, port(9042), Field("database", "name of the keyspace", required=True, aliases=("keyspace",)),
-                USERNAME, PASSWORD, Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
-                Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form")),
+                USERNAME, PASSWORD, Field("ssl", "true: use TLS; the certificate must match the host"),
+                Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format")),
         aliases=("apache-cassandra", "datastax"), extra="cassandra", modules=("cassandra", "pyarrow"),
-        options={"port": 9042}, tested="no real server: a stand-in that speaks its protocol",
+        options={"port": 9042}, tested="no real server: a stand-in with the same protocol",
     ),
 )

@@ -50,13 +50,13 @@ KINDS = (
     Kind("cos", "IBM Cloud Object Storage", Cos, fields=(
         Field("endpoint_url", "URL of the server, such as https://s3.eu-de.cloud-object-storage.appdomain.cloud",
               required=True, aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True),
-        Field("api_key", "API key of IBM Cloud, in the place of access key and secret", secret=True,
+        Field("api_key", "API key of IBM Cloud, instead of access key and secret", secret=True,
               aliases=("apikey", "ibm_api_key_id")),
         Field("resource_instance_id", "id of the storage service, to test a connection with an API key and no bucket",
               aliases=("service_instance_id", "ibm_service_instance_id")),
-        Field("iam_url", f"who gives tokens for API keys ({iam.TOKENS})", aliases=("ibm_auth_endpoint",),
-              schemes=SCHEMES),
+        Field("iam_url", f"service that issues tokens for API keys (default {iam.TOKENS})",
+              aliases=("ibm_auth_endpoint",), schemes=SCHEMES),
         *KEYS,
     ), aliases=("bluemixcloudobjectstorage", "cloudobjectstorage", "cloud-object-storage", "ibm-cos"),
-        tested="moto; an `api_key` against moto behind a stand-in for IBM Cloud, never the real one", **NEEDS),
+        tested="moto; `api_key`: moto behind a stand-in for IBM Cloud, never the real service", **NEEDS),
 )

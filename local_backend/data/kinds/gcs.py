@@ -62,11 +62,12 @@ class Google(FileSystem):
 
 KINDS = (
     Kind("gcs", "Google Cloud Storage", Google, extra="gcs", modules=("gcsfs",), tested="gcp-storage-emulator",
-         fields=(Field("credentials", "JSON text of the key of a service account; without it only public buckets can "
-                                      "be read", secret=True, aliases=("token", "service_account", "credentials_json")),
+         fields=(Field("credentials", "key of a service account, as JSON text; without a key, only public buckets "
+                                      "can be read",
+                       secret=True, aliases=("token", "service_account", "credentials_json")),
                  Field("project", "project of the buckets", aliases=("project_id",)),
-                 Field("bucket", "bucket that is read when a location names none"),
-                 Field("endpoint_url", "URL of the server, unless it is Google's own", aliases=("url",),
+                 Field("bucket", "default bucket, for locations that name none"),
+                 Field("endpoint_url", "URL of the server, if it is not a server of Google", aliases=("url",),
                        schemes=("https", "http"))),
          aliases=("gs", "googlecloudstorage", "google")),
 )

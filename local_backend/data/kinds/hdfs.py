@@ -43,11 +43,11 @@ class Hdfs(Folders):
 
 KINDS = (
     Kind("hdfs", "HDFS", Hdfs, extra="hdfs", modules=("fsspec", "requests"), tested="Hadoop 2.7, by hand",
-         fields=(Field("url", "address of the name node's web server, http://NAMENODE:9870", required=True,
+         fields=(Field("url", "address of the name node's web server: http://NAMENODE:9870", required=True,
                        aliases=("host", "webhdfs_url"), schemes=("http", "https", "webhdfs", "swebhdfs"), bare=True),
-                 Field("username", "user there", aliases=("user",)),
-                 Field("password", "password of the user, where a gateway wants one", secret=True),
+                 Field("username", "user of HDFS", aliases=("user",)),
+                 Field("password", "password of the user, if a gateway requires one", secret=True),
                  Field("token", "delegation token", secret=True),
-                 Field("folder", "folder below which the paths are", aliases=("root", "path"))),
+                 Field("folder", "folder that paths are relative to", aliases=("root", "path"))),
          aliases=("webhdfs", "hadoop", "apache-hdfs")),
 )

@@ -226,11 +226,11 @@ def _below(url: str, top: str) -> bool:
 
 KINDS = (
     Kind("http", "HTTP", Web, tested="Python's http.server with ranges",
-         fields=(Field("url", "address of a file, or of what the paths are below", required=True, aliases=("host",),
-                       schemes=("http", "https")),
+         fields=(Field("url", "address of a file, or the address that paths are relative to", required=True,
+                       aliases=("host",), schemes=("http", "https")),
                  Field("username", "user for basic authentication", aliases=("user",)),
                  Field("password", "password of the user", secret=True),
                  Field("token", "bearer token", secret=True, aliases=("api_key",)),
-                 Field("query", "what stands behind the ? of every address, such as a signature", secret=True)),
+                 Field("query", "text after the ? of every address, such as a signature", secret=True)),
          aliases=("https", "web")),
 )

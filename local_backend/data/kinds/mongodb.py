@@ -193,13 +193,15 @@ KINDS = (
     Kind(
         "mongodb", "MongoDB", Mongodb,
         fields=(
-            HOST, port(27017), DATABASE, Field("username", "who reads", aliases=("user", "user_name")), PASSWORD,
-            Field("auth_database", "the database that knows the user (admin)", aliases=("authdatabase", "auth_source")),
-            Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
-            Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form"),
+            HOST, port(27017), DATABASE,
+            Field("username", "user that reads the data", aliases=("user", "user_name")), PASSWORD,
+            Field("auth_database", "database that authenticates the user (default admin)",
+                  aliases=("authdatabase", "auth_source")),
+            Field("ssl", "true: use TLS; the certificate must match the host"),
+            Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
         ),
         aliases=("databases-for-mongodb", "ibm-cloud-databases-for-mongodb", "compose-mongodb"),
         extra="mongodb", modules=("pymongo", "pyarrow"), options={"port": 27017},
-        tested="no real server: a stand-in that speaks its protocol",
+        tested="no real server: a stand-in with the same protocol",
     ),
 )

@@ -181,8 +181,8 @@ def _arrow_type(kind: str) -> pyarrow.DataType:
 
 _FIELDS = (
     HOST, port(3306), DATABASE, USERNAME, PASSWORD,
-    Field("ssl", "true: speak TLS, with a certificate that is good for the host"),
-    Field("ssl_certificate", "certificate of the authority that vouches for the server, in PEM form"),
+    Field("ssl", "true: use TLS; the certificate must match the host"),
+    Field("ssl_certificate", "certificate of the certificate authority of the server, in PEM format"),
 )
 _MYSQL = {
     "dialect": "mysql+pymysql", "port": 3306, "signs": frozenset("#"),
@@ -199,5 +199,5 @@ KINDS = (
          extra="mysql", modules=("pymysql", "pyarrow"), options=_MYSQL, tested="MariaDB 10.11"),
     Kind("singlestore", "SingleStoreDB", Mysql, _FIELDS, aliases=("singlestoredb", "memsql"),
          extra="mysql", modules=("pymysql", "pyarrow"), options=_SINGLESTORE,
-         tested="no real server: MariaDB 10.11, whose protocol it speaks"),
+         tested="no real server: MariaDB 10.11, which has the same protocol"),
 )

@@ -173,17 +173,17 @@ def _code(problem: Any) -> str:
 
 
 KEYS = (
-    Field("access_key_id", "access key; without one only public buckets can be read", aliases=("access_key", "key")),
+    Field("access_key_id", "access key; without a key, only public buckets can be read", aliases=("access_key", "key")),
     Field("secret_access_key", "secret of the access key", secret=True, aliases=("secret_key", "secret")),
     Field("session_token", "token of a temporary access key", secret=True, aliases=("token",)),
     Field("region", "region of the buckets", aliases=("region_name",)),
-    Field("bucket", "bucket that is read when a location names none"),
+    Field("bucket", "default bucket, for locations that name none"),
 )
 NEEDS: dict[str, Any] = {"extra": "s3", "modules": ("boto3",)}
 SCHEMES = ("https", "http")
 
 KINDS = (
-    Kind("s3", "Amazon S3", S3, fields=(Field("endpoint_url", "URL of the server, unless it is Amazon's own",
+    Kind("s3", "Amazon S3", S3, fields=(Field("endpoint_url", "URL of the server, if it is not a server of Amazon",
                                           aliases=("url", "endpoint", "host"), schemes=SCHEMES, bare=True), *KEYS),
          aliases=("amazon-s3", "amazons3", "generic-s3", "minio"), tested="moto", **NEEDS),
 )

@@ -71,14 +71,14 @@ class Sftp(Folders):
 
 KINDS = (
     Kind("sftp", "SFTP", Sftp, extra="sftp", modules=("sshfs",), tested="asyncssh's server",
-         fields=(Field("host", "name of the machine", required=True, aliases=("hostname", "url"), host=True),
-                 Field("port", "port of its SSH server; 22 unless given"),
-                 Field("username", "user there", required=True, aliases=("user",)),
+         fields=(Field("host", "name of the server", required=True, aliases=("hostname", "url"), host=True),
+                 Field("port", "port of the server (default 22)"),
+                 Field("username", "user of the server", required=True, aliases=("user",)),
                  Field("password", "password of the user", secret=True),
-                 Field("private_key", "private key of the user, as the text of its file", secret=True),
+                 Field("private_key", "private key of the user: the text of the key file", secret=True),
                  Field("passphrase", "passphrase of the private key", secret=True),
-                 Field("host_key", "public key of the machine, 'ssh-ed25519 AAAA...'; ~/.ssh/known_hosts unless given"),
-                 Field("folder", "folder below which the paths are, unless it is the user's own",
+                 Field("host_key", "public key of the server, 'ssh-ed25519 AAAA...' (default: ~/.ssh/known_hosts)"),
+                 Field("folder", "folder that paths are relative to (default: home folder of the user)",
                        aliases=("root", "path"))),
          aliases=("ftp-ssh", "ssh")),
 )

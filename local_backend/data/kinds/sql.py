@@ -33,13 +33,13 @@ _SAMPLE = 1000
 
 HOST = Field("host", "name or address of the server", required=True, aliases=("hostname", "server"), host=True)
 DATABASE = Field("database", "name of the database", required=True, aliases=("dbname", "database_name"))
-USERNAME = Field("username", "who reads", required=True, aliases=("user", "user_name"))
-PASSWORD = Field("password", "the password", secret=True)
+USERNAME = Field("username", "user that reads the data", required=True, aliases=("user", "user_name"))
+PASSWORD = Field("password", "password of the user", secret=True)
 
 
 def port(number: int) -> Field:
     """Return the field for a port with a usual number."""
-    return Field("port", f"its port ({number})")
+    return Field("port", f"port of the server (default {number})")
 
 
 @dataclass(frozen=True)
