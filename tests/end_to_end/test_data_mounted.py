@@ -73,7 +73,7 @@ def test_volumes_come_and_go(user: User) -> None:
     assert [item["directory"] for item in listed if item["name"] == "one"] == [str(user.folder / "one")]
     assert user.backend("volume", "remove", "one").code == 0 and (user.folder / "one").is_dir()
     gone = user.backend("volume", "remove", "one")
-    assert gone.code == 1 and "there is no volume one" in gone.err
+    assert gone.code == 6 and "there is no volume one" in gone.err
     (user.home / "volumes" / "real").mkdir()
     kept = user.backend("volume", "remove", "real")
     assert kept.code == 1 and "folder with the data itself" in kept.err
@@ -100,7 +100,7 @@ def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User
     assert found(user, f"--data-source={source}")[0] == str(place), "who the server runs as is an administrator"
     assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc is for everybody\n"
     refused = user.backend("volume", "allow", "absent", "--user", "ada")
-    assert refused.code == 1 and "there is no volume absent" in refused.err
+    assert refused.code == 6 and "there is no volume absent" in refused.err
     wrong = user.backend("volume", "allow", "demo-project-pvc", "--user", "../x")
     assert wrong.code == 1 and "cannot be the name of a user" in wrong.err
     assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
