@@ -31,7 +31,7 @@ def _host_name(host: str, http: bool) -> str:
     name or address, or names plain http without `http`."""
     scheme, _, rest = host.rpartition("://")
     if scheme.lower() == "http" and not http:
-        raise UsageProblem(f"--rest-host {host}: plain http is only spoken when --http is given, too")
+        raise UsageProblem(f"--rest-host {host}: add --http to use plain http")
     name = rest.rstrip("/")
     if ":" in name and re.fullmatch(r"[0-9A-Fa-f:.]+", name) and name.count(":") > 1:
         return f"[{name}]"

@@ -42,7 +42,7 @@ def read_token(keyring: bool = False) -> str | None:
     with open(fd, "rb") as file:
         if hasattr(os, "fchmod") and stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
             os.fchmod(fd, 0o600)
-            debug(f"{path} could be read by others; its mode is 0600 now")
+            debug(f"other users could read {path}; changed its mode to 0600")
         data = file.read(MAX_TOKEN + 1)
     token = data.decode("ascii", "replace").strip()
     return checked_token(token, f"the token file {path}") if token else None
@@ -96,7 +96,7 @@ def _refuse_strange(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as problem:
-        raise TokenFileError(f"cannot look at the token file {path}: {problem.strerror}") from None
+        raise TokenFileError(f"cannot check the token file {path}: {problem.strerror}") from None
     if stat.S_ISLNK(found.st_mode):
         raise TokenFileError(f"the token file {path} is a symbolic link; remove it and log on again")
     if not stat.S_ISREG(found.st_mode):
@@ -108,7 +108,7 @@ def _refuse_strange(path: Path) -> None:
 def checked_token(token: str, where: str) -> str:
     """Return `token` if an HTTP header can carry it. Raises Denied otherwise; the message does not show the token."""
     if len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise Denied(f"{where} does not hold a usable token; log on again", 401)
+        raise Denied(f"{where} does not contain a usable token; log on again", 401)
     return token
 
 
@@ -144,9 +144,9 @@ def credentials(username: str | None, password: str | None) -> tuple[str, str]:
     if password is None:
         password = _ask_secret()
     if not username or ":" in username:
-        raise UsageProblem("a user name is needed, without a colon: --username USER, or DLICMD_USERNAME")
+        raise UsageProblem("a user name without a colon is required: add --username USER, or set DLICMD_USERNAME")
     if not password:
-        raise UsageProblem("a password is needed: type it at the prompt, pipe it in, or set DLICMD_PASSWORD")
+        raise UsageProblem("a password is required: type it at the prompt, pipe it in, or set DLICMD_PASSWORD")
     return username, password
 
 

@@ -98,7 +98,7 @@ class EmbeddedTransport:
 
     def _started(self) -> Endpoint:
         if not self._may_start:
-            raise ConnectFailed("the local backend does not run")
+            raise ConnectFailed("the local backend is not running")
         return start()
 
     def _to(self, endpoint: Endpoint, request: Request) -> Answer:
@@ -127,8 +127,8 @@ def _mind_slots(endpoint: Endpoint) -> None:
     """Warn if DLI_SLOTS differs from the running backend's value: only the start of a backend reads the variable."""
     wanted = os.environ.get("DLI_SLOTS", "")
     if wanted and endpoint.slots and wanted != endpoint.slots:
-        has = "has counted its own" if endpoint.slots == "None" else f"was started with {endpoint.slots}"
-        warn(f"DLI_SLOTS={wanted} has no effect: the local backend that runs {has}; end it with: local-backend stop")
+        has = "counted its own slots" if endpoint.slots == "None" else f"was started with {endpoint.slots}"
+        warn(f"DLI_SLOTS={wanted} has no effect: the running local backend {has}; stop it with: local-backend stop")
 
 
 def _tls(certificate: str) -> ssl.SSLContext:
@@ -140,7 +140,7 @@ def _tls(certificate: str) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=certificate)
     except OSError as problem:
         raise Unreachable(
-            f"the server of {home.home()} speaks TLS, and its certificate {certificate} cannot be read "
+            f"cannot read the TLS certificate {certificate} of the server of {home.home()} "
             f"({problem.strerror}); name the server with --rest-host HOST --rest-port PORT --ca-cert FILE"
         ) from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -152,7 +152,7 @@ def start() -> Endpoint:
     """Return the endpoint of the backend. Start the backend, unless another client does so at this moment. Raises
     BackendNotStarted."""
     if sys.platform == "win32":
-        raise BackendNotStarted("the local backend runs on Linux and macOS; name a server with --rest-host HOST")
+        raise BackendNotStarted("the local backend runs only on Linux and macOS; name a server with --rest-host HOST")
     if not is_installed():
         raise BackendNotStarted(f"name a server with --rest-host HOST: {hints.REMOTE_ALONE}")
     place = _made_home()
@@ -201,8 +201,8 @@ def _mind_team(place: Path) -> None:
         return
     if not embedded:
         raise BackendNotStarted(
-            f"the server for others that {place} belongs to does not run; start it, by its service or with: {command} "
-            "(for yourself alone: local-backend serve --embedded, or another DLICMD_HOME)"
+            f"the team server of {place} is not running; start its service, or run: {command} "
+            "(only for yourself: local-backend serve --embedded, or another DLICMD_HOME)"
         )
 
 
@@ -219,7 +219,9 @@ def _one_starter(lock: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BackendNotStarted(f"another dlicmd is busy starting the backend; see {lock}") from None
+                    raise BackendNotStarted(
+                        f"another dlicmd process is still starting the local backend; see {lock}"
+                    ) from None
                 time.sleep(_POLL)
         yield
 
@@ -280,7 +282,7 @@ def _why_it_ended() -> str:
     except OSError:
         lines = []
     lines = [line.strip() for line in lines if line.strip()]
-    return lines[-1] if lines else f"it left no message in {paths.backend_log()}"
+    return lines[-1] if lines else f"{paths.backend_log()} contains no message"
 
 
 def _is_alive(pid: int) -> bool:

@@ -23,9 +23,9 @@ GONE = 204
 STOP = "stop"
 #: Action or method of a call about an exec → what the call does, for messages.
 _DOING = {
-    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "give the log of {}",
-    "result": "give the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "say why {} waits",
-    "metrics": "give the metrics of {}", "code": "give the code of {}", "verify": "verify {}",
+    "GET": "show {}", STOP: "stop {}", "DELETE": "delete {}", "log": "return the log of {}",
+    "result": "return the result of {}", "deploy": "deploy {}", "follow": "follow {}", "why": "explain the state of {}",
+    "metrics": "return the metrics of {}", "code": "return the code of {}", "verify": "verify {}",
 }
 
 Self = TypeVar("Self", bound="Caller")

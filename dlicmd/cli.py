@@ -85,7 +85,7 @@ def _parse(words: list[str]) -> CommandLine:
         return CommandLine(command="--help")
     for word in words:
         if not word.isascii() and word.encode("utf-8", "replace").decode() != word:
-            raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not text in UTF-8")
+            raise ArgvError(f"{word.encode('utf-8', 'backslashreplace').decode()} is not valid UTF-8")
     if any(word.partition("=")[0] in (FILE.name, *FILE.aliases) for word in own):
         from dlicmd.job_file import expand
 

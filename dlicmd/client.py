@@ -67,7 +67,7 @@ class Client(Caller):
         found = an_object(checked(answer, "the logon"))
         token = found.get(wire.ACCESS_TOKEN)
         if not isinstance(token, str) or not token:
-            raise ServerError("the server's answer to the logon holds no accessToken", answer.status, answer.code)
+            raise ServerError("the server's answer to the logon contains no accessToken", answer.status, answer.code)
         self._token = auth.checked_token(token, "the server's answer")
         return found
 
@@ -111,7 +111,7 @@ class Client(Caller):
         request = self.submission(args, body)._replace(keyed=wire.EXT_IDEMPOTENCY in offered)
         answer = self._transport.send(request)
         if answer.repeated and answer.status in PASSING:
-            raise ConnectionLost(f"an answer was lost, then the server was away (HTTP {answer.status})")
+            raise ConnectionLost(f"an answer was lost, then the server was unavailable (HTTP {answer.status})")
         if answer.status == BAD_REQUEST:
             text = f"the server refused the submission: {explanation(answer)}"
             raise SubmissionRefused(text, answer.status, answer.code)
@@ -307,7 +307,7 @@ class Client(Caller):
         answer = self._send("POST", wire.DATA_PREVIEW, {"Content-Type": JSON}, body, PREVIEW_TIMEOUT)
         if answer.status == BAD_REQUEST:
             raise SubmissionRefused(f"the server refused: {explanation(answer)}", answer.status, answer.code)
-        return a_list(checked(answer, "to look at the data"))
+        return a_list(checked(answer, "to preview the data"))
 
     def plans(self) -> dict[str, Any]:
         """Return the tree of resource plans: the outermost plan, with the others under `childTreeDto`."""

@@ -21,15 +21,15 @@ def data_sources(line: CommandLine) -> list[Any]:
     for text in line.many(OPTION):
         found = _json(text, OPTION)
         if not isinstance(found, list):
-            raise UsageProblem(f"{OPTION}: give a list: {_EXAMPLE}")
+            raise UsageProblem(f"{OPTION} must be a list, such as {_EXAMPLE}")
         sources += found
     if sources:
         _check(sources, OPTION)
         if line.text(META) is not None:
-            info(f"{META} has no effect beside {OPTION}, which says where the data is")
+            info(f"{META} has no effect together with {OPTION}")
     elif line.many(OPTION):
-        info(f"{OPTION} names no data, and is left out: DATA_DIR is "
-             + ("all data of the server" if line.text(META) is None else f"what {META} says"))
+        info(f"{OPTION} names no data and is ignored: DATA_DIR "
+             + ("is the data folder of the server" if line.text(META) is None else f"comes from {META}"))
     return sources
 
 

@@ -97,7 +97,7 @@ class NoSuchExec(ServerError):
     code = "exec.not_found"
 
     def __init__(self, exec_id: str, status: int = 404) -> None:
-        super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists yours", status)
+        super().__init__(f"there is no exec '{exec_id}'; {hints.command('--exec-get-all')} lists your execs", status)
 
 
 class NoSuchApplication(ServerError):
@@ -118,7 +118,7 @@ class NoSuchSearch(ServerError):
     code = "search.not_found"
 
     def __init__(self, name: str, status: int = 404) -> None:
-        super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists yours", status)
+        super().__init__(f"there is no search '{name}'; {hints.command('--hpo-get-all')} lists your searches", status)
 
 
 class NoSuchObject(ServerError):
@@ -135,7 +135,7 @@ class NoExecYet(DlicmdError):
     code = "exec.none_yet"
 
     def __init__(self) -> None:
-        super().__init__("you have no exec yet, so none is the last; --exec-start submits one")
+        super().__init__("'last' names no exec, because you have none yet; --exec-start submits one")
 
 
 class Unreachable(DlicmdError):

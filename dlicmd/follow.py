@@ -57,7 +57,7 @@ class Clock:
         left = self._end - time.monotonic()
         if left <= 0:
             raise WaitTimeout(
-                f"{self._exec_id} has not ended within {self._seconds} s and goes on; "
+                f"{self._exec_id} has not ended within {self._seconds} s and continues; "
                 f"come back with: {hints.command(self._again, self._exec_id)}"
             )
         return min(most, left)
@@ -125,7 +125,7 @@ def _long_poll(client: Client, exec_id: str, clock: Clock) -> Iterator[News]:
         answer = patiently(clock, lambda: client.follow(exec_id, cursor, int(clock.left(LONG_POLL))))  # noqa: B023
         found, lines = answer.get(wire.EXEC), answer.get(wire.LINES)
         if not isinstance(found, dict) or not isinstance(lines, list):
-            raise ServerError("the server's answer to the follow call is not one", 200)
+            raise ServerError("the server sent an invalid answer to the follow call", 200)
         cursor = str(answer.get(wire.CURSOR, ""))
         yield News(found, [_line(line) for line in lines if isinstance(line, dict)])
         if is_over(found) and not lines:

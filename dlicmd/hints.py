@@ -9,10 +9,10 @@ from dlicmd.contract.argv import CommandLine
 _CONNECTION = ("--rest-host", "--rest-port", "--ca-cert", "--insecure", "--http", "--keyring")
 _connection: list[str] = []
 #: Remedy when no server answers.
-ADDRESS = "see that a server runs there, and that --rest-host and --rest-port are right"
+ADDRESS = "check that a server is running there, and check --rest-host and --rest-port"
 
 #: Text about the client file that servers hand out.
-REMOTE_ALONE = "this dlicmd is a client for remote servers alone; pip install dlicmd brings the local backend"
+REMOTE_ALONE = "this dlicmd is only a client for remote servers; pip install dlicmd installs the local backend"
 
 
 def remember(line: CommandLine) -> None:

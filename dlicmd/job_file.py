@@ -49,7 +49,7 @@ def expand(words: list[str]) -> list[str]:
     at, used, name = found
     rest = words[:at] + words[at + used :]
     if _named(rest[: end - used]) is not None:
-        raise UsageProblem("one job file at a time: -f was given twice")
+        raise UsageProblem("-f was given twice; give only 1 job file")
     job = read_job(Path(name))
     line = parse_argv(_with_framework(rest, job, name))
     say_mistyped(line)
@@ -71,8 +71,8 @@ def _named(own: Sequence[str]) -> tuple[int, int, str] | None:
         if os.path.isfile(name):
             return at, 1 if equals else 2, name
         if spelling == FILE.name or (at and own[at - 1] == START):
-            raise UsageProblem(f"{spelling} {name}: there is no such file")
-        info(f"there is no file {name}: it goes to your program, with {spelling}")
+            raise UsageProblem(f"{spelling} {name}: the file does not exist")
+        info(f"the file {name} does not exist: passed {spelling} {name} to your program")
     return None
 
 
@@ -82,7 +82,7 @@ def _with_framework(words: list[str], job: Job, name: str) -> list[str]:
     if at is None or (at + 1 < len(words) and not words[at + 1].startswith("-")):
         return words
     if job.framework is None:
-        raise UsageProblem(f"{name}: which framework? write 'framework: NAME', or give it as {START} NAME")
+        raise UsageProblem(f"{name}: no framework given; write 'framework: NAME' in the file, or use {START} NAME")
     return [*words[: at + 1], job.framework, *words[at + 1 :]]
 
 
@@ -144,7 +144,7 @@ def read_job(file: Path) -> Job:
         else:
             option = known_option(key, place, (FRAMEWORK, ARGS))
             if any(given.option is option for given in job.options):
-                place.refuse(f"'{key}' is {option.name}, which stands there already")
+                place.refuse(f"'{key}' means {option.name}, which is already set")
             job.options += option_values(option, key, value)
     return job
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def submit(client: Client, framework: str, options: Mapping[str, Any], program: Sequence[str]) -> dict[str, Any]:
     """See Client.submit."""
     if not isinstance(options, Mapping):
-        raise UsageProblem('the options of a submission are a mapping, such as {"model-dir": "model"}')
+        raise UsageProblem('the options of a submission must be a mapping, such as {"model-dir": "model"}')
     if isinstance(program, str | bytes):
-        raise UsageProblem("the words for the program are a list, such as ['--epochs', '2'], and no text")
+        raise UsageProblem("the arguments of the program must be a list, such as ['--epochs', '2'], not a text")
     program = [str(word) for word in program]
     words = [START, framework]
     for name, value in options.items():
@@ -38,7 +38,7 @@ def submit(client: Client, framework: str, options: Mapping[str, Any], program: 
         raise UsageProblem(str(problem)) from None
     unknown = line.program[: len(line.program) - len(program)]
     if unknown:
-        raise UsageProblem(f"there is no option '{unknown[0].partition('=')[0].removeprefix('--')}' of a submission")
+        raise UsageProblem(f"unknown submission option '{unknown[0].partition('=')[0].removeprefix('--')}'")
     return submit_line(Session(words, line, Output.parse("json"), client), say=debug)
 
 

@@ -74,7 +74,7 @@ class _Walk:
                     return self._skip(name, "a link that leads outside the folder")
                 mode = os.stat(real).st_mode
         except FileNotFoundError:
-            return self._skip(name, "a link to nothing")
+            return self._skip(name, "a broken link")
         except OSError as problem:
             return self._skip(name, problem.strerror or "unreadable")
         if stat.S_ISDIR(mode):
@@ -91,7 +91,7 @@ class _Walk:
             return
         real = os.path.realpath(path)
         if real in above:
-            return self._skip(name, "a link in a circle")
+            return self._skip(name, "a circular link")
         self.entries.append(Entry(name, path, is_dir=True))
         self.folder(path, name + "/", (*above, real))
 
@@ -164,11 +164,11 @@ def pack(folder: Path, main: str | None = None, progress: Callable[[int], None] 
     if not any(not entry.is_dir for entry in entries):
         raise UsageProblem(f"--model-dir: there is nothing to upload in '{folder}'")
     if main is not None and main not in {entry.name for entry in entries}:
-        raise UsageProblem(f"--model-main: '{main}' is left out of the upload; see {folder / IGNORE_FILE}")
+        raise UsageProblem(f"--model-main: an ignore rule excludes '{main}'; see {folder / IGNORE_FILE}")
     try:
         file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - closed by whoever sends it
     except OSError as problem:
-        raise PackageError(f"cannot make a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
+        raise PackageError(f"cannot create a temporary file: {problem.strerror}; name a folder in TMPDIR") from None
     try:
         _write(file, entries, base_name(folder), progress or (lambda _: None))
         size = file.tell()
@@ -196,7 +196,7 @@ def _write(file: BinaryIO, entries: list[Entry], top: str, progress: Callable[[i
             with _opened(entry) as source:
                 about = os.fstat(source.fileno())
                 if about.st_size > HUGE:
-                    info(f"{entry.name} is large ({show_size(about.st_size)}); a line in {IGNORE_FILE} leaves it out")
+                    info(f"{entry.name} is large ({show_size(about.st_size)}); a line in {IGNORE_FILE} excludes it")
                 reader = _Source(source, entry.path, done)
                 archive.addfile(_member(f"{top}/{entry.name}", about), cast("BinaryIO", reader))
 

@@ -130,7 +130,7 @@ def claim(folder: Path, name: str, exec_id: str) -> Partial:
     note = _open(note_path)
     try:
         if not _lock(note, note_path):
-            raise ResultError(f"another dlicmd stores {base} at this moment; wait for it, or choose --to DIR")
+            raise ResultError(f"another dlicmd process is downloading {base}; wait for it, or choose --to DIR")
         if _label(note) is None:
             raise _in_the_way(note_path)
         _drop_second_name(part_path)
@@ -150,11 +150,11 @@ def _reopened(note_path: Path, exec_id: str) -> Partial | None:
         note = _open(note_path, existing=True)
         label = _label(note)
         if label is None or label.exec_id != exec_id or not label.resumable or not _lock(note, note_path):
-            raise ValueError("another one")
+            raise ValueError("the file belongs to another download")
         _drop_second_name(_named(base, PART))
         if not os.path.lexists(_named(base, PART)):
             note_path.unlink()
-            raise ValueError("nothing of it is left")
+            raise ValueError("the file is missing")
         found = Partial(base, label, note, _open(_named(base, PART), existing=True))
         found.read_again()
     except (OSError, ValueError) as problem:
@@ -170,7 +170,7 @@ def _named(base: Path, suffix: str) -> Path:
 
 
 def _in_the_way(path: Path) -> ResultError:
-    return ResultError(f"{path} is in the way: it is no unfinished download of yours; move it, or choose --to DIR")
+    return ResultError(f"{path} exists already and is not an unfinished download of yours; move it, or choose --to DIR")
 
 
 def _is_ours(path: Path | int) -> bool:
@@ -196,7 +196,7 @@ def _open(path: Path, existing: bool = False) -> FileIO:
     fd = os.open(path, flags, 0o666)
     if not _is_ours(fd):
         os.close(fd)
-        raise PermissionError(1, "it is not a file of this user", str(path))
+        raise PermissionError(1, "not a regular file of this user", str(path))
     return open(fd, "r+b", buffering=0)
 
 
@@ -212,7 +212,7 @@ def _lock(note: FileIO, path: Path) -> bool:
     except BlockingIOError:
         return False
     except OSError as problem:
-        debug(f"{path} cannot be locked: {problem.strerror}")
+        debug(f"cannot lock {path}: {problem.strerror}")
     try:
         return os.path.samestat(os.fstat(note.fileno()), os.lstat(path))
     except FileNotFoundError:

@@ -31,7 +31,7 @@ class Output(NamedTuple):
             return cls(text)
         columns = tuple(name.strip() for name in text.removeprefix(_CUSTOM).split(","))
         if not text.startswith(_CUSTOM) or not all(columns):
-            raise UsageProblem(f"-o: '{text}' is not table, json, jsonl, yaml or custom-columns=COLUMN,...")
+            raise UsageProblem(f"-o: '{text}' is not one of table, json, jsonl, yaml or custom-columns=COLUMN,...")
         return cls("columns", columns)
 
     @property
@@ -118,7 +118,7 @@ def show_columns(
     unknown = [name for name in columns if asked_for and rows and all(row[name] == MISSING for row in rows)]
     if unknown:
         near = ", ".join(_near(unknown, {key for item in items for key in item}))
-        info(f"nothing here has the column {', '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
+        info(f"no row has the column {', '.join(unknown)}" + (f"; did you mean {near}?" if near else ""))
 
 
 def _near(names: Sequence[str], known: Collection[str]) -> list[str]:

@@ -83,7 +83,7 @@ class _Download:
                 answer = self._ask()
                 target = self._start(answer)
                 if answer.status == PARTIAL and not answered:
-                    info(f"going on with {self._have()} bytes that came earlier")
+                    info(f"resuming the download after {self._have()} bytes")
                 answered = True
                 self._copy(answer)
                 return target
@@ -92,7 +92,7 @@ class _Download:
                 part = self._part
                 if not answered or part is None or not part.label.resumable or failures > self._client.retries:
                     raise
-                info(f"{problem}; going on")
+                info(f"{problem}; resuming")
                 sleep(RESUME_DELAYS[min(failures, len(RESUME_DELAYS)) - 1])
 
     def finish(self, target: Path) -> None:
@@ -100,7 +100,7 @@ class _Download:
         part = self._part
         assert part is not None
         if part.label.digest and part.label.digest != base64.b64encode(part.sha256()).decode():
-            raise _Useless("the result is damaged: its checksum is not the server's; it was removed, try again")
+            raise _Useless("the result was damaged and is removed: its checksum differs from the server's; try again")
         try:
             part.seal()
             place(part.path, target, self._force)
@@ -120,7 +120,7 @@ class _Download:
             part.remove()
             return None
         part.close()
-        return f"what came is kept in {part.path}, and the same command goes on from there"
+        return f"{part.path} holds the received part; run the same command again to resume"
 
     def remove(self) -> None:
         """Remove the download."""
@@ -149,13 +149,13 @@ class _Download:
         if plain and _is_whole(target, answer):
             raise _AlreadyThere(target)
         if os.path.lexists(target) and not (self._force and plain):
-            cure = "is in the way; move it" if self._force else (
+            cure = "exists already and is not a regular file; move it" if self._force else (
                 "exists already; overwrite it with --force, or choose --to DIR")
             raise ResultError(f"{target} {cure}")
         part = self._part
         if answer.status == PARTIAL:
             if part is None or not _continues(answer, part):
-                raise ResultError("the server sent a part of the result that was not asked for; try again")
+                raise ResultError("the server sent the wrong part of the result; try again")
             return target
         try:
             if part is not None and part.path.name != name + partial.PART:
@@ -180,18 +180,18 @@ class _Download:
                 except OSError as problem:
                     raise _not_stored(part.path, problem) from None
                 if whole is not None and part.size > whole:
-                    raise _Useless(f"the result is damaged: more came than the announced {whole} bytes; try again")
+                    raise _Useless(f"the result is damaged: the server sent more than {whole} bytes; try again")
                 if shown is not None:
                     shown(part.size)
         if whole is not None and part.size < whole:
-            raise ConnectionLost(f"the connection broke: {part.size} of {whole} bytes came")
+            raise ConnectionLost(f"the connection broke after {part.size} of {whole} bytes")
 
 
 def check_folder(text: str | None) -> Path:
     """Return the folder that `--to` names, or the current one. Raises UsageProblem when it is not a folder."""
     folder = Path() if text is None else Path(text)
     if not folder.is_dir():
-        trouble = "is not a folder" if folder.exists() else "does not exist; make it first"
+        trouble = "is not a folder" if folder.exists() else "does not exist; create it first"
         raise UsageProblem(f"--to: '{text}' {trouble}")
     return folder
 

@@ -75,11 +75,11 @@ class Session(Closing):
         insecure = self._is_on("--insecure")
         http = line.flag("--http") or _is_own_backend(host, port)
         if not (http or ca_cert or insecure) and _is_plain_on_loopback(host, port):
-            info(f"{host}:{port} is on this machine and does not speak TLS: plain http is used")
+            info(f"{host}:{port} is on this machine and does not use TLS: using plain http")
             http = True
         transport = open_transport(host, port, http=http, ca_cert=ca_cert, insecure=insecure)
         if http and not transport.is_private:
-            warn(f"--http: everything, your token too, travels to {host} unencrypted")
+            warn(f"--http: all data, including your token, is sent to {host} unencrypted")
         token = auth.find_token(line.text("--jwt-token"), self.keyring) if with_token else None
         return Client(token=token, transport=transport, timeout=timeout)
 

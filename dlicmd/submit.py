@@ -57,7 +57,7 @@ def submit(session: Session, say: Callable[[str], None] | None = None) -> dict[s
         with nearer(upload.paths):
             found = _send(session, upload)
     if not all(isinstance(found.get(key), str) for key in (wire.ID, wire.APP_ID)):
-        raise ServerError("the server's answer to the submission holds no id and appId", 200)
+        raise ServerError("the server's answer to the submission contains no id and appId", 200)
     if isinstance(found.get(wire.WARNING), str):
         info(found[wire.WARNING])
     return found
@@ -111,8 +111,8 @@ def _mind_places(paths: list[str]) -> None:
     """Warn about data paths that seem to refer to this machine, when the server only looks in its own data
     directory."""
     if places := [path for path in paths if names_place(path)]:
-        warn(f"data path {', '.join(places)}: no place of this machine is meant, the server looks below its own data "
-             "directory; name the data as it is called there")
+        warn(f"data path {', '.join(places)}: paths refer to the data directory of the server, not to this machine; "
+             "give the path below that directory")
 
 
 def _check(line: CommandLine) -> None:
@@ -121,7 +121,7 @@ def _check(line: CommandLine) -> None:
         if not line.after_dashes or not line.after_dashes[0].strip():
             raise UsageProblem("--user-cmd: give the command after --, as in: --user-cmd -- torchrun train.py")
     elif not any(line.text(name) is not None for name in ("--model-main", "--model-dir", "--pbmodel-name")):
-        raise UsageProblem("what is to be run? give --model-main FILE, with --model-dir DIR for a whole folder")
+        raise UsageProblem("no program given; add --model-main FILE, and --model-dir DIR for a whole folder")
     for name in ("--model-main", "--model-dir", "--pbmodel-name"):
         if line.text(name) == "":
             raise UsageProblem(f"{name}: the name is empty")
@@ -169,13 +169,13 @@ def _send(session: Session, upload: Upload) -> dict[str, Any]:
 
 
 def _in_doubt() -> str:
-    return f"whether the exec was accepted tells: {hints.command('--exec-get-all')}"
+    return f"to check whether the server accepted the exec: {hints.command('--exec-get-all')}"
 
 
 def say_mistyped(line: CommandLine) -> None:
     """Report the words that `mistyped` returns."""
     for word, meant in mistyped(line):
-        info(f"{word} is no option of dlicmd and goes to your program; did you mean {meant}?")
+        info(f"unknown option {word}: passed to your program; did you mean {meant}?")
 
 
 def mistyped(line: CommandLine) -> list[tuple[str, str]]:
@@ -217,7 +217,7 @@ def _plain(name: str) -> str:
 def demo_words(words: list[str], line: CommandLine) -> list[str]:
     """Return the command line that `--demo` with the user's own words stands for."""
     if line.text("--rest-host") is not None:
-        raise UsageProblem("--demo runs on the local backend; leave --rest-host out")
+        raise UsageProblem("--demo runs only on the local backend; omit --rest-host")
     sample = samples_dir() / "digits"
     if not sample.is_dir():
         raise DlicmdError(f"--demo trains an installed sample on the local backend: {hints.REMOTE_ALONE}")

@@ -55,7 +55,7 @@ def fetch_unpacked(client: Client, exec_id: str, folder: Path, force: bool) -> i
 def _hidden(path: Path) -> Iterator[None]:
     """Create a folder of our own, and remove it at the end unless it holds an unfinished download."""
     if path.is_symlink():
-        raise ResultError(f"{path} is in the way: it is a link; remove it")
+        raise ResultError(f"{path} is a symbolic link; remove it")
     path.mkdir(mode=0o700, exist_ok=True)
     try:
         yield
@@ -78,8 +78,8 @@ def _unpack(packed: Path, hidden: Path, folder: Path, force: bool) -> int:
         for member, name in members:
             _settle(staging / name, folder / name, member.is_dir(), force)
     except _DAMAGED as problem:
-        raise ResultError(f"the result is no zip that can be unpacked: {_said(problem)}; "
-                          "fetch it without --unpack to look at it") from None
+        raise ResultError(f"cannot unpack the result, because it is not a valid zip: {_said(problem)}; "
+                          "fetch it without --unpack to inspect it") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return sum(not member.is_dir() for member, _ in members)
@@ -94,27 +94,27 @@ def _checked_name(member: zipfile.ZipInfo) -> PurePosixPath:
     name = member.orig_filename
     parts = name.rstrip("/").split("/")
     if "\\" in name or ":" in parts[0] or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
-        raise _refused(name, "its name leads elsewhere, or is none")
+        raise _refused(name, "its name is invalid or points outside of the folder")
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFDIR if member.is_dir() else stat.S_IFREG):
         raise _refused(name, "it is a link or a special file")
     if member.flag_bits & _ENCRYPTED:
         raise _refused(name, "it is encrypted")
     if member.compress_type not in _METHODS:
-        raise _refused(name, "it is packed by a method that is not known here")
+        raise _refused(name, "its compression method is unknown")
     return PurePosixPath(*parts)
 
 
 def _refused(name: str, why: str) -> ResultError:
-    return ResultError(f"nothing was unpacked: '{inert(name)[:100]}' in the result is refused, {why}; "
-                       "fetch it without --unpack to look at it")
+    return ResultError(f"nothing was unpacked: '{inert(name)[:100]}' in the result is not safe: {why}; "
+                       "fetch it without --unpack to inspect it")
 
 
 def _check_room(members: list[tuple[zipfile.ZipInfo, PurePosixPath]], folder: Path) -> None:
     """Raise ResultError when two members have the same name, or when the files would fill the disk."""
     names = [name for _, name in members]
     if len(set(names)) < len(names):
-        raise ResultError("nothing was unpacked: the result holds a name twice; fetch it without --unpack")
+        raise ResultError("nothing was unpacked: the result contains a name twice; fetch it without --unpack")
     needed, free = sum(member.file_size for member, _ in members), shutil.disk_usage(folder).free
     if needed >= free:
         raise ResultError(f"nothing was unpacked: the result needs {show_size(needed)}, and {folder} has "
@@ -143,7 +143,8 @@ def _check_target(staged: Path | None, folder: Path, name: PurePosixPath, force:
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_file():
-        raise ResultError(f"nothing was unpacked: {target} is in the way; move it, or choose --to DIR")
+        raise ResultError(f"nothing was unpacked: {target} exists already and is not a file; move it, "
+                          "or choose --to DIR")
     if not force and not filecmp.cmp(staged, target, shallow=False):
         raise ResultError(f"nothing was unpacked: {target} exists already; overwrite it with --force, "
                           "or choose --to DIR")
@@ -152,7 +153,8 @@ def _check_target(staged: Path | None, folder: Path, name: PurePosixPath, force:
 def _check_folder(path: Path) -> None:
     """Raise ResultError when the path exists and is no folder, or is a link to one."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-        raise ResultError(f"nothing was unpacked: {path} is in the way; move it, or choose --to DIR")
+        raise ResultError(f"nothing was unpacked: {path} exists already and is not a folder; move it, "
+                          "or choose --to DIR")
 
 
 def _settle(staged: Path, target: Path, is_dir: bool, force: bool) -> None:

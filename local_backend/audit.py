@@ -35,7 +35,7 @@ class AuditLog(RotatingFileHandler):
         self._failed = False
         super().emit(record)
         if self._trouble and not self._failed:
-            _log.warning("%s is written again; entries are missing before this", self.baseFilename)
+            _log.warning("writing to %s works again; earlier entries are missing", self.baseFilename)
         self._trouble = self._failed
 
     def handleError(self, record: logging.LogRecord) -> None:

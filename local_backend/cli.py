@@ -33,7 +33,7 @@ _NAMED = 20
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def main() -> None:
-    """The local backend of dlicmd. Its state is in DLICMD_HOME."""
+    """Manage the local backend of dlicmd. Its state is in DLICMD_HOME."""
 
 
 for _command in (*maintenance.COMMANDS, user, volume, connection):
@@ -51,33 +51,35 @@ def _without_password(_context: click.Context, _option: click.Parameter, value: 
         except ValueError as problem:
             raise click.BadParameter(str(problem)) from None
         if found.password or "password" in found.query:
-            raise click.BadParameter("everybody on this machine can read a password in a command line; put the address "
-                                     "into DLI_DATABASE, or the password into PGPASSFILE")
+            raise click.BadParameter("all users of this machine can read a password in a command line; put the "
+                                     "address into DLI_DATABASE, or the password into PGPASSFILE")
     return value or None
 
 
 @main.command(short_help="Serve in the foreground until Ctrl-C.")
-@click.option("--embedded", is_flag=True, help="Serve this user alone, with all paths of that user; implied without "
-              "--host, --tls-cert and --tls-self-signed.")
-@click.option("--host", help="Address to listen on (default 127.0.0.1). Others than the loopback need TLS.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0, the default, takes a free one.")
+@click.option("--embedded", is_flag=True,
+              help="Serve only this user, with access to all paths of this user. Default without --host, --tls-cert "
+                   "and --tls-self-signed.")
+@click.option("--host", help="Address to listen on (default 127.0.0.1). Any address other than the loopback needs TLS.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; the default 0 chooses a free port.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (chain) in PEM form.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key in PEM form.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate, in PEM form.")
 @click.option("--tls-self-signed", is_flag=True, default=None,
-              help="Make a certificate, and say how clients come to trust it.")
-@click.option("--database", metavar="URL", callback=_without_password, help="PostgreSQL instead of a file: "
-              "postgresql+psycopg://USER@HOST/NAME; a password belongs into DLI_DATABASE or PGPASSFILE.")
+              help="Make a certificate, and show how clients trust it.")
+@click.option("--database", metavar="URL", callback=_without_password,
+              help="PostgreSQL database, used instead of a file: postgresql+psycopg://USER@HOST/NAME; put a "
+                   "password into DLI_DATABASE or PGPASSFILE.")
 @click.option("--connections", type=click.Path(path_type=Path), metavar="FILE",
               help="YAML file with connections to servers that have data.")
 @click.option("--slots", type=click.IntRange(1, 100_000), help="Number of slots (default: GPUs, else CPU cores).")
-@click.option("--log-format", type=click.Choice(logs.FORMATS), help="How backend.log is written (default text).")
-@click.option("--log-level", type=click.Choice(logs.LEVELS), help="From which level on (default info).")
+@click.option("--log-format", type=click.Choice(logs.FORMATS), help="Format of backend.log (default text).")
+@click.option("--log-level", type=click.Choice(logs.LEVELS), help="Lowest level that is logged (default info).")
 @click.option("--open-metrics", is_flag=True, default=None, help="Answer GET /metrics without a token.")
-@click.option("--set", "more", metavar="KEY=VALUE", multiple=True, help="Any other setting of server.yaml, for this "
-              "server (see local-backend config); may be repeated.")
+@click.option("--set", "more", metavar="KEY=VALUE", multiple=True,
+              help="Any other setting of server.yaml, for this server only (see local-backend config). Repeatable.")
 @click.option("--die-with-server", is_flag=True, help="Kill all jobs when the server dies.")
 def serve(embedded: bool, more: tuple[str, ...], **flags: Any) -> None:
-    """Serve in the foreground until SIGTERM or Ctrl-C; running jobs outlive the server."""
+    """Serve in the foreground until SIGTERM or Ctrl-C. Running jobs continue after the server stops."""
     from local_backend.serving.server import ServerError
     from local_backend.serving.server import serve as run
 
@@ -95,7 +97,7 @@ def status() -> None:
     """Show the running server."""
     found = running()
     if found is None:
-        fail(f"no server runs on {home_contract.home()}")
+        fail(f"no server is running on {home_contract.home()}")
     try:
         shown = call(found, "GET", wire.STATUS)
     except OSError as problem:
@@ -104,16 +106,16 @@ def status() -> None:
 
 
 @main.command()
-@click.option("--jobs", is_flag=True, help="Stop the jobs too.")
+@click.option("--jobs", is_flag=True, help="Stop the jobs as well.")
 def stop(jobs: bool) -> None:
-    """Stop the server; running jobs go on unless --jobs is given."""
+    """Stop the server. Running jobs continue unless --jobs is given."""
     found = running()
     if found is None:
         left = _unfinished() if jobs else []
         if left:
-            fail(f"no server runs on {home_contract.home()} that could stop {_names(left)}; start one "
-                 "(local-backend serve) and stop it with --jobs")
-        click.echo(f"no server runs on {home_contract.home()}")
+            fail(f"no server is running on {home_contract.home()} to stop {_names(left)}; start a server "
+                 "(local-backend serve), then run local-backend stop --jobs")
+        click.echo(f"no server is running on {home_contract.home()}")
         return
     try:
         active = _active(found)
@@ -121,12 +123,12 @@ def stop(jobs: bool) -> None:
             _stop_jobs(found, list(active))
     except OSError as problem:
         if jobs:
-            fail(f"the server (process {found[home_contract.PID]}) does not answer, the jobs go on: {problem}")
+            fail(f"the server (process {found[home_contract.PID]}) does not answer; its jobs continue: {problem}")
         active = {}
     try:
         server = psutil.Process(found[home_contract.PID])
         server.send_signal(signal.SIGTERM)
-        _wait(lambda: not _lives(server), "the server did not end")
+        _wait(lambda: not _lives(server), "the server did not stop")
     except psutil.NoSuchProcess:
         pass  # the server had already finished
     click.echo("the server is stopped")
@@ -140,8 +142,9 @@ def _going_on(active: dict[str, str]) -> str:
     run = [exec_id for exec_id, state in active.items() if state in (states.RUNNING, states.RECOVERING)]
     wait = [exec_id for exec_id in active if exec_id not in run]
     said = [f"{len(ids)} {one if len(ids) == 1 else several} ({_names(ids)})" for ids, one, several in
-            ((run, "job runs on", "jobs run on"), (wait, "job waits", "jobs wait")) if ids]
-    return f"{', '.join(said)}; the next server takes over, and local-backend stop --jobs ends the jobs with it"
+            ((run, "job continues", "jobs continue"), (wait, "job pending", "jobs pending")) if ids]
+    return (f"{', '.join(said)}; the next server manages them again. To stop jobs and server together: local-backend "
+            "stop --jobs")
 
 
 def _unfinished() -> list[str]:
@@ -159,7 +162,7 @@ def _unfinished() -> list[str]:
     try:
         return [row.id for row in Database(where).read(execs.unfinished) if not row.terminal]
     except (SQLAlchemyError, DatabaseError) as problem:
-        fail(f"cannot read the database to see whether jobs run: {problem}; local-backend doctor says more")
+        fail(f"cannot read the database to find running jobs: {problem}; for details: local-backend doctor")
 
 
 class _Slots(click.ParamType):
@@ -171,25 +174,25 @@ class _Slots(click.ParamType):
         if value == "auto":
             return None
         if not (value.isascii() and value.isdigit()):
-            self.fail(f"'{value}' is neither a number of slots, 0 or more, nor auto", param, ctx)
+            self.fail(f"'{value}' is not a number of slots; use a whole number >= 0, or auto", param, ctx)
         return int(value)
 
 
-@main.command(short_help="Fix the slots of a running elastic job.")
+@main.command(short_help="Set the number of slots of a running elastic job.")
 @click.argument("exec_id", metavar="EXEC")
 @click.argument("slots", metavar="N|auto", type=_Slots())
-@click.option("--wait", is_flag=True, help="Wait until the job trains on just these slots.")
+@click.option("--wait", is_flag=True, help="Wait until the job trains on exactly these slots.")
 @click.option("--wait-timeout", type=click.IntRange(min=1), default=120, show_default=True,
-              help="Seconds to wait at most; exit code 7 when they are over.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say what happened.")
+              help="Maximum seconds to wait; after that, the exit code is 7.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def resize(exec_id: str, slots: int | None, wait: bool, wait_timeout: int, output: str) -> None:
-    """Fix the slots of the running elastic job EXEC to N, while it trains; 0 parks it. With auto the scheduler decides
-    about them again."""
+    """Set the number of slots of the running elastic job EXEC to N; 0 parks the job. With auto, the scheduler sets the
+    number again."""
     if slots is None and wait:
         raise click.UsageError("--wait needs a number of slots, not auto")
     found = running()
     if found is None:
-        fail(f"no server runs on {home_contract.home()}")
+        fail(f"no server is running on {home_contract.home()}")
     try:
         answer = call(found, "PUT", wire.exec_path(exec_id, wire.SLOTS), {wire.SLOTS: slots})
         if output == "text":
@@ -216,11 +219,12 @@ def _wait_for_slots(found: dict[str, Any], exec_id: str, slots: int, seconds: fl
         shown = call(found, "GET", wire.exec_path(exec_id))
         state, held, workers = shown[wire.STATE], shown.get(wire.SLOTS), shown.get(wire.WORKERS)
         if states.is_terminal(state):
-            fail(f"{exec_id} has ended {state}")
+            fail(f"{exec_id} ended with state {state}")
         if state == states.RUNNING and held == workers == slots:
             return {wire.STATE: state, wire.WORKERS: workers}
         if time.monotonic() > deadline:
-            fail(f"{exec_id} is {state} with {workers} workers on {held} slots after {seconds} s", Exit.TIMED_OUT)
+            fail(f"timeout after {seconds} s: {exec_id} is {state} with {workers} workers on {held} slots",
+                 Exit.TIMED_OUT)
         time.sleep(_POLL)
 
 
@@ -234,12 +238,12 @@ def _lives(process: psutil.Process) -> bool:
 
 def _stop_jobs(found: dict[str, Any], active: list[str]) -> None:
     grace = call(found, "GET", wire.STATUS)[wire.STOP_GRACE]
-    click.echo(f"stopping {_names(active)}; jobs get {grace:g} s to end")
+    click.echo(f"stopping {_names(active)}; jobs have {grace:g} s to finish")
     for at in range(0, len(active), wire.MOST_IDS):
         call(found, "POST", wire.STOP_MANY, {wire.IDS: active[at : at + wire.MOST_IDS]})
     asked = set(active)
     # The oldest active exec is enough: execs that are submitted meanwhile are younger than all of these.
-    _wait(lambda: not asked.intersection(_active(found, most=1)), "the jobs did not end")
+    _wait(lambda: not asked.intersection(_active(found, most=1)), "the jobs did not stop")
     click.echo(f"stopped {_names(active)}")
 
 

@@ -88,7 +88,7 @@ class StorageFailed(BackendError):
             return cls("storage.full",
                        "the server's disk is full; nothing was stored. Free some space and submit again")
         reason = problem.strerror or type(problem).__name__
-        return cls("storage.failed", f"the server could not store the submission ({reason}); nothing was kept")
+        return cls("storage.failed", f"the server could not store the submission ({reason}); nothing was stored")
 
 
 class Unsupported(BackendError):

@@ -138,4 +138,4 @@ def full_disk(path: Path) -> str | None:
         return None
     if found.f_bavail * found.f_frsize >= _ROOM:
         return None
-    return f"the disk of {path} is full; what ends now is recorded when there is room again"
+    return f"the disk of {path} is full; the end of jobs is recorded when space is free again"

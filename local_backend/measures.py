@@ -14,14 +14,14 @@ _DECISION_SECONDS = (0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0)
 #: HTTP requests by method, path with its parameters unfilled, and status.
 REQUESTS = Counter("dlicmd_http_requests", "HTTP requests answered.", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram(
-    "dlicmd_http_request_seconds", "Seconds until a request was answered, long polls included.", ["route"],
+    "dlicmd_http_request_seconds", "Seconds until a request was answered, including long polls.", ["route"],
     buckets=_CALL_SECONDS,
 )
 #: Submissions that were accepted, refused (the client's fault), or failed (this server's fault).
-SUBMISSIONS = Counter("dlicmd_submissions", "Submissions received, by what became of them.", ["outcome"])
+SUBMISSIONS = Counter("dlicmd_submissions", "Submissions received, by outcome.", ["outcome"])
 DECISION_SECONDS = Histogram(
     "dlicmd_scheduling_decision_seconds", "Seconds that a decision of the scheduler took.", buckets=_DECISION_SECONDS,
 )
 #: Lines of evaluation metrics that were delivered to the targets of submissions, and attempts that failed.
-FORWARDED = Counter("dlicmd_forwarded_metrics", "Lines of metrics handed over to their receivers.", ["target"])
-FORWARD_FAILURES = Counter("dlicmd_forward_failures", "Batches of metrics that a receiver did not take.", ["target"])
+FORWARDED = Counter("dlicmd_forwarded_metrics", "Lines of metrics forwarded to their receivers.", ["target"])
+FORWARD_FAILURES = Counter("dlicmd_forward_failures", "Batches of metrics that a receiver did not accept.", ["target"])

@@ -44,11 +44,12 @@ def permitted_addresses(host: str, port: int, loopback: bool) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError:
-        raise OSError("it is no name of a host") from None
+        raise OSError("invalid host name") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     permitted = [address for address in addresses if is_permitted(address, loopback)]
     if not permitted:
-        raise AddressRefused(f"the server connects to no such address as {addresses[0]}")
+        raise AddressRefused(f"the server does not connect to the address {addresses[0]}: addresses of this kind "
+                             "are blocked")
     return permitted[:_MOST]
 
 
@@ -87,8 +88,9 @@ def guard(loopback: bool) -> None:
 def _check(family: int, address: Any, loopback: bool) -> None:
     if family == socket.AF_UNIX:
         if not loopback:
-            raise AddressRefused("the server connects to no socket of its own machine")
+            raise AddressRefused("the server does not connect to Unix sockets of its own machine")
     elif family in (socket.AF_INET, socket.AF_INET6):
         for found in socket.getaddrinfo(address[0], address[1], family, socket.SOCK_STREAM):
             if not is_permitted(str(found[4][0]), loopback):
-                raise AddressRefused(f"the server connects to no such address as {found[4][0]}")
+                raise AddressRefused(f"the server does not connect to the address {found[4][0]}: addresses of this "
+                                     "kind are blocked")

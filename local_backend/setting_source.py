@@ -37,59 +37,65 @@ class Setting(NamedTuple):
 #: Every setting of the server; docs/operations.md is generated from this.
 TABLE = (
     Setting("DLICMD_HOME", "state directory", "see above", in_file=False),
-    Setting("DLI_HOST", "address to listen on (`--host`); others than the loopback need TLS", "127.0.0.1"),
-    Setting("DLI_PORT", "port to listen on (`--port`); 0 takes a free one", "0"),
+    Setting("DLI_HOST", "address to listen on (`--host`); any address other than the loopback needs TLS", "127.0.0.1"),
+    Setting("DLI_PORT", "port to listen on (`--port`); 0 chooses a free port", "0"),
     Setting("DLI_TLS_CERT", "certificate (chain) in PEM form (`--tls-cert`)", "none"),
-    Setting("DLI_TLS_KEY", "its private key (`--tls-key`)", "none"),
+    Setting("DLI_TLS_KEY", "private key of the certificate (`--tls-key`)", "none"),
     Setting("DLI_DATABASE", "address of a [PostgreSQL](#postgresql) database (`--database`)", "a file of the home",
             secret=True),
-    Setting("DLI_PASSWORD", "password for `--logon`, besides the token in `backend.json`", "none", in_file=False,
+    Setting("DLI_PASSWORD",
+            "password for `--logon`, an alternative to the token in `backend.json`", "none", in_file=False,
             secret=True),
-    Setting("DLI_USER_PASSWORD", "password for `local-backend user add` and `passwd`", "asked for", in_file=False,
-            secret=True),
+    Setting("DLI_USER_PASSWORD", "password for `local-backend user add` and `passwd`", "the command asks",
+            in_file=False, secret=True),
     Setting("DLI_TOKEN_SECONDS", "lifetime of a token made by `--logon`", "43200"),
-    Setting("DLI_ALLOWED_HOSTS", "names, by commas, that a client may call this server by, beside its own", "none",
+    Setting("DLI_ALLOWED_HOSTS",
+            "additional host names, separated by commas, that clients may use for this server", "none",
             in_file=False),
     Setting("DLI_CONNECTIONS", "YAML file with [connections](connections.md) (`--connections`)", "none"),
-    Setting("DLI_DATA_FS", "where relative `data_path` values start", "`DLICMD_HOME/data`"),
-    Setting("DLI_VOLUMES", "where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
+    Setting("DLI_DATA_FS", "base directory of relative `data_path` values", "`DLICMD_HOME/data`"),
+    Setting("DLI_VOLUMES",
+            "directory where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
             "`DLICMD_HOME/volumes`"),
-    Setting("DLI_DATA_ROWS", "most rows of a [table](data-tables.md) that a data source names", "no limit"),
-    Setting("DLI_DATA_SECONDS", "seconds that reading such a table may take", "no limit"),
-    Setting("DLI_RESULT_FS", "where jobs write", "`DLICMD_HOME/results`"),
-    Setting("DLI_CACHE_DIR", "where [data from elsewhere](data-sources.md#data-from-elsewhere) is kept for the next "
-                             "job that wants it", "`DLICMD_HOME/cache`"),
-    Setting("DLI_SHARED_CACHE_DIR", "the same for data sources with the target `shared`; never in `DLI_DATA_FS`",
-            "a folder beside `DLI_DATA_FS`"),
-    Setting("DLI_CACHE_BYTES", "most bytes of each cache; what was not used for the longest time goes first",
+    Setting("DLI_DATA_ROWS", "maximum rows of a [table](data-tables.md) in a data source", "no limit"),
+    Setting("DLI_DATA_SECONDS", "maximum seconds to read such a table", "no limit"),
+    Setting("DLI_RESULT_FS", "directory where jobs write their results", "`DLICMD_HOME/results`"),
+    Setting("DLI_CACHE_DIR",
+            "cache for [data from elsewhere](data-sources.md#data-from-elsewhere), which later jobs use again",
+            "`DLICMD_HOME/cache`"),
+    Setting("DLI_SHARED_CACHE_DIR", "the same cache for data sources with the target `shared`; never in `DLI_DATA_FS`",
+            "a folder next to `DLI_DATA_FS`"),
+    Setting("DLI_CACHE_BYTES",
+            "maximum bytes of each cache; the data that was unused for the longest time is removed first",
             "100 GiB"),
-    Setting("DLI_DATA_PATIENCE", "seconds for which a job waits for data of which nothing comes", "600"),
+    Setting("DLI_DATA_PATIENCE", "maximum seconds that a job waits for data while nothing arrives", "600"),
     Setting("DLI_SLOTS", "number of slots, instead of counting GPUs or cores (`--slots`)", "counted"),
-    Setting("DLI_NODE_LABELS", "`label=value,label=value` that node selectors choose by, beside those that every node "
-                               "has", "none"),
-    Setting("DLI_HEALTH_SECONDS", "seconds between two looks at the GPUs", "10"),
-    Setting("DLI_LEAVE_GRACE", "seconds that a worker may take to leave a slot that was taken from its job", "60"),
+    Setting("DLI_NODE_LABELS",
+            "`label=value,label=value` for node selectors, in addition to the labels that every node has", "none"),
+    Setting("DLI_HEALTH_SECONDS", "seconds between 2 checks of the GPUs", "10"),
+    Setting("DLI_LEAVE_GRACE",
+            "maximum seconds for a worker to leave a slot that the scheduler took from its job", "60"),
     Setting("DLI_STOP_GRACE", "seconds between SIGTERM and SIGKILL when a job is stopped", "10"),
-    Setting("DLI_NURSERY_IDLE", "seconds after which the warm process that makes starts fast gives its memory back",
-            "600"),
-    Setting("DLI_LOG_FORMAT", "how [the log](#the-log) is written: `text` or `json` (`--log-format`)", "text"),
-    Setting("DLI_LOG_LEVEL", "from which level on (`--log-level`)", "info"),
-    Setting("DLI_LOG_BYTES", "bytes after which a new file of the log begins", "10 MiB"),
-    Setting("DLI_OPEN_METRICS", "whether `/metrics` needs no token (`--open-metrics`)", "false"),
-    Setting("DLI_READY_FREE_BYTES", "bytes that must be free for `/readyz`", "256 MiB"),
-    Setting("DLI_MAX_UPLOAD_BYTES", "most bytes of an upload", "20 GiB"),
-    Setting("DLI_MAX_UNPACKED_BYTES", "most bytes of what is in it", "50 GiB"),
-    Setting("DLI_MAX_UNPACKED_FILES", "most files in it", "200,000"),
-    Setting("DLI_MAX_UNPACK_RATIO", "most bytes that one of an archive may become", "200"),
-    Setting("DLI_MAX_UNPACK_SECONDS", "seconds that unpacking may take", "600"),
-    Setting("DLI_MAX_UNPACK_MEMORY", "memory that unpacking may take", "512 MiB"),
-    Setting("DLI_USER_ACTIVE_EXECS", "most execs of one user that wait or run", "no limit"),
-    Setting("DLI_USER_STORED_EXECS", "most execs of one user that are kept, those that wait or run included",
+    Setting("DLI_NURSERY_IDLE", "seconds after which the warm process for fast starts frees its memory", "600"),
+    Setting("DLI_LOG_FORMAT", "format of [the log](#the-log): `text` or `json` (`--log-format`)", "text"),
+    Setting("DLI_LOG_LEVEL", "lowest level that is logged (`--log-level`)", "info"),
+    Setting("DLI_LOG_BYTES", "bytes after which a new log file begins", "10 MiB"),
+    Setting("DLI_OPEN_METRICS", "`true`: `/metrics` needs no token (`--open-metrics`)", "false"),
+    Setting("DLI_READY_FREE_BYTES", "minimum free bytes for `/readyz`", "256 MiB"),
+    Setting("DLI_MAX_UPLOAD_BYTES", "maximum bytes of an upload", "20 GiB"),
+    Setting("DLI_MAX_UNPACKED_BYTES", "maximum bytes of the unpacked upload", "50 GiB"),
+    Setting("DLI_MAX_UNPACKED_FILES", "maximum files in an upload", "200,000"),
+    Setting("DLI_MAX_UNPACK_RATIO", "maximum unpacked bytes for each byte of the archive", "200"),
+    Setting("DLI_MAX_UNPACK_SECONDS", "maximum seconds to unpack an upload", "600"),
+    Setting("DLI_MAX_UNPACK_MEMORY", "maximum memory to unpack an upload", "512 MiB"),
+    Setting("DLI_USER_ACTIVE_EXECS", "maximum pending and running execs of one user", "no limit"),
+    Setting("DLI_USER_STORED_EXECS", "maximum execs of one user, including pending, running and finished execs",
             "no limit"),
-    Setting("DLI_USER_STORED_BYTES", "most bytes of the execs of one user: programs, results and logs", "no limit"),
-    Setting("DLI_MIN_FREE_BYTES", "room on the disk of home or results below which nothing is taken", "64 MiB"),
-    Setting("DLI_KEEP_DAYS", "days after which an exec that has ended is removed", "kept"),
-    Setting("DLI_KEEP_BYTES", "bytes of all execs above which the oldest that have ended are removed", "no limit"),
+    Setting("DLI_USER_STORED_BYTES", "maximum bytes of the execs of one user: programs, results and logs", "no limit"),
+    Setting("DLI_MIN_FREE_BYTES",
+            "minimum free bytes on the disks of home and results; below it, no submission is accepted", "64 MiB"),
+    Setting("DLI_KEEP_DAYS", "days after which a finished exec is removed", "kept"),
+    Setting("DLI_KEEP_BYTES", "total bytes of all execs; above it, the oldest finished execs are removed", "no limit"),
 )
 BY_KEY = {setting.key: setting for setting in TABLE if setting.in_file}
 #: Address and TLS of a server for several users. An embedded server ignores them in environment and file.
@@ -144,7 +150,7 @@ class Given:
         try:
             return parse_size(text)
         except ValueError:
-            raise self.wrong(variable, "a number of bytes, or of K, M, G or T, such as 20G") from None
+            raise self.wrong(variable, "a number of bytes, optionally with K, M, G or T, for example 20G") from None
 
     def path(self, variable: str) -> Path | None:
         """Return an absolute path; None if the value is missing."""
@@ -177,14 +183,14 @@ def given(home: Path, more: Sequence[str] = (), flags: Mapping[str, object] | No
     for word in more:
         key, equals, value = word.partition("=")
         if key in BY_KEY and BY_KEY[key].secret:
-            raise ValueError(f"--set {key}: everybody can read a command line; say it in {SETTINGS_FILE} or as "
+            raise ValueError(f"--set {key}: all users can read a command line; set it in {SETTINGS_FILE} or as "
                              f"{BY_KEY[key].variable}")
         if key in BY_KEY and not value:
-            raise ValueError(f"--set {key}: " + ("there is nothing behind =" if equals else "=VALUE is missing"))
+            raise ValueError(f"--set {key}: " + ("no value after =" if equals else "=VALUE is missing"))
         if key not in BY_KEY:
             near = difflib.get_close_matches(key, [name for name, one in BY_KEY.items() if not one.secret], n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"--set takes KEY=VALUE with a key of {SETTINGS_FILE}, not '{key[:80]}'{meant}")
+            raise ValueError(f"--set needs KEY=VALUE with a key of {SETTINGS_FILE}; '{key[:80]}' is not a key{meant}")
         values[BY_KEY[key].variable], sources[BY_KEY[key].variable] = value, f"--set {key}"
     for key, said in (flags or {}).items():
         if key in BY_KEY and said is not None:
@@ -207,5 +213,5 @@ def _read(file: Path) -> dict[str, str]:
     except UsageProblem as problem:
         raise ValueError(str(problem)) from None
     if _SECRET & set(values) and file.stat().st_mode & 0o077:
-        raise ValueError(f"{file} holds a secret and others may read it: chmod 600 {file}")
+        raise ValueError(f"{file} contains a secret and other users can read it; run chmod 600 {file}")
     return values

@@ -226,8 +226,9 @@ class Settings:
         for variable, folder in (("DLI_CACHE_DIR", settings.cache_dir),
                                  ("DLI_SHARED_CACHE_DIR", settings.shared_cache_dir)):
             if folder is not None and _overlap(folder, settings.data_fs):
-                raise found.wrong(variable, f"a folder outside of DLI_DATA_FS ({settings.data_fs}), where every job "
-                                            "would see it, and one that does not hold that")
+                raise found.wrong(variable,
+                                  f"a folder that is not in DLI_DATA_FS ({settings.data_fs}), which all jobs can "
+                                  "read, and that does not contain it")
         try:
             _ = settings.where
         except ValueError as problem:

@@ -111,5 +111,5 @@ def _read(path: Path) -> RSAPrivateKey:
     except ValueError:
         key = None
     if not isinstance(key, RSAPrivateKey):
-        raise OSError(0, "this is not a private key of the server; remove it", str(path))
+        raise OSError(0, "the file does not contain a private key of the server; remove the file", str(path))
     return key

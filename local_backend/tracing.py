@@ -60,8 +60,8 @@ def traced() -> Iterator[None]:
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError:
-        raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, and the libraries for it are not installed: "
-                          "pip install 'dlicmd[otel]', or unset it") from None
+        raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its libraries are not installed; run "
+                          "pip install 'dlicmd[otel]', or unset the variable") from None
     # OTEL_SERVICE_NAME takes precedence.
     service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _SERVICE}
     about = Resource.create({**service, "service.version": __version__})

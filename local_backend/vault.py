@@ -39,7 +39,7 @@ class Vault:
             if not self._file.exists():
                 self._make()
         except OSError as problem:
-            raise VaultError(f"no key can be made in {self._file}: {problem.strerror or problem}") from None
+            raise VaultError(f"cannot make a key in {self._file}: {problem.strerror or problem}") from None
         return self._keys().encrypt(secret)
 
     def open(self, sealed: bytes) -> bytes:
@@ -49,8 +49,8 @@ class Vault:
         try:
             return self._keys().decrypt(sealed)
         except InvalidToken:
-            raise VaultError(f"it was sealed with a key that is not in {self._file}, or is damaged; put the key back "
-                             "from a copy of that file, or give the secret again") from None
+            raise VaultError(f"its key is not in {self._file}, or the value is damaged; restore the key "
+                             "from a copy of that file, or enter the secret again") from None
 
     def seal_text(self, secret: str) -> str:
         """Return a text sealed with `seal`. Raises VaultError."""
@@ -65,7 +65,7 @@ class Vault:
         if self._file.exists():
             self._keys()
             if self._file.stat().st_mode & 0o077:
-                raise VaultError(f"others may read {self._file}: chmod 600 {self._file}")
+                raise VaultError(f"other users can read {self._file}; run chmod 600 {self._file}")
 
     def renew(self) -> None:
         """Make a new key that seals from now on, and keep the old keys. Raises VaultError."""
@@ -107,9 +107,9 @@ class Vault:
         try:
             return MultiFernet([Fernet(line) for line in self._file.read_bytes().split()])
         except FileNotFoundError:
-            raise VaultError(f"there is no {self._file}, which has the key that it was sealed with; put it back from a "
-                             "copy, or give the secret again") from None
+            raise VaultError(f"{self._file}, which has the key of this secret, does not exist; restore it "
+                             "from a copy, or enter the secret again") from None
         except OSError as problem:
             raise VaultError(f"cannot read {self._file}: {problem.strerror or problem}") from None
         except ValueError:  # also raised for an empty file
-            raise VaultError(f"{self._file} holds no keys, or damaged ones; put it back from a copy") from None
+            raise VaultError(f"{self._file} contains no valid keys; restore it from a copy") from None

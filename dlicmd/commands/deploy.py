@@ -25,7 +25,7 @@ def deployment(line: CommandLine) -> dict[str, Any]:
     """Return the deployment that a command line requests. Raises UsageProblem without a kernel, and for a pair that is
     not KEY=VALUE."""
     if not line.text("--kernel"):
-        raise UsageProblem("--exec-deploy: which kernel is to serve the model? give --kernel FILE")
+        raise UsageProblem("--exec-deploy: no kernel given; add --kernel FILE")
     asked: dict[str, Any] = {name: line.text(f"--{name}") for name in wire.DEPLOYMENT_TEXTS}
     asked |= {wire.ATTRIBUTES: _pairs(line, "--attributes"), wire.ENVIRONMENTS: _pairs(line, "--envs")}
     return {name: value for name, value in asked.items() if value is not None}

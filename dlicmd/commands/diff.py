@@ -72,15 +72,15 @@ def _measured(client: Client, exec_id: str, offered: Collection[str]) -> dict[st
 def _code(client: Client, first: str, second: str, offered: Collection[str]) -> list[dict[str, Any]] | None:
     """Return the files that differ between two execs, or None if the server does not offer the code of execs."""
     if wire.EXT_CODE not in offered:
-        info("this server does not tell about the code of execs: it is not compared")
+        info("this server does not return the code of execs: the code is not compared")
         return None
     told = [client.code(first), client.code(second)]
     for name, one in zip((first, second), told, strict=True):
         if one.get(wire.COMPLETE) is False:
-            info(f"{name} has more files than the server tells about: not all are compared")
+            info(f"{name} has more files than the server lists: not all files are compared")
     a, b = map(files, told)
     if unknown := uncertain(a, b):
-        info(f"too large for the server to tell whether they are the same: {', '.join(unknown)}")
+        info(f"not compared, because these files are too large for the server: {', '.join(unknown)}")
     return changes(a, b)
 
 

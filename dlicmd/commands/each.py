@@ -14,7 +14,7 @@ from dlicmd.rest.answers import BAD_REQUEST
 from dlicmd.rest.retry import OK
 from dlicmd.rest.transport import Answer
 
-_BY_ITSELF = "has ended by itself"
+_BY_ITSELF = "had already finished"
 
 
 class Outcome(NamedTuple):

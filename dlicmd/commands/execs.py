@@ -40,7 +40,7 @@ def _logon(session: Session) -> int:
         # A script that continues must not act as the user who was logged on before.
         auth.forget_token(session.keyring)
         said = str(problem).rstrip(".")
-        raise Denied(f"{said}; no token is kept now, whoever was logged on before", problem.status) from None
+        raise Denied(f"{said}; no token is stored now", problem.status) from None
     auth.write_token(answer[wire.ACCESS_TOKEN], session.keyring)
     emit_value(auth.masked(answer), session.output)
     return Exit.DONE
@@ -53,10 +53,10 @@ def _logoff(session: Session) -> int:
     tokens = dict.fromkeys(filter(None, (auth.token_in_environment(), auth.read_token(session.keyring))))
     auth.forget_token(session.keyring)
     if session.line.text("--jwt-token") is not None or not tokens:
-        info("there is no kept token to revoke")
+        info("there is no stored token to revoke")
         text = ""
     elif session.line.text("--rest-host") is None:
-        info("forgot the token; with --rest-host HOST it would be revoked on the server, too")
+        info("removed the stored token; only with --rest-host HOST dlicmd also revokes it on the server")
         text = ""
     else:
         try:
@@ -66,7 +66,7 @@ def _logoff(session: Session) -> int:
                 text = client.logoff().strip()
         except DlicmdError as problem:
             if not isinstance(problem, Denied):  # a denied token is already invalid
-                warn("the token was removed here, but not revoked there: it opens the server until it ends by itself")
+                warn("removed the stored token, but could not revoke it: the server accepts it until it expires")
             raise
     emit_said(text, session.output)
     return Exit.DONE
@@ -221,7 +221,7 @@ def _exec_start(session: Session) -> int:
     from dlicmd.submit import submit
 
     if not _watching(session) and session.line.number("--wait-timeout") is not None:
-        info("--wait-timeout does nothing without --wait or --follow")
+        info("--wait-timeout has no effect without --wait or --follow")
     return _submitted(session, submit(session))
 
 
@@ -242,7 +242,7 @@ def _submitted(session: Session, found: dict[str, Any]) -> int:
 
 def _exec_verify(session: Session) -> int:
     if wire.EXT_VERIFY not in session.client.extensions():
-        raise DlicmdError(f"this server does not verify execs (it lacks the extension '{wire.EXT_VERIFY}'): submit the "
+        raise DlicmdError(f"this server cannot verify execs (it lacks the extension '{wire.EXT_VERIFY}'): submit the "
                           "model again with --msd-attr verify=20")
     return _submitted(session, session.client.verify_exec(session.operand, session.line.number("--steps") or 20))
 
@@ -278,7 +278,7 @@ def _watch(session: Session, exec_id: str) -> int:
     except KeyboardInterrupt:
         view.close()
         back = f"{hints.command('--follow', exec_id)}, or {hints.command('--exec-get', exec_id)}"
-        info(f"detached; {exec_id} goes on. Come back with: {back}")
+        info(f"detached; {exec_id} continues. Come back with: {back}")
         _tell_what_goes_on(session)
         return Exit.INTERRUPTED
     except WaitTimeout:
@@ -359,7 +359,7 @@ def run(session: Session) -> int:
         given = next((name for name in ("--follow", "--wait") if session.line.flag(name)), None)
         raise UsageProblem(f"{given} needs the id of an exec" if given else "no command was given")
     if session.line.flag("--dry-run") and command not in SUBMITTING:
-        raise UsageProblem(f"--dry-run is for submissions; {command} would do what it says")
+        raise UsageProblem(f"--dry-run is only for submissions: {command} has no dry run")
     if command in EXEC_COMMANDS | APP_COMMANDS and LAST in session.operands:
         from dlicmd.commands.newest import resolved
 

@@ -13,19 +13,19 @@ from dlicmd.contract.options import Local, Option, help_sections
 MOST_COLUMNS = 120
 #: Wider terms of a list get a line of their own.
 _WIDEST_TERM = 36
-_USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- WORDS OF THE PROGRAM]")
+_USAGE = ("dlicmd", "COMMAND [OPTIONS] [-- PROGRAM ARGUMENTS]")
 _PURPOSE = "Submit a model folder with one command and follow it to its result."
 _EXAMPLES = (
-    ("dlicmd --demo", "see it work"),
-    ("dlicmd --exec-start PyTorch --model-dir . --model-main train.py --follow -- --epochs 10", "train, and watch"),
+    ("dlicmd --demo", "train a sample model"),
+    ("dlicmd --exec-start PyTorch --model-dir . --model-main train.py --follow -- --epochs 10", "train and follow"),
     ("dlicmd --exec-get-all", "list your jobs"),
     ("dlicmd --exec-trainresult ID", "fetch the trained model"),
 )
 _NOTE = (
-    "What is not an option of dlicmd goes to the program, and so does everything after --. "
-    "In the place of an exec's or application's ID, last means the newest of yours. "
-    "Without --rest-host the local backend is used, and started when it does not run. "
-    "Options marked * have no effect there."
+    "dlicmd passes unknown options and everything after -- to the program. "
+    "In place of the ID of an exec or application, last means your newest one. "
+    "Without --rest-host, dlicmd uses the local backend, and starts it if necessary. "
+    "The local backend ignores options marked *."
 )
 
 

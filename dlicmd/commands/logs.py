@@ -22,7 +22,7 @@ def show_task_logs(client: Client, exec_id: str, log: str) -> int:
     found = client.exec(exec_id)
     app_id = application_id(found)
     if app_id is None:
-        raise DlicmdError(f"{exec_id} has no application yet, so no logs; try again in a moment")
+        raise DlicmdError(f"{exec_id} has no application yet, so it has no logs; try again in a moment")
     return show_application_logs(client, app_id, log)
 
 

@@ -24,7 +24,7 @@ def read_plans(name: str) -> Any:
 
     found = read(Path(name))
     if found is None:
-        raise UsageProblem(f"{name}: there are no plans in it")
+        raise UsageProblem(f"{name} contains no plans")
     return found.json("a plan")
 
 
@@ -39,7 +39,8 @@ def apply_plans(client: Client, document: Any) -> dict[str, Any]:
         if application.consumer(job) in before - {plan.tag for plan in nodes(tree)}:
             gone.setdefault(application.consumer(job), []).append(application.identity(job))
     for tag, ids in sorted(gone.items()):
-        warn(f"{one_line(tag)} is left out; its jobs ({one_line(', '.join(ids))}) count for the nearest plan above")
+        warn(f"removed the plan {one_line(tag)}; its jobs ({one_line(', '.join(ids))}) now count for the nearest plan "
+             "above")
     _mind_reservations(client, tree)
     return tree
 
@@ -51,7 +52,7 @@ def _mind_reservations(client: Client, tree: dict[str, Any]) -> None:
     kinds = Counter(words(slot.get(wire.KIND)) for slot in objects(client.slot_view().get(wire.SLOTS)))
     most, asked = max(kinds.values(), default=0), reserved(tree)
     if asked > most:
-        warn(f"{asked} slots are reserved, and there are {most}: not every plan can have what is reserved for it")
+        warn(f"{asked} slots are reserved, but only {most} exist: some plans cannot get all their reserved slots")
 
 
 def show_plans(tree: dict[str, Any], output: Output) -> None:
@@ -80,5 +81,5 @@ def _jobs(client: Client) -> list[dict[str, Any]]:
     except Denied:
         raise
     except ServerError as problem:
-        warn(f"the jobs are not known: {problem}")
+        warn(f"cannot list the jobs: {problem}")
         return []

@@ -32,10 +32,10 @@ def show_plot(client: Client, exec_id: str, output: Output) -> None:
     found = _losses(client, exec_id)
     if not (found.train or found.test):
         lost = (f"none of its {found.lost} losses is a finite number" if found.lost else
-                "neither its logs nor metrics that it recorded hold losses (yet)")
-        raise DlicmdError(f"there is nothing to draw of {exec_id}: {lost}")
+                "its logs and recorded metrics contain no losses (yet)")
+        raise DlicmdError(f"nothing to plot for {exec_id}: {lost}")
     if found.lost:
-        info(f"left out {found.lost} losses of {exec_id} that are no finite numbers")
+        info(f"left out {found.lost} losses of {exec_id} that are not finite numbers")
     if output.form:
         points = [{SERIES: name, wire.STEP: step, wire.LOSS: loss}
                   for name, line in ((TRAIN, found.train), (TEST, found.test)) for step, loss in line.items()]

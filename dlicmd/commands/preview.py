@@ -25,7 +25,7 @@ def preview(session: Session) -> int:
     sources = _sources(session.operand)
     extensions = session.client.extensions()
     if wire.EXT_DATA_PREVIEW not in extensions:
-        raise DlicmdError(f"this server does not look at data (it lacks the extension '{wire.EXT_DATA_PREVIEW}')")
+        raise DlicmdError(f"this server cannot preview data (it lacks the extension '{wire.EXT_DATA_PREVIEW}')")
     paths: list[str] = []
     if wire.EXT_LOCAL_PATHS in extensions:
         paths = named_in("", sources)
@@ -46,7 +46,7 @@ def _sources(text: str) -> list[Any]:
         return one_or_more(text, OPTION)
     name, colon, path = text.partition(":")
     if colon and path.startswith("//"):
-        raise UsageProblem(f"{OPTION}: for an address give JSON: a connection of its kind, and what of it (location)")
+        raise UsageProblem(f"{OPTION}: give a URL as JSON: a connection of its type, and a location")
     if colon and name:
         return [{TYPE: CONNECTED, CONNECTION: {NAME: name}, LOCATION: {PATH: path} if path else {}}]
     return [{TYPE: FS, LOCATION: {PATH: [text]}}]
@@ -80,7 +80,7 @@ def _unreadable(found: Mapping[str, Any]) -> str:
     if not count:
         return ""
     more = ", …" if count > len(names) else ""
-    return (f"{count:,} cannot be read by the user that jobs run as: "
+    return (f"the user that runs the jobs cannot read {count:,} file{'' if count == 1 else 's'}: "
             + ", ".join(f"{one.get('path')} ({one.get('message')})" for one in names) + more)
 
 
@@ -88,11 +88,11 @@ def _size(found: Mapping[str, Any]) -> str:
     """Return the number of rows and, for a table, its size at its server."""
     rows, size = found.get("rowCount"), None if "files" in found else found.get("bytes")
     if rows is None:
-        text = "the number of rows is not known"
+        text = "the number of rows is unknown"
     else:
         text = f"{'about ' if found.get('rowCountEstimated') else ''}{rows:,} row{'' if rows == 1 else 's'}"
     guess = " (the server's estimate)" if rows is not None and found.get("rowCountEstimated") else ""
-    return text + guess + ("" if size is None else f", {show_size(size)} at the server")
+    return text + guess + ("" if size is None else f", {show_size(size)} on the server")
 
 
 def _shape(array: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ def query_of(session: Session, known: Sequence[str]) -> str | None:
 
             near = difflib.get_close_matches(key, known, n=1)
             meant = f"; did you mean {near[0]}?" if near else ""
-            warn(f"{OPTION}: '{inert(key)}' is none of {', '.join(known)}, and servers may overlook it{meant}")
+            warn(f"{OPTION}: unknown key '{inert(key)}', which servers may ignore (known: {', '.join(known)}){meant}")
         if key == wire.LIMIT and not (value.isascii() and value.isdigit()):
             raise UsageProblem(f"{OPTION}: limit: '{inert(value)}' is not a whole number")
     return text

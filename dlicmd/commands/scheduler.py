@@ -111,7 +111,7 @@ def _app_logs(log: str) -> Callable[[Session], int]:
 
 
 def _top(session: Session) -> int:
-    _need(session, wire.EXT_SLOT_VIEW, "does not tell about its slots")
+    _need(session, wire.EXT_SLOT_VIEW, "does not report its slots")
     from dlicmd.show.top import show
 
     return show(session.client, session.output)
@@ -148,7 +148,7 @@ def _rp_delete(session: Session) -> int:
 
 
 def _rp_usage(session: Session) -> int:
-    _need(session, wire.EXT_HOLDINGS, "does not keep a record of who had its slots")
+    _need(session, wire.EXT_HOLDINGS, "does not record the use of its slots")
     from dlicmd.commands.queries import OF_HOLDINGS, query_of
     from dlicmd.show.usage import show_usage
 

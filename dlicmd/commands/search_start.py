@@ -26,7 +26,7 @@ def start(session: Session) -> None:
     definition = read_definition(session.operand)
     named = session.line.text("--model-dir")
     if named is None:
-        raise UsageProblem("--hpo-start: whose hyper-parameters? give the folder of the model with --model-dir DIR")
+        raise UsageProblem("--hpo-start: no model folder given; add --model-dir DIR")
     folder = package.check_folder(named)
     say = aside if session.output.is_data else emit
     with ExitStack() as stack:
@@ -49,9 +49,9 @@ def read_definition(name: str) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError) as problem:
         where = f" in line {problem.lineno}" if isinstance(problem, json.JSONDecodeError) else ""
-        raise UsageProblem(f"--hpo-start {name}: this is not JSON{where}") from None
+        raise UsageProblem(f"--hpo-start {name}: invalid JSON{where}") from None
     if not isinstance(found, dict):
-        raise UsageProblem(f"--hpo-start {name}: this is not a JSON object that defines a search")
+        raise UsageProblem(f"--hpo-start {name}: the definition of a search must be a JSON object")
     return found
 
 
@@ -63,5 +63,5 @@ def _send(session: Session, parts: list[FilePart], data: str) -> Answer:
             answer.hold()
             return answer
     except ConnectionLost as problem:
-        told = f"whether the search was accepted tells: {hints.command('--hpo-get-all')}"
+        told = f"to check whether the server accepted the search: {hints.command('--hpo-get-all')}"
         raise ConnectionLost(f"{problem}; {told}") from problem

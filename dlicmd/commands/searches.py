@@ -53,7 +53,7 @@ def _hpo_delete_all(session: Session) -> int:
 
 
 def _hpo_restart(session: Session) -> int:
-    _show(session, session.client.restart_search(session.operand).text(), f"Search {session.operand} goes on")
+    _show(session, session.client.restart_search(session.operand).text(), f"Search {session.operand} continues")
     return Exit.DONE
 
 

@@ -29,7 +29,7 @@ def forget() -> None:
 
 
 def _tried(work: Callable[[ModuleType], Any]) -> Any:
-    cure = "leave --keyring (DLICMD_KEYRING) out to keep the token in ~/.dlicmd"
+    cure = "omit --keyring (DLICMD_KEYRING) to store the token in ~/.dlicmd"
     try:
         import keyring
     except ImportError:
@@ -38,4 +38,4 @@ def _tried(work: Callable[[ModuleType], Any]) -> Any:
         return work(keyring)
     except Exception as problem:  # each keyring library raises its own errors
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise TokenFileError(f"the keyring of this system cannot be used ({why}); {cure}") from None
+        raise TokenFileError(f"cannot use the keyring of this system ({why}); {cure}") from None

@@ -54,7 +54,7 @@ def known_option(key: str, place: Place, more: Sequence[str] = ()) -> Option:
     if option is None:
         place.unknown("option", key, [*KEYS, *more])
     if option.name in SECRETS:
-        place.refuse(f"'{key}' does not belong into a file; set DLICMD_TOKEN or DLICMD_PASSWORD, or log on")
+        place.refuse(f"'{key}' is not allowed in a file; set DLICMD_TOKEN or DLICMD_PASSWORD, or log on")
     return option
 
 
@@ -63,7 +63,7 @@ def option_values(option: Option, key: str, value: Place) -> list[Given]:
     if option.kind is Kind.FLAG:
         switch = value.switch()
         if switch is None:
-            value.refuse(f"{key} is true or false")
+            value.refuse(f"{key} must be true or false")
         return [Given(option, None)] if switch else []
     if option.name == SOURCE:
         return [_sources(option, key, value)]

@@ -33,8 +33,8 @@ def load(file: Path, named: str | None) -> Profile | None:
     """Return the profile with the name, or without a name the default profile, if there is one. The whole file is
     checked. Raises UsageProblem."""
     if named is not None and not os.path.lexists(file):
-        raise UsageProblem(f"there is no profile '{shown(named)}', for there is no file {file}; docs/profiles.md says "
-                           "what stands in it")
+        raise UsageProblem(f"unknown profile '{shown(named)}', because {file} does not exist; docs/profiles.md "
+                           "describes this file")
     found = read(file)
     entries = {} if found is None else {key: (at, value) for key, at, value in found.entries("the configuration")}
     for key, (at, _) in entries.items():
@@ -48,20 +48,20 @@ def load(file: Path, named: str | None) -> Profile | None:
             value.unknown("profile", default, profiles)
         named = default if named is None else named
     if named is not None and named not in profiles:
-        raise UsageProblem(f"there is no profile '{shown(named)}' in {file}; {_listed(profiles)}")
+        raise UsageProblem(f"unknown profile '{shown(named)}': {file} has {_listed(profiles)}")
     return None if named is None else profiles[named]
 
 
 def _listed(profiles: dict[str, Profile]) -> str:
     names = ", ".join(shown(name) for name in list(profiles)[:10])
-    return f"it has {names}" if names else "it has none"
+    return f"only {names}" if names else "no profiles"
 
 
 def _profiles(value: Place, folder: Path) -> dict[str, Profile]:
     found = {}
     for name, place, settings in value.entries(PROFILES):
         if name == NONE or not name.strip():
-            place.refuse(f"a profile cannot be called '{name}'")
+            place.refuse(f"a profile cannot have the name '{name}'")
         found[name] = Profile(name, _settings(settings, folder))
     return found
 
@@ -71,9 +71,9 @@ def _settings(value: Place, folder: Path) -> list[Given]:
     for key, place, setting in value.entries("a profile"):
         option = known_option(key, place)
         if option is PROFILE or (option.group is Group.OUTPUT and option.name not in _OUTPUT):
-            place.refuse(f"'{key}' is for the command line alone")
+            place.refuse(f"'{key}' is allowed only on the command line")
         if any(given.option is option for given in found):
-            place.refuse(f"'{key}' is {option.name}, which stands there already")
+            place.refuse(f"'{key}' means {option.name}, which is already set")
         found += [_usable(option, given, setting, folder) for given in option_values(option, key, setting)]
     return found
 

@@ -17,7 +17,7 @@ def read(option: str, name: str, largest: int) -> bytes:
     except OSError as problem:
         raise UsageProblem(f"{option} {name}: {problem.strerror}") from None
     if len(content) > largest:
-        raise UsageProblem(f"{option} {name}: it is larger than {largest >> 20} MiB")
+        raise UsageProblem(f"{option} {name}: the file is larger than {largest >> 20} MiB")
     return content
 
 
@@ -25,9 +25,9 @@ def check_writable(option: str, name: str) -> None:
     """Raise UsageProblem, which names the option, when `name` evidently cannot be written."""
     folder = os.path.dirname(name) or "."
     if not name or os.path.isdir(name):
-        raise UsageProblem(f"{option}: '{name}' is not the name of a file")
+        raise UsageProblem(f"{option}: '{name}' is not a file name")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise UsageProblem(f"{option} {name}: {folder} is not a folder that you can write to")
+        raise UsageProblem(f"{option} {name}: {folder} is not a writable folder")
 
 
 def write(option: str, name: str, content: bytes) -> None:

@@ -58,7 +58,7 @@ class Place:
             self.refuse(f"{what} needs one value, a text or a number")
         text = str(self._node.value)
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            self.refuse(f"{what} holds a character that is not text")
+            self.refuse(f"{what} contains a character that is not text")
         return text
 
     def items(self) -> list[Place]:
@@ -75,7 +75,7 @@ class Place:
             place = Place(self._file, key)
             name = place.text("a name")
             if name in found:
-                place.refuse(f"'{shown(name)}' stands there twice")
+                place.refuse(f"'{shown(name)}' occurs twice")
             found[name] = (name, place, Place(self._file, value))
         return list(found.values())
 
@@ -86,7 +86,7 @@ class Place:
         try:
             return yaml.constructor.SafeConstructor().construct_document(self._node)
         except (yaml.YAMLError, ValueError, RecursionError):
-            self.refuse("there is something that is neither text, number, list nor mapping")
+            self.refuse("a value is not a text, number, list or mapping")
 
     def _check_keys(self) -> None:
         if self.is_mapping:
@@ -103,13 +103,13 @@ class Place:
         try:
             json.dumps(found, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            self.refuse(f"{what} holds something that JSON has not, such as a date; put it in quotes")
+            self.refuse(f"{what} contains a value that JSON does not support, such as a date; put it in quotes")
         return found
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
         """Raise UsageProblem: `name` is no `what`. The message suggests a similar name of `known`."""
         near = difflib.get_close_matches(name[:_SHOWN], known, n=1, cutoff=0.6)
-        self.refuse(f"there is no {what} '{shown(name)}'" + (f"; did you mean {near[0]}?" if near else ""))
+        self.refuse(f"unknown {what} '{shown(name)}'" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 class _Loader(yaml.SafeLoader):
@@ -117,7 +117,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are refused", self.peek_event().start_mark)
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self.peek_event().start_mark)
         self._depth += 1
         if self._depth > _DEEPEST:
             raise yaml.composer.ComposerError(None, None, "nested too deeply", self.peek_event().start_mark)
@@ -135,7 +135,7 @@ def read(file: Path) -> Place | None:
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark is not None else ""
         said = getattr(problem, "problem", None) or "nested too deeply, or not text"
-        raise UsageProblem(f"{file}:{where} this is not YAML that is taken here: {said}") from None
+        raise UsageProblem(f"{file}:{where} invalid YAML: {said}") from None
     return None if node is None or node.tag == _TAG + "null" else Place(file, node)
 
 
@@ -145,9 +145,9 @@ def _content(file: Path) -> bytes:
         with open(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
             text = opened.read(LARGEST + 1) or b""
     except (OSError, ValueError) as problem:
-        raise UsageProblem(f"{file}: {getattr(problem, 'strerror', None) or 'this is no file name'}") from None
+        raise UsageProblem(f"{file}: {getattr(problem, 'strerror', None) or 'invalid file name'}") from None
     if len(text) > LARGEST:
-        raise UsageProblem(f"{file}: it is larger than {LARGEST >> 10} KiB")
+        raise UsageProblem(f"{file}: the file is larger than {LARGEST >> 10} KiB")
     return text
 
 

@@ -107,7 +107,7 @@ def _keys(known: Iterable[str]) -> dict[str, Any]:
     return {
         "anyOf": [{"enum": [*dict.fromkeys([*known, *FOREIGN])]},
                   {"not": {"anyOf": [{"pattern": secret_names()}, {"pattern": f"^({slips})$"}]}}],
-        "description": "without keys that look like a secret, or like a slip of one that means something",
+        "description": "without keys that look like a secret or like a misspelled key",
     }
 
 
@@ -132,7 +132,7 @@ _LOCATION: dict[str, Any] = {
         DATABASE_NAME: _text("the name of a database"),
         KEYSPACE: _text("the name of a keyspace"),
         COLLECTION: _text("the name of a collection"),
-        QUERY: _text("a query that reads; of documents a filter, which is a JSON object or its text")
+        QUERY: _text("a query that only reads; for documents a filter, as a JSON object or its text")
         | {"type": ["string", "object"]},
         HREF: _text("the address of an asset"),
         ID: _text("the id of an asset"),
@@ -143,8 +143,8 @@ _LOCATION["propertyNames"] = _keys([*_LOCATION["properties"]])
 #: Schema of a location for data on the server: only these keys have a meaning, and no other key is accepted.
 _HERE: dict[str, Any] = {
     "properties": {key: {} for key in (*PATH_KEYS, VOLUME, *FOREIGN)},
-    "additionalProperties": {"not": {}, "description": f"left out: data of this type has {', '.join(PATH_KEYS)} and "
-                                                       f"{VOLUME} alone"},
+    "additionalProperties": {"not": {}, "description": f"omitted: data of this type has only "
+                                                       f"{', '.join(PATH_KEYS)} and {VOLUME}"},
 }
 
 _SOURCE: dict[str, Any] = {
@@ -156,7 +156,7 @@ _SOURCE: dict[str, Any] = {
         NAME: {"type": "string", "minLength": 1, "maxLength": 100, "description": "a name of at most 100 characters"},
         CONNECTION: {
             "type": "object",
-            "description": 'a JSON object: {"name": NAME} or {"id": ID} of one that the server knows, or '
+            "description": 'a JSON object: {"name": NAME} or {"id": ID} of a connection on the server, or '
                            '{"type": KIND, ...} with its values',
             "properties": {
                 ID: _text("the id of a connection"), NAME: _text("the name of a connection"),
@@ -183,15 +183,15 @@ _SOURCE: dict[str, Any] = {
     },
     "allOf": [
         _for([FS, DATA_ASSET], {"properties": {
-            ACCESS: {"enum": [MOUNT], "description": "mount: data of this type lies on the server already"},
-            TARGET: {"not": {}, "description": "left out: data of this type lies on the server already"},
-            CONNECTION: {"maxProperties": 0, "description": "left out: data of this type lies on the server already"},
-            ASSET: {"not": {}, "description": "left out: data of this type lies on the server already"},
+            ACCESS: {"enum": [MOUNT], "description": "mount: data of this type is already on the server"},
+            TARGET: {"not": {}, "description": "omitted: data of this type is already on the server"},
+            CONNECTION: {"maxProperties": 0, "description": "omitted: data of this type is already on the server"},
+            ASSET: {"not": {}, "description": "omitted: data of this type is already on the server"},
             LOCATION: _HERE,
         }}),
         _for([CONNECTED, CONNECTION_ASSET], {
             "anyOf": [{"required": [CONNECTION]}, {"required": [ASSET]}], "required": [LOCATION],
-            "$comment": "needs a 'connection' (or an 'asset'), which says who has the data",
+            "$comment": "needs a 'connection' (or an 'asset') that says where the data is",
         }),
         _for([S3], {"required": [CONNECTION, LOCATION], "properties": {LOCATION: {"required": [BUCKET]}}}),
     ],
@@ -242,8 +242,8 @@ def _crowded(sources: Any) -> str | None:
         location = source.get(LOCATION) if isinstance(source, dict) else None
         named = (paths_in(location.get(key)) for key in PATH_KEYS) if isinstance(location, dict) else ()
         count += len(next(filter(None, named), ()))
-    return None if count <= MOST_PATHS else (f"the data sources have {count:,} paths, and may have {MOST_PATHS:,} in "
-                                             "all; name the folders that these are in")
+    return None if count <= MOST_PATHS else (f"the data sources have {count:,} paths, but at most {MOST_PATHS:,} "
+                                             "are allowed; name the folders that contain them")
 
 
 def _mistyped(sources: Any) -> str | None:
@@ -258,10 +258,10 @@ def _mistyped(sources: Any) -> str | None:
             for key in part if isinstance(part, dict) else ():
                 near = slips.meant(key, schema["properties"]) if key not in known else None
                 if near:
-                    return f"data source {number}: there is no '{before}{_short(key)}'; did you mean '{before}{near}'?"
+                    return f"data source {number}: unknown key '{before}{_short(key)}'; did you mean '{before}{near}'?"
                 if key not in known and looks_secret(key):
-                    return (f"data source {number}: '{before}{_short(key)}' stands outside of '{CONNECTION}', where it "
-                            "is neither used nor kept secret; credentials are values of the connection")
+                    return (f"data source {number}: '{before}{_short(key)}' is outside of '{CONNECTION}', so it is "
+                            "neither used nor kept secret; put credentials into the connection")
     return None
 
 
@@ -275,12 +275,12 @@ def explained(fault: Fault) -> str:
         missing = next(name for name in fault.validator_value if name not in fault.instance)
         expected = _description(fault.schema, missing, path)
         name = f"{key}.{missing}" if key else missing
-        return f"{where}: '{name}' is missing" + (f"; it is {expected}" if expected else "")
+        return f"{where}: '{name}' is missing" + (f"; expected {expected}" if expected else "")
     if "$comment" in fault.schema:
         return f"{where} {fault.schema['$comment']}"
     expected = fault.schema.get("description", "something else")
     if fault.validator == "maxLength":
-        return f"{where}: {key!r} must be {expected}, in at most {LONGEST:,} characters, not in {len(fault.instance):,}"
+        return f"{where}: {key!r} must be {expected}, of at most {LONGEST:,} characters, not {len(fault.instance):,}"
     near = difflib.get_close_matches(str(fault.instance), fault.validator_value, 1, 0.6) \
         if fault.validator == "enum" else []
     hint = f"; did you mean '{near[0]}'?" if near else ""

@@ -24,13 +24,13 @@ class Exit(IntEnum):
 MEANING: dict[Exit, str] = {
     Exit.DONE: "done; with `--wait`, `--follow` or `--app-wait`: the job ended FINISHED",
     Exit.FAILED: "dlicmd or the server failed; the message says how",
-    Exit.USAGE: "the command line is wrong; of a submission or a query, the server may be the one to say so",
+    Exit.USAGE: "the command line is wrong; for a submission or a query, the server may report this",
     Exit.JOB_ERROR: "the job ended ERROR (its own exit code is in the JSON; `--pass-exit-code` returns that instead)",
     Exit.JOB_KILLED: "the job ended KILLED",
     Exit.NO_SUCH_ID: "no exec, application, search, resource plan or object with this id",
-    Exit.TIMED_OUT: "timed out waiting (`--wait-timeout`); the job goes on",
+    Exit.TIMED_OUT: "timed out waiting (`--wait-timeout`); the job continues",
     Exit.UNREACHABLE: "the server cannot be reached, or the local backend could not be started",
     Exit.DENIED: "not authenticated, or not allowed",
-    Exit.NEVER_SCHEDULABLE: "the job asks for more than the machine has and could never be scheduled",
-    Exit.INTERRUPTED: "interrupted with Ctrl-C; a submitted job goes on",
+    Exit.NEVER_SCHEDULABLE: "the job requests more than the machine has and can never be scheduled",
+    Exit.INTERRUPTED: "interrupted with Ctrl-C; a submitted job continues",
 }

@@ -14,9 +14,9 @@ from typing import Any
 DEEPEST = 100
 _LONGEST = 80
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_TOO_DEEP = f"is nested more than {DEEPEST} deep"
-_TOO_LARGE = "is JSON with a number that is too large"
-_NOT_UNICODE = "has half of a surrogate pair (such as \\ud800) in it, which is no text"
+_TOO_DEEP = f"is nested more than {DEEPEST} levels deep"
+_TOO_LARGE = "contains a number that is too large"
+_NOT_UNICODE = "contains half of a surrogate pair (such as \\ud800), which is not text"
 
 
 def read(text: str | bytes) -> Any:

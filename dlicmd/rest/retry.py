@@ -100,7 +100,7 @@ class Repeating:
             # Read the body here, so that an answer that is cut is requested again.
             answer.hold()
             if (request.method == "GET" or request.keyed) and _is_headless(answer):
-                raise ConnectionLost("the connection broke: the answer was cut")
+                raise ConnectionLost("the connection broke: the answer is incomplete")
         return answer
 
 
@@ -122,7 +122,7 @@ def _trouble(request: Request, answer: Answer) -> tuple[str, float | None]:
     passing = PASSING | {FAILED, IN_FLIGHT} if request.keyed else PASSING
     if answer.status not in passing or request.final or not _may_repeat(request):
         return "", None
-    why = "an earlier attempt is still being worked on" if answer.status == IN_FLIGHT else f"HTTP {answer.status}"
+    why = "the server still processes an earlier attempt" if answer.status == IN_FLIGHT else f"HTTP {answer.status}"
     return why, _retry_after(answer.headers.get("retry-after", ""))
 
 

@@ -42,7 +42,7 @@ class RequestsTransport:
             try:
                 ssl.create_default_context(cafile=ca_cert)
             except (ssl.SSLError, OSError):
-                raise UsageProblem(f"--ca-cert: '{ca_cert}' holds no certificate in PEM form") from None
+                raise UsageProblem(f"--ca-cert: '{ca_cert}' contains no certificate in PEM format") from None
         self._url = url
         self.is_private = url.startswith("https:")
         self._where = url.partition("://")[2]
@@ -101,10 +101,10 @@ class RequestsTransport:
     def _distrust(self, text: str) -> str | None:
         """Return why TLS is impossible with this server; None for a TLS connection that broke."""
         if _PLAIN_HTTP.search(text):
-            return f"{self._where} answers plain http, not https; if that is meant, add --http"
+            return f"{self._where} answers plain http, not https; to use plain http, add --http"
         if _NO_COMMON.search(text):
-            return (f"{self._where} speaks no version of TLS that can be trusted, 1.2 or later ({_ssl_reason(text)}); "
-                    "have its TLS brought up to date")
+            return (f"{self._where} does not support TLS 1.2 or later ({_ssl_reason(text)}); "
+                    "update TLS on the server")
         if _UNTRUSTED.search(text):
             return (f"the TLS certificate of {self._where} is not trusted ({_ssl_reason(text)}); "
                     "name its authority with --ca-cert FILE")
@@ -122,11 +122,11 @@ def _reason(problem: OSError) -> str:
     """Return the same in words if the libraries give only the names of their classes."""
     text = _first_line(problem)
     if cut := re.search(r"IncompleteRead\(([0-9]+) bytes read(?:, ([0-9]+) more expected)?", text):
-        return f"the answer was cut after {cut[1]} bytes" + (f", {cut[2]} more were to come" if cut[2] else "")
+        return f"the answer ended after {cut[1]} bytes" + (f", {cut[2]} more were expected" if cut[2] else "")
     if "RemoteDisconnected" in text:
         return "closed without an answer"
     if re.search("UNEXPECTED_EOF|EOF occurred", text):
-        return "closed before TLS was agreed upon"
+        return "closed during the TLS handshake"
     return text
 
 
@@ -134,12 +134,12 @@ def _mistake(problem: OSError, where: str) -> str:
     """Return an error that the user must correct, because no other attempt can succeed; "" for other errors."""
     cannot = f"cannot reach {where}: "
     if isinstance(problem, requests.exceptions.InvalidSchema) and "SOCKS" in str(problem):
-        return (f"{cannot}a proxy of the SOCKS kind, as HTTPS_PROXY, HTTP_PROXY or ALL_PROXY has it, needs PySocks: "
+        return (f"{cannot}the SOCKS proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY needs PySocks: "
                 "pip install pysocks")
     found = re.search(r"suitable TLS CA certificate bundle, invalid path: (.*)", str(problem))
     if found:
-        return (f"{cannot}there is no {found[1]}, which REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names; name the authority "
-                "with --ca-cert FILE, or unset that")
+        return (f"{cannot}{found[1]}, the value of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE, does not exist; name the "
+                "authority with --ca-cert FILE, or unset the variable")
     return ""
 
 

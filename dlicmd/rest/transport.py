@@ -160,7 +160,7 @@ class PlainTransport:
             if no_http and self._tls is None and speaks_tls(self._host, self._port or 80):
                 raise Unreachable(f"{self._where} speaks TLS, not plain http; leave --http out") from None
             if _is_foreign(problem):
-                raise Unreachable(f"what {self._where} answers is not HTTP") from problem
+                raise Unreachable(f"the answer of {self._where} is not HTTP") from problem
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         self._answer, self._is_known = response, True
         return noted(request, Answer(response.status, response.headers.items(), self._chunks(response)))
@@ -206,7 +206,7 @@ class PlainTransport:
             while chunk := response.read1(CHUNK):
                 yield chunk
             if response.length:
-                raise ConnectionLost(f"{self._where} sent less than it announced")
+                raise ConnectionLost(f"{self._where} sent fewer bytes than it announced")
         except (OSError, http.client.HTTPException) as problem:
             raise ConnectionLost(f"the connection to {self._where} broke: {reason(problem)}") from problem
         finally:

@@ -51,7 +51,7 @@ def drawn(found: list[dict[str, Any]]) -> str:
     said = [f"{change[CHANGE]:<7} {one_line(change[wire.PATH])}" for change in found]
     lines = [line for change in found for line in _shown(change)]
     left = len(lines) - _MOST_SHOWN
-    more = [f"... {left} more lines; -o json has them all"] if left > 0 else []
+    more = [f"... {left} more lines; -o json prints all"] if left > 0 else []
     return "\n".join([*said, *([""] if lines else []), *lines[:_MOST_SHOWN], *more])
 
 

@@ -32,9 +32,9 @@ def show_exec(client: Client, exec_id: str, output: Output) -> None:
 
 #: Advice of the server → its text for people.
 _ADVICE = {
-    "wait": "it {} by itself",
-    "change": "submit it again, asking for less",
-    "ask": "ask an administrator for more",
+    "wait": "the job {} without any action",
+    "change": "submit the job again with a smaller request",
+    "ask": "ask an administrator for a higher limit",
 }
 
 
@@ -50,14 +50,14 @@ def show_why(found: dict[str, Any], output: Output) -> None:
     for holder in holders if isinstance(holders, list) else ():
         count = holder.get(wire.SLOTS)
         gives = holder.get(wire.GIVES)
-        kept = "needs them all" if holder.get(wire.ELASTIC) else "keeps them to its end"
-        kind = f"can give {gives} of them while it runs" if gives else kept
-        kind = "shares them with others" if holder.get(wire.SHARES) else kind
-        lines.append(f"  {holder.get(wire.ID)} has {count} slot{'' if count == 1 else 's'}: {kind}")
-    begins = "goes on" if state == states.RUNNING else "starts"
+        kept = "needs all of them" if holder.get(wire.ELASTIC) else "holds them until it finishes"
+        kind = f"can release {gives} of them while it runs" if gives else kept
+        kind = "shares them with other jobs" if holder.get(wire.SHARES) else kind
+        lines.append(f"  {holder.get(wire.ID)} holds {count} slot{'' if count == 1 else 's'}: {kind}")
+    begins = "continues" if state == states.RUNNING else "starts"
     code, starts, advice = found.get(wire.REASON), found.get(wire.STARTS), found.get(wire.ADVICE)
     if starts:
-        lines.append(f"it {begins} {starts}")
+        lines.append(f"the job {begins} {starts}")
     if advice is not None:
         lines.append(f"{advice}: {_ADVICE.get(str(advice), '').format(begins)}" + (f" ({code})" if code else ""))
     emit(inert("\n".join(lines)))

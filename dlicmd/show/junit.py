@@ -32,7 +32,7 @@ def reported(session: Session, command: Callable[[Session], int]) -> int:
     name = session.line.text(OPTION) or ""
     if not (session.line.command in (*_LATER, "--demo") or session.line.flag("--wait")
             or session.line.flag("--follow")):
-        raise UsageProblem(f"{OPTION} needs a job that is waited for: add --wait or --follow")
+        raise UsageProblem(f"{OPTION} needs the end of the job: add --wait or --follow")
     small_file.check_writable(OPTION, name)
     begin = time.time()
     try:
@@ -41,7 +41,7 @@ def reported(session: Session, command: Callable[[Session], int]) -> int:
             session.watched.update(session.client.exec(session.operand))
         code = command(session)
     except BaseException as problem:
-        why = str(problem) if isinstance(problem, DlicmdError) else f"dlicmd ended by {type(problem).__name__}"
+        why = str(problem) if isinstance(problem, DlicmdError) else f"dlicmd failed with {type(problem).__name__}"
         _write(name, session, begin, type(problem).__name__, why)
         raise
     _write(name, session, begin, *_verdict(session, code))

@@ -69,6 +69,6 @@ class LiveView:
         cells.append(Text(fitted(parts, room), style=style, no_wrap=True, overflow="ellipsis"))
         row = Table.grid(padding=(0, 1))
         row.add_row(*cells)
-        below = fitted([*how_it_goes(self._found), Part("Ctrl-C detaches, the job goes on")], width)
+        below = fitted([*how_it_goes(self._found), Part("Ctrl-C detaches, the job continues")], width)
         reason = [Text(told, style=style, overflow="fold")] if apart else []
         return Group(row, *reason, Text(below, style="dim", no_wrap=True, overflow="ellipsis"))

@@ -50,7 +50,7 @@ def show(client: Client, output: Output) -> int:
 
 
 def headline(view: Mapping[str, Any]) -> str:
-    """Return `4 slots: 3 used, 1 free; 71% busy; 2 jobs run, 1 waits`."""
+    """Return `4 slots: 3 used, 1 free; 71% busy; 2 running, 1 pending`."""
     slots = _slots(view)
     counts = Counter(words(slot.get(wire.STATE)) or "unknown" for slot in slots)
     told = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -61,8 +61,7 @@ def headline(view: Mapping[str, Any]) -> str:
     running, wait = objects(view.get(wire.RUNNING)), len(objects(view.get(wire.QUEUE)))
     parked = sum(is_parked(_with_state(job)) for job in running)
     run = len(running) - parked
-    parts.append(f"{run} job{' runs' if run == 1 else 's run'}, {f'{parked} parked, ' if parked else ''}"
-                 f"{wait} wait{'s' if wait == 1 else ''}")
+    parts.append(f"{run} running, {f'{parked} parked, ' if parked else ''}{wait} pending")
     return one_line("; ".join(parts))
 
 

@@ -69,7 +69,7 @@ def picture(view: dict[str, Any], trouble: str) -> _Cut:
     for section in sections(view):
         if section.rows:
             parts += [Text(), _table(section)]
-    return _Cut(Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs go on", style="dim")))
+    return _Cut(Group(*parts, Text(), Text("Ctrl-C ends this view, the jobs continue", style="dim")))
 
 
 def _table(section: Section) -> Table:

@@ -18,7 +18,7 @@ from local_backend.services.services import Services
 
 router = APIRouter(tags=["auth"])
 
-_COOKIE = {"description": f"{SESSION}=TOKEN; a session of a browser or client", "schema": {"type": "string"}}
+_COOKIE = {"description": f"{SESSION}=TOKEN; the session of a browser or client", "schema": {"type": "string"}}
 
 
 @router.get(wire.LOGON)
@@ -66,7 +66,7 @@ async def _by_password(request: Request, services: Services) -> dict[str, Any]:
     given = request.headers.get("authorization", "")
     if is_malformed(given):
         raise Invalid(
-            "auth.basic", "HTTP Basic is the word Basic and, in Base64, user:password; this call has something else"
+            "auth.basic", "Invalid Authorization header. HTTP Basic needs the word Basic and user:password in Base64"
         )
     credentials = basic_credentials(given)
     if credentials is None:

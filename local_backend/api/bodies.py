@@ -31,7 +31,8 @@ def bounded(scope: Scope, receive: Receive) -> Receive:
         if coding.strip() in _PACKED:
             raise BodyCompressed(
                 "http.compressed",
-                f"Content-Encoding: a body that is packed by {coding.strip()} is not taken; send it as it is",
+                f"Content-Encoding: a body compressed with {coding.strip()} is not accepted; send the body "
+                "uncompressed",
             )
     if scope["method"] == "POST" and scope["path"] == wire.EXECS:
         return receive
@@ -74,4 +75,4 @@ class JsonRoute(APIRoute):
 
 
 def _too_large() -> TooLarge:
-    return TooLarge("http.too_large", f"The body is larger than {LARGEST} bytes, the most that this call takes")
+    return TooLarge("http.too_large", f"The body is larger than {LARGEST} bytes, the limit of this call")

@@ -58,17 +58,19 @@ class _Program(Response):
     media_type = "application/octet-stream"
 
 
-_KNOWN = {"parameters": [header("If-None-Match", "the ETag of what is there already: 304 when it is the same")]}
+_KNOWN = {"parameters": [
+    header("If-None-Match", "ETag of the copy that the client has; the answer is 304 if it is the same"),
+]}
 
 
-@router.get(CLIENT_FILE, response_class=_Program, responses={304: {"description": "It is the same"}},
+@router.get(CLIENT_FILE, response_class=_Program, responses={304: {"description": "The copy is up to date"}},
             openapi_extra=_KNOWN)
 def client_file(request: Request) -> Response:
     """Return dlicmd as one file that any Python runs: `python3 dlicmd.py --help`. Scripts download it from here."""
     try:
         made = handout.client_file()
     except OSError as problem:
-        sentence = f"The client cannot be put together ({problem.strerror}: {problem.filename})"
+        sentence = f"The server cannot build the client file ({problem.strerror}: {problem.filename})"
         return error_response(request.scope, 500, "client.unreadable", sentence)
     told = {"ETag": made.etag, "Content-Disposition": 'attachment; filename="dlicmd.py"'}
     if made.etag in [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]:

@@ -64,5 +64,5 @@ def _shared(value: Any) -> Sequence[str] | bool:
     if value == wire.EVERYBODY:
         return True
     if not isinstance(value, list) or len(value) > _MOST_SHARED or not all(users.is_name(one) for one in value):
-        raise Invalid("body.value", f'"{wire.SHARED_WITH}" is neither "{wire.EVERYBODY}" nor a list of users')
+        raise Invalid("body.value", f'"{wire.SHARED_WITH}" must be "{wire.EVERYBODY}" or a list of users')
     return value

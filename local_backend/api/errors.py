@@ -56,19 +56,19 @@ _QUIRKS = {
 }
 #: Meaning of each error status, for the description of the API.
 _MEANINGS = {
-    400: "A value is wrong, or there is no exec with this id",
-    401: "There is no valid token, or user and password are wrong",
-    403: "Not for this user, or sent by a page of another origin",
-    404: "There is no such path, plan or user",
-    405: "The path does not take this method",
+    400: "Invalid value, or no exec has this id",
+    401: "No valid token, or wrong user or password",
+    403: "Not permitted for this user, or sent by a page of another origin",
+    404: "No such path, plan or user",
+    405: "The path does not accept this method",
     409: "Not possible now",
     413: "The body is too large",
-    415: "The body is packed",
-    416: "There is nothing from there on",
-    422: "The Idempotency-Key came with another submission",
+    415: "The body is compressed",
+    416: "The requested range starts after the end",
+    422: "The Idempotency-Key was used with a different submission",
     429: "Too many wrong passwords",
     500: "The server failed",
-    501: "The local backend does not do this",
+    501: "The local backend does not support this",
     503: "Not ready",
     507: "Quota, disk or database: nothing was stored",
 }
@@ -85,8 +85,8 @@ CODE = "dlicmd.code"
 REFUSED = "dlicmd.refused"
 #: Maximum length of a sentence, in characters.
 _LONGEST = 4000
-_FRAMEWORK = {404: ("http.no_such_path", "There is no such path"),
-              405: ("http.method", "This path does not take this method")}
+_FRAMEWORK = {404: ("http.no_such_path", "No such path"),
+              405: ("http.method", "This path does not accept this method")}
 
 
 def answers(*codes: int) -> dict[int | str, dict[str, Any]]:
@@ -175,7 +175,7 @@ def database_failed(scope: Scope, problem: Exception) -> Response:
     _log.error("the database failed: %s", problem)
     reason = " ".join(str(getattr(problem, "orig", None) or type(problem).__name__).split())
     if isinstance(problem, OperationalError | InterfaceError) and not isinstance(problem.orig, sqlite3.Error):
-        sentence = f"The server does not reach its database ({reason}); nothing was changed"
+        sentence = f"The server cannot connect to its database ({reason}); nothing was changed"
         return refusal(scope, Unavailable("database.unreachable", sentence))
     sentence = f"The server cannot use its database ({reason}); nothing was changed"
     return refusal(scope, StorageFailed("database.failed", sentence))
@@ -189,5 +189,5 @@ def _vault(request: Request, problem: Exception) -> Response:
 
 def _unexpected(request: Request, _problem: Exception) -> Response:
     # The web server writes the traceback to the log, with the id of the request.
-    sentence = "The server failed; its log (backend.log) says how"
+    sentence = "Internal error in the server; see its log (backend.log)"
     return error_response(request.scope, 500, "server.failed", sentence)

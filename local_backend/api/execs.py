@@ -49,7 +49,9 @@ _BODY = {"requestBody": {"content": {
     "application/x-www-form-urlencoded": {"schema": _FORM},
     "application/json": {"schema": {"type": "object"}},
 }}}
-_KEY = {"parameters": [header(wire.KEY_HEADER, "identifies the submission when the client sends it again")]}
+_KEY = {"parameters": [
+    header(wire.KEY_HEADER, "key of the submission; send the same key again when the submission is repeated"),
+]}
 
 
 def _endings(request: Request) -> Endings:
@@ -84,7 +86,9 @@ async def submit(
     services: TheServices,
     caller: TheCaller,
     args: str | None = None,
-    sig_name: str | None = Query(None, alias="sigName", max_length=200, description="shown again, else ignored"),
+    sig_name: str | None = Query(
+        None, alias="sigName", max_length=200, description="returned in the answer, otherwise ignored"
+    ),
 ) -> Response:
     """Submit an exec. `args` is the command line; without it, the `args` of the `data` part count. The body contains
     the files and `data`."""

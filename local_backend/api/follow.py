@@ -59,7 +59,7 @@ class Cursor:
             if not all(type(value) is int and value >= 0 for value in offsets.values()) or type(mark) is not int:
                 raise ValueError
         except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
-            raise Invalid("query.cursor", "cursor: this is not a cursor of this server; begin without one") from None
+            raise Invalid("query.cursor", "cursor: unknown cursor; start again without a cursor") from None
         return cls(offsets, mark)
 
 

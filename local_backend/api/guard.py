@@ -102,7 +102,7 @@ class Guard:
         named = headers.getlist("host")
         name = host_name(named[0]) if len(named) == 1 else None
         if name is None or not (name in self._hosts or (self._addresses and _is_address(name))):
-            sentence = "This server does not answer to the host name of the call (DLI_ALLOWED_HOSTS adds names)"
+            sentence = "This server does not accept the host name of the call; add it to DLI_ALLOWED_HOSTS"
             raise Denied("http.host", sentence)
         if any(origin.lower() != f"{scheme}://{named[0].lower()}" for origin in headers.getlist("origin")):
             raise Denied("http.origin", "Calls from pages of another origin are refused")

@@ -68,7 +68,7 @@ class _Now(Collector):
             found.add_metric([state], counts.get(state, 0))
         yield found
         waiting = sum(counts.get(state, 0) for state in (states.SUBMITTED, states.PENDING))
-        yield GaugeMetricFamily("dlicmd_queue_length", "Execs that wait for slots.", value=waiting)
+        yield GaugeMetricFamily("dlicmd_queue_length", "Execs that are waiting for slots.", value=waiting)
 
     def _slots(self) -> Metric:
         places = self._machine.places()

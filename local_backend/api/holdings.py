@@ -33,8 +33,11 @@ def who_had_what(
     *,
     services: TheServices,
     caller: TheCaller,
-    begin: str | None = Query(None, alias=wire.FROM, description="ISO-8601 or epoch seconds; a day before `to`"),
-    end: str | None = Query(None, alias=wire.TO, description="the same; now"),
+    begin: str | None = Query(
+        None, alias=wire.FROM,
+        description="start of the period: ISO 8601 or epoch seconds; default: one day before `to`",
+    ),
+    end: str | None = Query(None, alias=wire.TO, description="end of the period, in the same form; default: now"),
     by: str = wire.CONSUMER,
     kind: str | None = None,
 ) -> dict[str, Any]:
@@ -46,11 +49,11 @@ def who_had_what(
     until = now if end is None else _moment(end, wire.TO)
     since = max(0.0, until - _DAY) if begin is None else _moment(begin, wire.FROM)
     if since > until:
-        raise Invalid("query.time", f"{wire.FROM}: {iso(since)} is after {wire.TO}, {iso(until)}")
+        raise Invalid("query.time", f"{wire.FROM}: {iso(since)} is later than {wire.TO}, {iso(until)}")
     if by not in (*_KEYS, wire.HOLDING):
-        raise Invalid("query.by", f"{wire.BY}: {by[:40]!r} is none of {', '.join(_KEYS)} and {wire.HOLDING}")
+        raise Invalid("query.by", f"{wire.BY}: unknown value {by[:40]!r}; use {', '.join(_KEYS)} or {wire.HOLDING}")
     if kind not in (None, GPU, CPU):
-        raise Invalid("query.kind", f"{wire.KIND}: {str(kind)[:40]!r} is neither {GPU} nor {CPU}")
+        raise Invalid("query.kind", f"{wire.KIND}: unknown value {str(kind)[:40]!r}; use {GPU} or {CPU}")
     return _answer(services.holdings, caller, Period(since, until, kind), by)
 
 
@@ -94,7 +97,7 @@ def _moment(text: str, name: str) -> float:
             found = datetime.fromisoformat(re.sub(r" (?=\d\d:?\d\d$)", "+", text.replace("Z", "+00:00"), count=1))
             seconds = (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
         except (ValueError, OverflowError):
-            sentence = f"{name}: {text[:40]!r} is neither an ISO-8601 time nor epoch seconds"
+            sentence = f"{name}: {text[:40]!r} is not a time; use ISO 8601 or epoch seconds"
             raise Invalid("query.time", sentence) from None
     if not 0 <= seconds <= _NEVER:
         raise Invalid("query.time", f"{name}: {text[:40]!r} is not between 1970 and 9999")

@@ -39,7 +39,7 @@ def train_log(
     row = services.execs.find(caller, exec_id)
     streams = _STREAMS.get(logType or "outlog")
     if streams is None:
-        raise Invalid("query.log", f"logType: {logType[:40]!r} is not one of {', '.join(_STREAMS)}")
+        raise Invalid("query.log", f"logType: unknown value {logType[:40]!r}; use {', '.join(_STREAMS)}")
     paths = services.execs.paths(row)
     files = [path for stream in streams for path in program_logs(row, paths, stream)]
     return _answer(request, content(paths, files))
@@ -98,7 +98,7 @@ def program_logs(row: ExecRow, paths: ExecPaths, stream: str) -> list[Path]:
 
 def _task_file(paths: ExecPaths, row: ExecRow, task: str, log: str) -> Path:
     if log not in _LOGS:
-        raise Invalid("query.log", f"{log[:40]!r} is not one of {', '.join(_LOGS)}")
+        raise Invalid("query.log", f"Unknown log {log[:40]!r}; use {', '.join(_LOGS)}")
     return paths.launcher_log if log == "launcherlog" else paths.capture(task, log, row.elastic)
 
 

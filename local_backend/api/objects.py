@@ -85,7 +85,7 @@ def pending(reason: Reason, parked: bool = False) -> dict[str, Any]:
     shown: dict[str, Any] = {wire.REASON: reason.code}
     if reason.position:
         shown[wire.QUEUE_POSITION] = reason.position
-        text += f"; place {reason.position} in the queue"
+        text += f"; position {reason.position} in the queue"
     if reason.estimate is not None:
         shown[wire.EXPECTED_START] = iso(reason.estimate)
         text += f", not before {shown[wire.EXPECTED_START]}"

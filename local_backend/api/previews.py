@@ -24,5 +24,5 @@ def preview(services: TheServices, caller: TheCaller, body: Written = None) -> J
     keeps none of the data."""
     sources = body.get(wire.DATA_SOURCE) if isinstance(body, dict) else None
     if not isinstance(sources, list):
-        raise Invalid("body.value", f'The body is no JSON object with a list "{wire.DATA_SOURCE}" of data sources')
+        raise Invalid("body.value", f'The body must be a JSON object with a list "{wire.DATA_SOURCE}" of data sources')
     return JsonAnswer(services.data.preview(caller, sources))

@@ -10,7 +10,7 @@ from local_backend.errors import Invalid
 def whole(text: str, name: str, least: int) -> int:
     """Return a query value as a whole number of at least `least`. Raises Invalid (`query.number`)."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) >= least):
-        raise Invalid("query.number", f"{name}: {text[:40]!r} is not a whole number of at least {least}")
+        raise Invalid("query.number", f"{name}: {text[:40]!r} is not a whole number >= {least}")
     return int(text)
 
 
@@ -18,5 +18,5 @@ def text_of(body: Any, key: str) -> str:
     """Return a string of a JSON body. Raises Invalid (`body.value`)."""
     value = body.get(key) if isinstance(body, dict) else None
     if not isinstance(value, str):
-        raise Invalid("body.value", f'The body is no JSON object with a text "{key}"')
+        raise Invalid("body.value", f'The body must be a JSON object with a string "{key}"')
     return value

@@ -29,10 +29,11 @@ from local_backend.store.execs import ExecRow
 router = APIRouter(tags=["execs"])
 
 _REST: dict[int | str, dict[str, Any]] = {
-    206: {"description": "The rest of it", "content": {"application/zip": {"schema": {"type": "string"}}}},
+    206: {"description": "The remaining part", "content": {"application/zip": {"schema": {"type": "string"}}}},
 }
 _RANGE = {"parameters": [
-    header("Range", "`bytes=N-`: from byte N on"), header("If-Range", "the ETag of what is there already"),
+    header("Range", "`bytes=N-`: the part from byte N to the end"),
+    header("If-Range", "ETag of the copy that the client has"),
 ]}
 
 
@@ -52,7 +53,7 @@ def result(request: Request, services: TheServices, caller: TheCaller, exec_id: 
     try:
         archive = _archive(services, archives, row)
     except OSError as problem:
-        sentence = f"The result could not be packed ({problem.strerror}{_named(problem)})"
+        sentence = f"The server cannot pack the result ({problem.strerror}{_named(problem)})"
         raise StorageFailed("exec.result_failed", sentence) from None
     etag = f'"{archive.digest.hex()}"'
     start = range_start(request.headers, etag)
@@ -61,7 +62,7 @@ def result(request: Request, services: TheServices, caller: TheCaller, exec_id: 
     if start is not None and start >= archive.length:
         archive.file.close()
         unsatisfied = told | {"Content-Range": f"bytes */{archive.length}"}
-        sentence = f"The result has {archive.length} bytes, none from {start} on"
+        sentence = f"The result has {archive.length} bytes; the range starts after its end, at byte {start}"
         return refusal(request.scope, RangeUnsatisfied("exec.result_range", sentence), unsatisfied)
     headers = told | {
         # Scripts split this header at the semicolons: no spaces, no quotes, size last.
@@ -141,6 +142,6 @@ def _archive(services: Services, archives: Archives, row: ExecRow) -> Archive:
     if not mark:
         raise NotFound(
             "exec.no_result",
-            f"Exec {row.id} has stored nothing below its model folder (SAVED_MODEL_DIR); it is {row.state}",
+            f"Exec {row.id} stored no file in its model folder (SAVED_MODEL_DIR); its state is {row.state}",
         )
     return archives.take(folder, mark) or pack(folder, mark, services.base.settings.paths.incoming)

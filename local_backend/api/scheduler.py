@@ -99,7 +99,7 @@ def chosen(query: Mapping[str, str], services: Services, caller: Caller) -> list
         found = _sorted(found, ("-" if down else "") + query["sort"], APPLICATION_FIELDS | SPARK_FIELDS)
     first = whole(query.get("start") or "0", "start", 0)
     if first > len(found):
-        raise RangeUnsatisfied("query.start", f"start: there are {len(found)} applications")
+        raise RangeUnsatisfied("query.start", f"start: {first} is more than the {len(found)} applications")
     return found[first : first + whole(query.get("length") or str(_MOST), "length", 0)]
 
 
@@ -119,7 +119,7 @@ def stop_many(
     ids = body.get(wire.IDS) if isinstance(body, dict) else None
     if not (isinstance(ids, list) and all(isinstance(name, str) for name in ids) and len(ids) <= wire.MOST_IDS):
         raise Invalid(
-            "body.value", f'The body is no JSON object with a list "{wire.IDS}" of at most {wire.MOST_IDS} texts'
+            "body.value", f'The body must be a JSON object with a list "{wire.IDS}" of at most {wire.MOST_IDS} strings'
         )
     return [_stopped(found) for found in services.applications.stop_many(caller, ids)]
 
@@ -142,7 +142,7 @@ def kubernetes_objects(
     for found in objects:
         if found["metadata"]["name"] == name:
             return found
-    raise NotFound("object.not_found", f"There is no object of type {type[:40]!r} with the name {name[:80]!r}")
+    raise NotFound("object.not_found", f"No object has the type {type[:40]!r} and the name {name[:80]!r}")
 
 
 @router.get(wire.BASE + "/scheduler/instances")
@@ -177,7 +177,7 @@ def _sorted(objects: list[dict[str, Any]], sort: str, fields: frozenset[str]) ->
     compare by their length. Raises Invalid (`query.sort`)."""
     field = sort.removeprefix("-")
     if field not in fields:
-        raise Invalid("query.sort", f"sort: there is no field {field[:40]!r} to sort by")
+        raise Invalid("query.sort", f"sort: unknown field {field[:40]!r}")
 
     def key(shown: dict[str, Any]) -> tuple[bool, Any]:
         value = shown.get(field)

@@ -16,4 +16,4 @@ _METHODS = ["GET", "POST", "PUT", "DELETE"]
 @router.api_route(wire.SEARCHES + "/{rest:path}", methods=_METHODS, include_in_schema=False)
 def refused(_caller: TheCaller) -> None:
     """Raise Unsupported (`search.unsupported`) for every call about searches."""
-    raise Unsupported("search.unsupported", "The local backend does not search for hyper-parameters")
+    raise Unsupported("search.unsupported", "The local backend does not support hyperparameter search")

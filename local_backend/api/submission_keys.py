@@ -24,7 +24,7 @@ def key_of(headers: Headers) -> str | None:
     if len(given) > 1 or not (quoted or _BARE.fullmatch(text)):
         raise Invalid(
             "submission.key",
-            f"{wire.KEY_HEADER}: give one key of 1 to 255 printable ASCII characters, as in \"a-uuid\"",
+            f'Invalid {wire.KEY_HEADER}; send one key of 1 to 255 printable ASCII characters, for example "a-uuid"',
         )
     key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else text
     if len(key) > 255:

@@ -67,11 +67,12 @@ class Made:
 def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
     """Write `file`, completely or not at all, and readable only for its owner. Raises BackupError."""
     if settings.database is not None:
-        raise BackupError("the database is a PostgreSQL one: back it up with pg_dump, and the home with tar or rsync")
+        raise BackupError("the database is a PostgreSQL database: back it up with pg_dump, and back up the home "
+                          "with tar or rsync")
     if not settings.paths.database.exists():
-        raise BackupError(f"there is nothing to back up: {settings.paths.database} does not exist")
+        raise BackupError(f"nothing to back up: {settings.paths.database} does not exist")
     if file.is_dir() or (file.exists() and not force):
-        raise BackupError(f"{file} exists already; name another file, or add --force")
+        raise BackupError(f"{file} already exists; choose another file, or add --force")
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
@@ -84,7 +85,8 @@ def backup(settings: Settings, file: Path, results: bool, force: bool) -> Made:
         where = problem.filename or file
         raise BackupError(f"cannot write {file}: {where}: {problem.strerror or problem}") from None
     except sqlite3.Error as problem:
-        raise BackupError(f"cannot read {settings.paths.database}: {problem}; local-backend doctor says more") from None
+        raise BackupError(f"cannot read {settings.paths.database}: {problem}; for details: local-backend "
+                          "doctor") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

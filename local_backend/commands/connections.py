@@ -32,24 +32,25 @@ if TYPE_CHECKING:
 
 @click.group()
 def connection() -> None:
-    """Connections to servers that have data; data sources name them."""
+    """Manage connections to servers that have data. Data sources refer to connections by name."""
 
 
 @connection.command()
 @click.argument("name")
-@click.option("--type", "kind", required=True, metavar="KIND", help="What it is a connection to: local-backend "
-              "connection kinds.")
-@click.option("--set", "public", multiple=True, metavar="FIELD=VALUE", help="A value that is no secret; repeatable.")
-@click.option("--secret", "secrets", multiple=True, metavar="FIELD[=PLACE]", help="A secret: asked for, or a line of "
-              "standard input; with =env:NAME or =keyring:SERVICE/USER taken from there by the server when it is "
-              "needed. Repeatable. Fields that must be there are asked for without it.")
-@click.option("--shared-with", multiple=True, metavar="USER", help="Another user that may use it, or everybody; may be "
-              "repeated.")
-@click.option("--replace", is_flag=True, help="In the place of the one that has this name, by the same id.")
+@click.option("--type", "kind", required=True, metavar="KIND",
+              help="Kind of the connection; to list the kinds: local-backend connection kinds.")
+@click.option("--set", "public", multiple=True, metavar="FIELD=VALUE", help="A value that is not secret. Repeatable.")
+@click.option("--secret", "secrets", multiple=True, metavar="FIELD[=PLACE]",
+              help="A secret. The command asks for it, or reads it from a line of standard input. With =env:NAME or "
+                   "=keyring:SERVICE/USER, the server reads it from there when it needs the secret. Repeatable. The "
+                   "command also asks for required secrets that you do not name.")
+@click.option("--shared-with", multiple=True, metavar="USER",
+              help="User who may also use the connection, or everybody. Repeatable.")
+@click.option("--replace", is_flag=True, help="Replace the connection that has this name; its id stays the same.")
 def add(  # noqa: PLR0917
     name: str, kind: str, public: tuple[str, ...], secrets: tuple[str, ...], shared_with: tuple[str, ...], replace: bool
 ) -> None:
-    """Add the connection NAME. Secrets are no arguments: everybody on a machine can read its command lines."""
+    """Add the connection NAME. Never type secrets as arguments: all users of a machine can read its command lines."""
     values = _values(kind, public, secrets)
     shared: Sequence[str] | str = wire.EVERYBODY if wire.EVERYBODY in shared_with else list(shared_with)
     body = {wire.NAME: name, wire.TYPE: kind, wire.VALUES: values, wire.SHARED_WITH: shared, wire.REPLACE: replace}
@@ -65,9 +66,9 @@ def add(  # noqa: PLR0917
 
 
 @connection.command("list")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def list_connections(output: str) -> None:
-    """List the connections, without their secrets."""
+    """List the connections without their secrets."""
     found = running()
     if found is not None:
         with answering(found):
@@ -90,7 +91,7 @@ def list_connections(output: str) -> None:
 @connection.command()
 @click.argument("name")
 def test(name: str) -> None:
-    """See whether the server behind the connection NAME lets us in."""
+    """Test whether the server of the connection NAME can be reached and accepts its credentials."""
     found = running()
     if found is not None:
         with answering(found):
@@ -110,7 +111,7 @@ def test(name: str) -> None:
 @connection.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget the connection NAME, which may also be an id."""
+    """Remove the connection NAME (name or id)."""
     found = running()
     if found is not None:
         with answering(found):
@@ -123,7 +124,7 @@ def remove(name: str) -> None:
 @connection.command("kinds")
 @click.argument("kind", required=False)
 def kinds_(kind: str | None) -> None:
-    """List the kinds of connections, or the fields of KIND and what has to be installed for it."""
+    """List the kinds of connections, or the fields of KIND and the packages that it needs."""
     from local_backend.data import kinds
     from local_backend.data.errors import DataError
 
@@ -182,25 +183,25 @@ def _values(kind_name: str, public: tuple[str, ...], secrets: tuple[str, ...]) -
     for word in public:
         name, equals, value = word.partition("=")
         if not equals or name not in fields:
-            fail(f"--set takes FIELD=VALUE with a field of {kind.name}{f', not {name!r}' if equals else ''}: "
+            fail(f"--set takes FIELD=VALUE with a field of {kind.name}{f', not {name!r}' if equals else ''}. Fields: "
                  f"{', '.join(field.name for field in kind.fields if not field.secret)}", Exit.USAGE)
         if fields[name].secret:
-            fail(f"--set {name}: everybody can read a command line; say --secret {name}, and you are asked for it",
-                 Exit.USAGE)
+            fail(f"--set {name}: all users can read a command line. Use --secret {name}; the command then asks for "
+                 "the value", Exit.USAGE)
         if fields[name].name in values:
-            fail(f"--set {name}: it is given twice, and a connection has one '{fields[name].name}'", Exit.USAGE)
+            fail(f"--set {name}: field '{fields[name].name}' is given twice", Exit.USAGE)
         values[fields[name].name] = value
     asked: list[str] = []
     for word in secrets:
         name, equals, place = word.partition("=")
         if name not in fields or not fields[name].secret:
-            fail(f"--secret takes a field of {kind.name} that is one: "
-                 f"{', '.join(field.name for field in kind.fields if field.secret) or 'it has none'}", Exit.USAGE)
+            fail(f"--secret takes a secret field of {kind.name}. Secret fields: "
+                 f"{', '.join(field.name for field in kind.fields if field.secret) or 'none'}", Exit.USAGE)
         if fields[name].name in {*values, *asked}:
-            fail(f"--secret {name}: it is given twice, and a connection has one '{fields[name].name}'", Exit.USAGE)
+            fail(f"--secret {name}: field '{fields[name].name}' is given twice", Exit.USAGE)
         if equals and place_of(place) is None:
-            fail(f"--secret {name}: everybody can read a command line; write {name} alone, and you are asked for it, "
-                 f"or {name}=env:NAME or {name}=keyring:SERVICE/USER", Exit.USAGE)
+            fail(f"--secret {name}: all users can read a command line. Use --secret {name} alone (the command then "
+                 f"asks for the value), {name}=env:NAME or {name}=keyring:SERVICE/USER", Exit.USAGE)
         if equals:
             values[fields[name].name] = place_of(place)
         else:
@@ -216,6 +217,6 @@ def _ask(field: str) -> str:
         return str(click.prompt(field, hide_input=True, err=True))
     text = sys.stdin.readline().rstrip("\r\n")
     if not text:
-        fail(f"{field} is needed: pipe it in, a line for each secret in the order of --secret, or take it from "
-             f"elsewhere with --secret {field}=env:NAME", Exit.USAGE)
+        fail(f"{field} is missing: pipe in one line for each secret, in the order of --secret, or use --secret "
+             f"{field}=env:NAME", Exit.USAGE)
     return text

@@ -77,7 +77,7 @@ class Patient:
         """The database, for reading. Raises DatabaseError if it does not exist yet."""
         where = self.settings.where
         if isinstance(where, Path) and not where.exists():
-            raise DatabaseError(f"there is no {where}")
+            raise DatabaseError(f"{where} does not exist")
         return Database(where)
 
     @cached_property
@@ -95,7 +95,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
             yield from check(patient)
         except (OSError, SQLAlchemyError, DatabaseError, ValueError) as problem:
             text = " ".join(str(getattr(problem, "orig", None) or problem).split())
-            yield Finding(name, PROBLEM, f"cannot be checked: {text}", "see the other findings first")
+            yield Finding(name, PROBLEM, f"check failed: {text}", "fix the other findings first")
 
 
 def _home(patient: Patient) -> Iterator[Finding]:
@@ -117,17 +117,17 @@ def _home(patient: Patient) -> Iterator[Finding]:
             continue
         if found.st_uid != os.getuid():
             bad += 1
-            yield Finding("home", PROBLEM, f"{path} belongs to user {found.st_uid}, and you are {os.getuid()}",
+            yield Finding("home", PROBLEM, f"{path} belongs to user {found.st_uid}, but you are user {os.getuid()}",
                           f"run this as the user of the server, or: chown {os.getuid()} {path}")
         elif stat.S_IMODE(found.st_mode) & ~wanted:
             bad += 1
-            yield Finding("home", PROBLEM, f"others may use {path} (mode {stat.S_IMODE(found.st_mode):o})",
+            yield Finding("home", PROBLEM, f"other users have access to {path} (mode {stat.S_IMODE(found.st_mode):o})",
                           f"chmod {wanted:o} {path}")
     if paths.restoring.exists():
         bad += 1
         yield Finding("home", PROBLEM, "a restore was interrupted", "run it again: local-backend restore FILE --force")
     if not bad:
-        yield Finding("home", OK, f"{paths.home} is yours alone")
+        yield Finding("home", OK, f"only you have access to {paths.home}")
 
 
 def _keys(patient: Patient) -> Iterator[Finding]:
@@ -135,9 +135,10 @@ def _keys(patient: Patient) -> Iterator[Finding]:
     troubles = SigningKeys(patient.settings.paths.keys, 0).troubles()
     for problem in troubles:
         yield Finding("keys", PROBLEM, f"{problem.filename}: {problem.strerror}",
-                      "nobody can log on until it is removed or readable; the tokens that it has signed end with it")
+                      "no user can log on until the file is readable or removed; after removal, the tokens that it "
+                      "signed are invalid")
     if not troubles:
-        yield Finding("keys", OK, "every key that signs tokens can be used")
+        yield Finding("keys", OK, "all token signing keys are usable")
 
 
 def _tls(patient: Patient) -> Iterator[Finding]:
@@ -145,7 +146,7 @@ def _tls(patient: Patient) -> Iterator[Finding]:
     settings = patient.settings
     own = settings.tls_cert is None
     used = [settings.paths.tls / name for name in ("ca.pem", "server.pem")] if own else [settings.tls_cert]
-    cure = "start the server again, which renews it" if own else "renew it, and start the server again"
+    cure = "restart the server, which renews it" if own else "renew it, then restart the server"
     for path in used:
         assert path is not None
         if own and not path.exists():
@@ -153,22 +154,23 @@ def _tls(patient: Patient) -> Iterator[Finding]:
         try:
             end = _end_of(path)
         except (OSError, ValueError) as problem:
-            yield Finding("tls", PROBLEM, f"{path} is no certificate that can be read: {problem}",
-                          "remove it, so that the server makes another" if own else "name another by --tls-cert")
+            yield Finding("tls", PROBLEM, f"{path} is not a readable certificate: {problem}",
+                          "remove it; the server then makes a new one" if own
+                          else "name another certificate with --tls-cert")
             continue
         left = end - datetime.now(timezone.utc)
         level = PROBLEM if left < timedelta() else WARNING if left < _SOON else OK
         if own and patient.server is None:
             level = OK  # a server that needs it renews it at its start
-        yield Finding("tls", level, f"{path} {'ended' if left < timedelta() else 'ends'} {end:%Y-%m-%d}",
+        yield Finding("tls", level, f"{path} {'expired on' if left < timedelta() else 'expires on'} {end:%Y-%m-%d}",
                       "" if level == OK else cure)
     key = settings.tls_key
     if key is not None and not os.access(key, os.R_OK):
-        yield Finding("tls", PROBLEM, f"{key} cannot be read", "name a key by --tls-key that this user may read")
+        yield Finding("tls", PROBLEM, f"cannot read {key}", "name a key that this user can read with --tls-key")
     elif key is not None and key.stat().st_mode & 0o007:
-        yield Finding("tls", PROBLEM, f"everybody may use {key}", f"chmod o= {key}")
+        yield Finding("tls", PROBLEM, f"all users have access to {key}", f"chmod o= {key}")
     elif not settings.speaks_tls:
-        yield Finding("tls", OK, "the server does not speak TLS")
+        yield Finding("tls", OK, "the server does not use TLS")
 
 
 def _end_of(path: Path) -> datetime:
@@ -184,8 +186,9 @@ def _forwarding(patient: Patient) -> Iterator[Finding]:
     notes = sorted(folder.glob("*.json")) if folder.is_dir() else []
     damaged = [path.name for path in notes if not isinstance(read_json(path), dict)]
     if damaged:
-        yield Finding("forwarding", WARNING, f"{_named(damaged)} in {folder}: what is to be forwarded cannot be read",
-                      "remove it; metrics of that exec are not forwarded any further")
+        yield Finding("forwarding", WARNING,
+                      f"{_named(damaged)} in {folder}: the note about metrics to forward is damaged",
+                      "remove it; the server then forwards no more metrics of that exec")
     else:
         yield Finding("forwarding", OK, f"{len(notes)} notes about metrics to forward")
 
@@ -198,8 +201,8 @@ def _server(patient: Patient) -> Iterator[Finding]:
     try:
         patient.call()
     except (OSError, ValueError, KeyError) as problem:
-        yield Finding("server", PROBLEM, f"process {patient.server} holds {home} and does not answer: {problem}",
-                      f"look at {patient.settings.paths.log}; then: kill {patient.server} (jobs run on)")
+        yield Finding("server", PROBLEM, f"process {patient.server} holds {home} but does not answer: {problem}",
+                      f"read {patient.settings.paths.log}; then: kill {patient.server} (jobs continue)")
         return
     yield Finding("server", OK, f"process {patient.server} answers")
 
@@ -207,7 +210,7 @@ def _server(patient: Patient) -> Iterator[Finding]:
 def _database(patient: Patient) -> Iterator[Finding]:
     where = patient.settings.where
     if isinstance(where, Path) and not where.exists():
-        yield Finding("database", OK, "there is none yet")
+        yield Finding("database", OK, "no database yet")
         return
     database = patient.database
     damaged = database.damage()
@@ -218,16 +221,18 @@ def _database(patient: Patient) -> Iterator[Finding]:
     if damaged is not None:
         yield Finding("database", PROBLEM, f"{database.name} is damaged: {damaged}", restore)
     elif found not in (None, *VERSIONS):
-        yield Finding("database", PROBLEM, f"{database.name} has schema {found}, which a newer version has made",
-                      "use that version")
+        yield Finding("database", PROBLEM, f"{database.name} has schema {found}, which was written by a newer version",
+                      "use the newer version")
     elif found != VERSIONS[-1]:
-        yield Finding("database", WARNING, f"{database.name} has schema {found or 'none'}, this version {VERSIONS[-1]}",
-                      "back it up; the next start of the server brings it up to date")
+        yield Finding("database", WARNING,
+                      f"{database.name} has schema {found or 'none'}; this version uses {VERSIONS[-1]}",
+                      "back it up; the next start of the server migrates it")
     else:
-        yield Finding("database", OK, f"{database.name} is sound, schema {found}")
+        yield Finding("database", OK, f"{database.name} is intact, schema {found}")
     if isinstance(where, Path) and not wal_is_safe(sqlite3.sqlite_version_info):
-        yield Finding("database", OK, f"SQLite {sqlite3.sqlite_version} may damage write-ahead logs: the slower "
-                                      "rollback journal is used")
+        yield Finding("database", OK,
+                      f"SQLite {sqlite3.sqlite_version} may damage write-ahead logs, so the database uses the slower "
+                      "rollback journal")
 
 
 def _secrets(patient: Patient) -> Iterator[Finding]:
@@ -236,7 +241,7 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
     try:
         Vault(paths.vault).check()
     except VaultError as problem:
-        yield Finding("secrets", PROBLEM, str(problem), "jobs and connections that need their secrets wait for that")
+        yield Finding("secrets", PROBLEM, str(problem), "until then, jobs and connections that need their secrets wait")
         return
     there = not isinstance(where, Path) or where.exists()
     if not there or patient.database.read(version) != VERSIONS[-1]:
@@ -244,9 +249,9 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
     lost = patient.database.read(lambda connection: list(sealed.lost(connection, paths)))
     if lost:
         yield Finding("secrets", PROBLEM, f"{_named(lost)}: sealed with a key that is not in {paths.vault}",
-                      "put the key back from a copy of that file, or give these secrets again")
+                      "restore the key from a copy of that file, or enter these secrets again")
     else:
-        yield Finding("secrets", OK, "all that is sealed can be opened")
+        yield Finding("secrets", OK, "all encrypted values can be decrypted")
 
 
 def _rows(patient: Patient) -> Iterator[Finding]:
@@ -257,7 +262,7 @@ def _rows(patient: Patient) -> Iterator[Finding]:
     lost = [row for row in patient.rows.values() if not row.deleted
             and not settings.paths.job(row.id, row.creator).state.is_dir()]
     if lost:
-        yield Finding("rows", PROBLEM, f"{_named(row.id for row in lost)}: the files in {settings.paths.jobs} are gone",
+        yield Finding("rows", PROBLEM, f"{_named(row.id for row in lost)}: files missing in {settings.paths.jobs}",
                       "restore a backup, or delete these execs (dlicmd --exec-delete ID)")
     states = Counter(row.state for row in patient.rows.values())
     yield Finding("rows", OK, ", ".join(f"{n} {name}" for name, n in states.items()) or "no execs")
@@ -271,16 +276,16 @@ def _folders(patient: Patient) -> Iterator[Finding]:
     rows = patient.rows if not isinstance(settings.where, Path) or settings.where.exists() else {}
     jobs = [name for name in os.listdir(paths.jobs) if execs.is_exec_id(name) and name not in rows]
     if jobs and patient.server is None:
-        yield Finding("folders", WARNING, f"{_named(jobs)} in {paths.jobs}: no exec has these ids",
-                      "the next start of the server removes what an interrupted submission left, or says what is wrong")
+        yield Finding("folders", WARNING, f"{_named(jobs)} in {paths.jobs}: no exec has this id",
+                      "start the server: it removes the rest of an interrupted submission, or reports the problem")
     trees = [path for path in settings.result_fs.glob("*/batchworkdir/*")
              if execs.is_exec_id(path.name) and path.name not in rows and not (paths.jobs / path.name).is_dir()]
     if trees:
-        yield Finding("folders", WARNING, f"{_named(map(str, trees))}: results of no exec of this server",
+        yield Finding("folders", WARNING, f"{_named(map(str, trees))}: results without an exec on this server",
                       "remove them, unless another server uses the same DLI_RESULT_FS")
     kept = list(paths.home.glob("replaced-*"))
     if kept:
-        yield Finding("folders", WARNING, f"{_named(map(str, kept))}: what a restore has replaced", "remove it")
+        yield Finding("folders", WARNING, f"{_named(map(str, kept))}: files that a restore replaced", "remove it")
     if not (jobs or trees or kept):
         yield Finding("folders", OK, "every folder belongs to an exec")
 
@@ -294,10 +299,10 @@ def _disk(patient: Patient) -> Iterator[Finding]:
         nodes = os.statvfs(path)
         if free < _ROOM or (nodes.f_files and nodes.f_favail < nodes.f_files // 100):
             yield Finding("disk", PROBLEM if free < _ROOM // 20 else WARNING,
-                          f"{path} has {show_size(free)} and room for {nodes.f_favail} files left",
+                          f"{path} has {show_size(free)} and {nodes.f_favail} files free",
                           "delete execs (dlicmd --exec-delete ID), or put DLI_RESULT_FS on a larger disk")
         else:
-            yield Finding("disk", OK, f"{path} has {show_size(free)} left")
+            yield Finding("disk", OK, f"{path} has {show_size(free)} free")
 
 
 def _devices(patient: Patient) -> Iterator[Finding]:
@@ -306,8 +311,8 @@ def _devices(patient: Patient) -> Iterator[Finding]:
     kinds = Counter(slot.kind for slot in discover(patient.settings.slots))
     text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     if set(kinds) == {"cpu"} and Path("/dev/nvidiactl").exists() and patient.settings.slots is None:
-        yield Finding("devices", WARNING, f"slots: {text}; there is an NVIDIA driver, but NVML finds no GPU",
-                      "see what nvidia-smi says, and CUDA_VISIBLE_DEVICES")
+        yield Finding("devices", WARNING, f"slots: {text}; an NVIDIA driver is installed, but NVML finds no GPU",
+                      "check nvidia-smi and CUDA_VISIBLE_DEVICES")
     else:
         yield Finding("devices", OK, f"slots: {text}")
 
@@ -319,7 +324,8 @@ def _torch(_patient: Patient) -> Iterator[Finding]:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=_TORCH_PATIENCE,
                               check=False)
     except subprocess.TimeoutExpired:
-        yield Finding("torch", PROBLEM, f"import torch takes longer than {_TORCH_PATIENCE:g} s", "is the disk slow?")
+        yield Finding("torch", PROBLEM, f"import torch takes longer than {_TORCH_PATIENCE:g} s",
+                      "check whether the disk is slow")
         return
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -342,8 +348,8 @@ def _clock(patient: Patient) -> Iterator[Finding]:
     if backend.exists():
         moments.append(backend.stat().st_mtime)
     if max(moments) > now + _DRIFT:
-        yield Finding("clock", WARNING, f"the clock is {max(moments) - now:.0f} s behind what was written down before",
-                      "set it by NTP; times and orders of execs are wrong meanwhile")
+        yield Finding("clock", WARNING, f"the clock is {max(moments) - now:.0f} s behind the latest recorded time",
+                      "synchronize the clock with NTP; until then, times and the order of execs are wrong")
     else:
         yield Finding("clock", OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
 

@@ -16,7 +16,7 @@ from dlicmd.contract.exits import Exit
 from dlicmd.contract.sizes import parse_size, show_size
 from local_backend.commands.running import call, fail, running, said_here, server_pid, settings_here, settings_of
 
-_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
@@ -29,20 +29,21 @@ class _Size(click.ParamType):
         try:
             size = int(value) if isinstance(value, int) or value.isdecimal() else parse_size(value)
         except ValueError:
-            self.fail(f"'{value}' is no number of bytes; write it like 500G, 20M or 1000000", param, ctx)
+            self.fail(f"'{value}' is not a number of bytes; use a form like 500G, 20M or 1000000", param, ctx)
         if size < 1:
-            self.fail(f"{value} would keep nothing; 1 is the least", param, ctx)
+            self.fail(f"{value} is too small; the minimum is 1", param, ctx)
         return size
 
 
-@click.command(short_help="Write database, programs and jobs to FILE.")
+@click.command(short_help="Back up the database, programs and jobs to FILE.")
 @_FILE
-@click.option("--results", is_flag=True, help="With models, checkpoints and logs of the programs, too.")
+@click.option("--results", is_flag=True, help="Include models, checkpoints and logs of the programs.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_OUTPUT
 def backup(file: Path, results: bool, force: bool, output: str) -> None:
-    """Write the database, the submitted programs and what is known of every exec to FILE, while the server runs. Tokens
-    and keys are not in it: keep a copy of vault/secrets.key, without which nobody can open the secrets in it."""
+    """Back up the database, the submitted programs and the data of every exec to FILE. The server may run meanwhile.
+    The backup does not include tokens and keys: keep a copy of vault/secrets.key, because without it the secrets in
+    the backup are lost."""
     from local_backend.commands.backup import BackupError
     from local_backend.commands.backup import backup as make
 
@@ -57,15 +58,16 @@ def backup(file: Path, results: bool, force: bool, output: str) -> None:
     click.echo(f"{file}: {show_size(made.size)}, execs: {made.manifest.execs}, " +
                ("with results" if results else "without results"))
     if made.left_out:
-        click.echo(f"left out, for they are links or cannot be read: {made.left_out}", err=True)
+        click.echo(f"not in the backup, because they are links or unreadable: {made.left_out}", err=True)
 
 
-@click.command(short_help="Put a backup into DLICMD_HOME.")
+@click.command(short_help="Restore a backup into DLICMD_HOME.")
 @_FILE
-@click.option("--force", is_flag=True, help="Even where there are execs: they are moved into a folder of DLICMD_HOME.")
+@click.option("--force", is_flag=True,
+              help="Restore even if DLICMD_HOME has execs; they are moved into a folder of DLICMD_HOME.")
 def restore(file: Path, force: bool) -> None:
-    """Put the backup in FILE into DLICMD_HOME, whole or not at all. No server and no job may run there. Results that
-    are there already stay as they are."""
+    """Restore the backup FILE into DLICMD_HOME, completely or not at all. No server and no job may be running there.
+    Existing results are not changed."""
     from local_backend.commands.backup import BackupError
     from local_backend.commands.restore import restore as put_back
 
@@ -75,22 +77,22 @@ def restore(file: Path, force: bool) -> None:
         fail(str(problem))
     click.echo(f"restored execs: {done.manifest.execs}")
     if done.manifest.execs and not done.manifest.results:
-        click.echo("without their results: the backup was made without --results, so that logs, models and checkpoints "
-                   "of programs are there only where they were still in place; launcher logs of execs say so, too")
+        click.echo("without results: the backup was made without --results, so logs, models and checkpoints exist "
+                   "only where they were still in place; launcher logs of the execs note this")
     if done.kept is not None:
-        click.echo(f"what was there before is in {done.kept}")
+        click.echo(f"the previous content was moved to {done.kept}")
 
 
-@click.command(short_help="Look for what is wrong, and say what to do.")
+@click.command(short_help="Find problems and show how to fix them.")
 @_OUTPUT
 def doctor(output: str) -> None:
-    """Look for what is wrong with DLICMD_HOME, its server and this machine. Exit code 1 when there is a problem."""
+    """Check DLICMD_HOME, its server and this machine for problems. The exit code is 1 if there is a problem."""
     from local_backend.commands.doctor import OK, PROBLEM, Patient, examine
 
     def status() -> object:
         found = running()
         if found is None:
-            raise OSError("its backend.json is not there")
+            raise OSError("its backend.json is missing")
         return call(found, "GET", wire.STATUS)
 
     findings = []
@@ -106,21 +108,25 @@ def doctor(output: str) -> None:
     sys.exit(0 if healthy else Exit.FAILED)
 
 
-@click.command(short_help="Remove execs that have ended.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option("--keep-days", type=click.IntRange(min=1), help="Remove what ended earlier (default: DLI_KEEP_DAYS).")
-@click.option("--keep-bytes", type=_Size(), help="Remove the oldest until all take no more (default: DLI_KEEP_BYTES).")
+@click.command(short_help="Remove finished execs.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
+@click.option("--keep-days", type=click.IntRange(min=1),
+              help="Remove execs that finished more than this number of days ago (default: DLI_KEEP_DAYS).")
+@click.option("--keep-bytes", type=_Size(),
+              help="Remove the oldest execs until all execs together use at most this number of bytes (default: "
+                   "DLI_KEEP_BYTES).")
 @_OUTPUT
 def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: str) -> None:
-    """Remove execs that have ended, with their results and logs, as the server itself does where DLI_KEEP_DAYS or
-    DLI_KEEP_BYTES say so. Nothing that waits or runs is touched."""
+    """Remove finished execs with their results and logs, by the same rules as the server with DLI_KEEP_DAYS or
+    DLI_KEEP_BYTES. Pending and running execs stay."""
     from local_backend.commands.prune import PruneError, candidates, remove
 
     settings = settings_here()
     quotas = settings.quotas
     quotas = replace(quotas, keep_days=keep_days or quotas.keep_days, keep_bytes=keep_bytes or quotas.keep_bytes)
     if quotas.keep_days is None and quotas.keep_bytes is None:
-        raise click.UsageError("say --keep-days N or --keep-bytes SIZE, or set DLI_KEEP_DAYS or DLI_KEEP_BYTES")
+        raise click.UsageError("no limit given; add --keep-days N or --keep-bytes SIZE, or set DLI_KEEP_DAYS or "
+                               "DLI_KEEP_BYTES")
     try:
         found = candidates(settings, quotas)
         if found and not dry_run:
@@ -139,11 +145,11 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
     click.echo(f"{'would be removed' if dry_run else 'removed'}: {len(found)} ({total})")
 
 
-@click.command(short_help="Show every setting and where it comes from.")
+@click.command(short_help="Show all settings and their sources.")
 @_OUTPUT
 def config(output: str) -> None:
-    """Show every setting of the server that runs, else of one that is started now without flags, and where each value
-    comes from."""
+    """Show every setting with its value and its source: the settings of the running server, or those of a server
+    started now without options."""
     from local_backend.setting_source import TABLE
 
     found, pid = said_here(), server_pid()
@@ -159,7 +165,7 @@ def config(output: str) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     if pid is not None:
-        click.echo(f"of the server that runs, process {pid}:", err=True)
+        click.echo(f"settings of the running server, process {pid}:", err=True)
     for row in rows:
         source = "" if row["source"] == "default" else f"  ({row['source']})"
         click.echo(f"{row['setting']:24} {row['value']}{source}")
@@ -167,7 +173,7 @@ def config(output: str) -> None:
 
 @click.command("renew-key")
 def renew_key() -> None:
-    """Seal all secrets with a new key, and forget the old one. The server must be stopped."""
+    """Encrypt all secrets with a new key and delete the old key. Stop the server first."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from local_backend.commands.sealed import renew_key as renew
@@ -180,7 +186,7 @@ def renew_key() -> None:
         renew(settings)
     except (ServerError, DatabaseError, VaultError, SQLAlchemyError, OSError) as problem:
         fail(str(getattr(problem, "orig", None) or problem))
-    click.echo(f"secrets are sealed with a new key, in {settings.paths.vault}; keep a copy of that file")
+    click.echo(f"all secrets are encrypted with a new key in {settings.paths.vault}; keep a copy of that file")
 
 
 COMMANDS = (backup, restore, doctor, prune, config, renew_key)

@@ -68,7 +68,7 @@ def _deleted(item: Expired, delete: Callable[[str], object]) -> bool:
     except urllib.error.HTTPError as problem:
         if problem.code == 400:
             return False  # another call has deleted it
-        raise PruneError(f"the server does not delete {item.row.id}: {problem}") from None
+        raise PruneError(f"the server did not delete {item.row.id}: {problem}") from None
     except OSError as problem:
-        raise PruneError(f"the server does not answer: {problem}") from None
+        raise PruneError(f"the server did not answer: {problem}") from None
     return True

@@ -54,7 +54,8 @@ def restore(settings: Settings, file: Path, force: bool) -> Restored:
     except OSError as problem:
         raise BackupError(f"cannot read {file}: {problem.strerror}") from None
     if settings.database is not None:
-        raise BackupError("the database is a PostgreSQL one: restore it with pg_restore, and the home from its copy")
+        raise BackupError("the database is a PostgreSQL database: restore it with pg_restore, and restore the home "
+                          "from its copy")
     new = _missing(settings)
     try:
         make_home(settings)
@@ -116,10 +117,11 @@ def _refuse(paths: HomePaths, force: bool) -> None:
     for exec_id in found:
         lock = try_lock(paths.job(exec_id, ""))
         if lock is None:
-            raise BackupError(f"{exec_id} still runs on {paths.home}: stop it first (dlicmd --exec-stop {exec_id})")
+            raise BackupError(f"{exec_id} is still running on {paths.home}; stop it first (dlicmd --exec-stop "
+                              f"{exec_id})")
         os.close(lock)
     if (paths.database.exists() or found or paths.restoring.exists()) and not force:
-        raise BackupError(f"{paths.home} holds execs already; --force moves them away, into a folder of it")
+        raise BackupError(f"{paths.home} already has execs; add --force to move them into a folder of {paths.home}")
 
 
 def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
@@ -136,10 +138,10 @@ def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
             while plain.read(_PIECE):
                 pass  # gzip verifies its checksum at the end of the file
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
-        raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
+        raise BackupError(f"{file} is damaged or not a backup: {problem}") from None
     except OSError as problem:
         if problem.errno is None:  # gzip raises this for damaged content
-            raise BackupError(f"{file} is damaged, or no backup: {problem}") from None
+            raise BackupError(f"{file} is damaged or not a backup: {problem}") from None
         raise
     if manifest is None:
         raise BackupError(f"{file} is empty")
@@ -149,21 +151,21 @@ def _unpack(file: Path, stage: Path, trees: Path) -> Manifest:
 def _manifest(file: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Manifest:
     content = archive.extractfile(entry) if entry.isreg() and entry.size <= _MANIFEST_LARGEST else None
     if entry.name != MANIFEST or content is None:
-        raise BackupError(f"{file} is no backup of local-backend")
+        raise BackupError(f"{file} is not a backup of local-backend")
     try:
         found = json.loads(content.read())
         if found["format"] != FORMAT:
-            raise BackupError(f"{file} was made by another version of this program ({found['version']}); use that one")
+            raise BackupError(f"{file} was made by another version of this program; use version {found['version']}")
         return Manifest(**found)
     except (ValueError, TypeError, KeyError):
-        raise BackupError(f"{file} is damaged: what it says about itself cannot be read") from None
+        raise BackupError(f"{file} is damaged: its manifest is unreadable") from None
 
 
 def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, trees: Path, file: Path) -> None:
     parts = entry.name.split("/")
     sound = parts[0] in (JOBS, TREES) or parts == [DATABASE]
     if not sound or {"", ".", ".."} & set(parts) or "\0" in entry.name or not (entry.isreg() or entry.isdir()):
-        raise BackupError(f"{file} holds something that no backup holds: {entry.name[:100]!r}")
+        raise BackupError(f"{file} contains a file that does not belong in a backup: {entry.name[:100]!r}")
     target = trees.joinpath(*parts[1:]) if parts[0] == TREES else stage.joinpath(*parts)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if entry.isdir():
@@ -180,9 +182,10 @@ def _unpack_one(archive: tarfile.TarFile, entry: tarfile.TarInfo, stage: Path, t
 def _check(file: Path, manifest: Manifest, database: Path) -> None:
     """Raise BackupError if the database is not the one that was backed up, or if this program cannot use it."""
     if not database.exists() or sha256(database) != manifest.database_sha256:
-        raise BackupError(f"{file} is damaged: its database is not the one that was put in")
+        raise BackupError(f"{file} is damaged: its database differs from the one that was backed up")
     if manifest.schema not in VERSIONS:
-        raise BackupError(f"{file} was made by a newer version of this program ({manifest.version}); use that one")
+        raise BackupError(f"{file} was made by a newer version of this program; use version {manifest.version} or "
+                          "later")
     try:
         with closing(sqlite3.connect(database)) as connection:
             found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
@@ -199,9 +202,9 @@ def _tell_what_is_missing(paths: HomePaths, manifest: Manifest, stage: Path, tre
     for tree in trees.glob("*/*"):
         job = stage / JOBS / tree.name
         if job.is_dir() and not paths.job(tree.name, tree.parent.name).root.exists():
-            launcher_log.note(job / paths.job(tree.name, "").launcher_log.name, "restore", f"restored from a backup of "
-                              f"{made} UTC that was made without --results: what the program had written until then, "
-                              "logs, models and checkpoints, is not in it")
+            launcher_log.note(job / paths.job(tree.name, "").launcher_log.name, "restore",
+                              f"restored from a backup of {made} UTC that was made without --results: it does not "
+                              "contain what the program had written until then (logs, models and checkpoints)")
 
 
 def _swap(paths: HomePaths, stage: Path, trees: Path) -> Path | None:

@@ -30,21 +30,21 @@ _password_stdin = click.option("--password-stdin", is_flag=True, help="Read the 
 
 @click.group()
 def user() -> None:
-    """Users of a server that serves other machines, too."""
+    """Manage the users of a server that also serves other machines."""
 
 
 @user.command()
 @click.argument("name")
 @click.option("--role", type=click.Choice(_ROLES), default="user", show_default=True,
-              help="An admin sees and stops everybody's jobs, and changes resource plans and users.")
+              help="An admin sees and stops the jobs of all users, and changes resource plans and users.")
 @_password_stdin
 def add(name: str, role: str, password_stdin: bool) -> None:
-    """Add the user NAME. The password is asked for, or taken from DLI_USER_PASSWORD."""
+    """Add the user NAME. The password comes from DLI_USER_PASSWORD; if it is not set, the command asks for it."""
     from local_backend.settings import user_name
 
     _mind_name(name, new=True)
     if name == user_name() and role != "admin":
-        fail(f"{name} is whom the server runs as, and an administrator; add --role admin")
+        fail(f"the server runs as {name}, so {name} is an administrator; add --role admin")
     password = _password(password_stdin)
 
     body = {wire.NAME: name, wire.PASSWORD: password, wire.ROLE: role}
@@ -54,12 +54,12 @@ def add(name: str, role: str, password_stdin: bool) -> None:
     if found is not None:
         with answering(found):
             if call(found, "GET", wire.STATUS)[wire.EMBEDDED]:
-                click.echo("local-backend: the server that runs lets in its own user only; for others, start it with "
-                           "--host or --tls-self-signed", err=True)
+                click.echo("local-backend: the running server accepts only its own user; to serve other "
+                           "users, start it with --host or --tls-self-signed", err=True)
 
 
 @user.command("list")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def list_users(output: str) -> None:
     """List the users."""
     shown = _listed()
@@ -73,10 +73,10 @@ def list_users(output: str) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Remove an administrator without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before an administrator is removed.")
 def remove(name: str, yes: bool) -> None:
-    """Remove the user NAME. Tokens of that user are worthless from then on; jobs and results stay. An administrator is
-    asked about, the last one is not removed."""
+    """Remove the user NAME. The tokens of that user become invalid; jobs and results stay. The command asks before it
+    removes an administrator, and never removes the last one."""
     _mind_name(name, new=False)
     if not yes and {item[wire.NAME]: item[wire.ROLE] for item in _listed()}.get(name) == "admin":
         _ask_about(name)
@@ -89,7 +89,7 @@ def remove(name: str, yes: bool) -> None:
 @click.argument("name")
 @_password_stdin
 def passwd(name: str, password_stdin: bool) -> None:
-    """Give the user NAME another password. Tokens made with the old one are worthless from then on."""
+    """Change the password of the user NAME. Tokens made with the old password become invalid."""
     _mind_name(name, new=False)
     password = _password(password_stdin)
 
@@ -116,7 +116,7 @@ def _ask_about(name: str) -> None:
     if not sys.stdin.isatty():
         fail(f"{name} is an administrator; add --yes to remove that user", Exit.USAGE)
     if not click.confirm(f"{name} is an administrator. Remove?", err=True):
-        fail(f"{name} stays")
+        fail(f"{name} was not removed")
 
 
 def _change(method: str, path: str, body: dict[str, Any] | None, offline: Work) -> None:
@@ -162,7 +162,7 @@ def _password(from_stdin: bool) -> str:
     elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        fail(f"a password is needed: pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}", Exit.USAGE)
+        fail(f"no password given; pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}", Exit.USAGE)
     try:
         return checked_password(password)
     except UserError as problem:

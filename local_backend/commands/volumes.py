@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from local_backend.services.volumes import VolumeService
 
 _users = click.option("--user", "users", multiple=True, metavar="USER",
-                      help="A user that may use it, beside administrators; repeatable. Everybody without.")
+                      help="User who may use the volume, in addition to administrators. Repeatable. Without this "
+                           "option, all users may use it.")
 
 
 @click.group()
 def volume() -> None:
-    """Storage volumes: directories that jobs name in --data-source."""
+    """Manage storage volumes: directories that jobs name in --data-source."""
 
 
 @volume.command()
@@ -29,7 +30,7 @@ def volume() -> None:
 @click.argument("directory", type=click.Path(path_type=Path))
 @_users
 def add(name: str, directory: Path, users: tuple[str, ...]) -> None:
-    """Make DIRECTORY known as the volume NAME."""
+    """Add DIRECTORY as the volume NAME."""
     target = directory.expanduser().absolute()
     with refusals():
         volumes, caller = _service()
@@ -41,15 +42,15 @@ def add(name: str, directory: Path, users: tuple[str, ...]) -> None:
 @click.argument("name")
 @_users
 def allow(name: str, users: tuple[str, ...]) -> None:
-    """Say who may use the volume NAME. Counts for what is submitted from now on."""
+    """Set which users may use the volume NAME. Applies to jobs that are submitted from now on."""
     with refusals():
         volumes, caller = _service()
         allowed = volumes.allow(caller, name, users)
-    click.echo(f"{allowed.name} is for {_shown(users)}")
+    click.echo(f"{allowed.name}: usable by {_shown(users)}")
 
 
 @volume.command("list")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to show them.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def list_volumes(output: str) -> None:
     """List the volumes."""
     with refusals():
@@ -61,7 +62,7 @@ def list_volumes(output: str) -> None:
         click.echo(json.dumps(shown, indent=2))
         return
     rows = [("name", "for", "directory")]
-    rows += [(one.name, _shown(one.users or ()), one.directory + ("" if one.exists else "  (is not there)"))
+    rows += [(one.name, _shown(one.users or ()), one.directory + ("" if one.exists else "  (missing)"))
              for one in found]
     widths = [max(len(row[at]) for row in rows) for at in range(2)]
     for row in rows:
@@ -71,7 +72,7 @@ def list_volumes(output: str) -> None:
 @volume.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget the volume NAME. Its data stays where it is."""
+    """Remove the volume NAME. Its data is not deleted."""
     with refusals():
         volumes, caller = _service()
         removed = volumes.remove(caller, name)

@@ -50,9 +50,9 @@ def _check_host(item: Field, host: str, has_port: bool) -> None:
     if item.socket and host.startswith("/") and host.isprintable() and "," not in host:
         return
     if not _is_host(host):
-        apart = "its port is 'port', and user, password" if has_port else "a port, user, password"
-        raise DataError(f"'{item.name}' of the connection is neither the name of a host nor its IPv4 or IPv6 address; "
-                        f"{apart} and paths have no place in it")
+        apart = "give the port as 'port', and leave out user" if has_port else "leave out port, user"
+        raise DataError(f"'{item.name}' of the connection is not a host name, an IPv4 address or an IPv6 address; "
+                        f"{apart}, password and path")
 
 
 def _check_url(item: Field, address: str, names: Collection[str]) -> None:
@@ -63,15 +63,15 @@ def _check_url(item: Field, address: str, names: Collection[str]) -> None:
         if any(ord(character) < 32 for character in address):  # urlsplit drops these
             raise ValueError
     except ValueError:
-        raise DataError(f"'{name}' of the connection is no address: what it has for a host or a port is none") from None
+        raise DataError(f"'{name}' of the connection is not a valid address: its host or port is invalid") from None
     if item.schemes and not (parts.hostname and parts.scheme in item.schemes):
         either = " or ".join(f"{scheme}://HOST" for scheme in item.schemes)
-        raise DataError(f"'{name}' of the connection is no address of a server: write {either}")
+        raise DataError(f"'{name}' of the connection is not a server address; write {either}")
     if parts.username is not None or parts.password is not None:
         apart = "give them as 'username' and 'password'" if {"username", "password"} <= {*names} else "leave them out"
-        raise DataError(f"'{name}' of the connection has a user or password in it, and is shown to people; {apart}")
+        raise DataError(f"'{name}' of the connection contains a user or password, but users can see it; {apart}")
     if parts.query:
         apart = "give it as 'query'" if "query" in names else "leave it out"
-        raise DataError(f"'{name}' of the connection has something behind a '?', and is shown to people; {apart}")
+        raise DataError(f"'{name}' of the connection contains a query ('?...'), but users can see it; {apart}")
     if item.schemes and not _is_host(parts.hostname or ""):
-        raise DataError(f"'{name}' of the connection is no address of a server: what it has for a host is none")
+        raise DataError(f"'{name}' of the connection is not a server address: its host is invalid")

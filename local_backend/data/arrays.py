@@ -41,7 +41,7 @@ def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
     for _ in range(count if width else 0):
         row = file.read(shown * size)
         if len(row) < shown * size:
-            raise ValueError("it ends before its last element")
+            raise ValueError("the file ends before its last element")
         values = [decode(row[at:at + size]) for at in range(0, len(row), size)]
         rows.append(values if width == shown else [*values, "…"])
         if (width - shown) * size > _FARTHEST:
@@ -66,7 +66,7 @@ def npz(file: BinaryIO, most_rows: int) -> dict[str, Any]:
                 rows = found.get("rows", []) if number == 0 else rows
                 arrays.append({"name": name.removesuffix(".npy"), "shape": found["shape"], "dtype": found["dtype"]})
     except (zipfile.BadZipFile, RuntimeError) as problem:
-        raise ValueError(f"it is no archive of arrays: {problem}") from None
+        raise ValueError(f"not an archive of NumPy arrays: {problem}") from None
     return {"format": "numpy archive", "arrays": arrays, "rows": rows}
 
 
@@ -74,18 +74,18 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], Any, bool]:
     """Return the shape, the element type, and whether the elements are in column order."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8:
-        raise ValueError("it is no NumPy array")
+        raise ValueError("not a NumPy array")
     form = "<H" if start[6] == 1 else "<I"
     length = struct.unpack(form, file.read(struct.calcsize(form)))[0]
     if length > _LONGEST_HEADER:
-        raise ValueError(f"its header has {length} bytes")
+        raise ValueError(f"its header is too long ({length} bytes)")
     try:
         found = ast.literal_eval(file.read(length).decode("utf-8" if start[6] > 2 else "latin-1"))
         shape = tuple(found["shape"])
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
         raise ValueError("its header is damaged") from None
     if not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ValueError("its header is damaged: it has no shape")
+        raise ValueError("its header is damaged: it has no valid shape")
     return shape, found.get("descr"), bool(found.get("fortran_order"))
 
 

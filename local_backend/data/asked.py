@@ -72,17 +72,17 @@ def _understood(
     """Yield the sources that one entry means, each with its secrets: one source, or one per path on this machine."""
     kind, location = source[wire.TYPE], source.get(wire.LOCATION, {})
     if kind == wire.DATA_ASSET and not named(location):
-        raise DataError("this server keeps no assets of projects; give the path of the file (location.path), or name a "
+        raise DataError("this server has no project assets; give the path of the file (location.path), or name a "
                         "connection (type connection)")
     if kind in (wire.FS, wire.DATA_ASSET):
         for path in fs.places(location, roots):
             yield Source(after_path(path), kind, wire.MOUNT, path), {}
         return
     if kind == wire.CONTAINER and not source.get(wire.CONNECTION) and wire.ASSET not in source:
-        raise DataError("there is no default bucket on this server; name a connection (type connection)")
+        raise DataError("this server has no default bucket; name a connection (type connection)")
     if location and set(location) <= {wire.ID, wire.HREF}:
-        raise DataError(f"its location has '{next(iter(location))}' alone, which names an asset of a project, and this "
-                        "server keeps none; say what of the connection is meant: bucket and paths, or schema_name "
+        raise DataError(f"the location has only '{next(iter(location))}', which names a project asset, but this server "
+                        "has no project assets; select data of the connection: bucket and paths, or schema_name "
                         "and table_name")
     connection = _connection(source, location, find)
     kind, family = connection.kind, connection.kind.open(connection.values)
@@ -92,13 +92,13 @@ def _understood(
     if isinstance(family, Mounted):
         for key in (wire.ACCESS, wire.TARGET):
             if source.get(key, wire.MOUNT) != wire.MOUNT:
-                raise DataError(f"a storage volume is mounted, and nothing of it fetched: leave '{key}' out")
+                raise DataError(f"a storage volume is always mounted, never fetched; remove '{key}'")
         for path in fs.mounted(family.values, location, roots):
             yield Source(after_path(path), source[wire.TYPE], wire.MOUNT, path), {}
         return
     access = source.get(wire.ACCESS, wire.DOWNLOAD)
     if access == wire.MOUNT:
-        raise DataError(f"what {kind.title} has cannot be mounted: 'access' must be download or stream")
+        raise DataError(f"data of {kind.title} cannot be mounted: 'access' must be download or stream")
     if access == wire.STREAM:
         family.storage()
     said = {key: value for key, value in location.items() if key not in wire.FOREIGN}
@@ -123,8 +123,7 @@ def _connection(source: Mapping[str, Any], location: Mapping[str, Any], find: Fi
     connection = {name: _plain(value) for name, value in source.get(wire.CONNECTION, {}).items()}
     if wire.ASSET in source:
         if connection:
-            raise DataError(f"it has a '{wire.CONNECTION}' and an '{wire.ASSET}', which both say who has the data; "
-                            "give one of them")
+            raise DataError(f"'{wire.CONNECTION}' and '{wire.ASSET}' both name a connection; give only one of them")
         connection = {wire.ID: source[wire.ASSET][wire.ASSET_ID]}
     if wire.TYPE in connection or (source[wire.TYPE] == wire.S3 and not set(wire.REFERENCES) & set(connection)):
         kind = kinds.find(connection.pop(wire.TYPE, source[wire.TYPE]))
@@ -135,8 +134,7 @@ def _connection(source: Mapping[str, Any], location: Mapping[str, Any], find: Fi
         return _Connection(kind, values, public, {name: text for name, text in values.items() if name in hidden})
     public = {name: text for name, text in connection.items() if name in wire.REFERENCES}
     if not public:
-        raise DataError("'connection' says neither which one is meant ('name' or 'id') nor of what kind it is "
-                        "('type' with its values)")
+        raise DataError("'connection' names no connection; give its 'name' or 'id', or a 'type' with its values")
     known = find(public)
     kind = kinds.find(known.kind)
     return _Connection(kind, {**known.values, **kind.database(location)}, public)
@@ -157,20 +155,20 @@ def _notes(source: Mapping[str, Any], sources: Sequence[Source]) -> Iterator[str
     keys = [key for key in wire.PATH_KEYS if wire.paths_in(location.get(key))]
     for key in keys[1:]:
         if wire.paths_in(location[key]) != wire.paths_in(location[keys[0]]):
-            yield f"'{key}' is not looked at, for '{keys[0]}' says which paths are meant"
+            yield f"'{key}' is ignored because '{keys[0]}' names the paths"
     if found.kind and not issubclass(kinds.find(found.kind).family, FileFamily):
         return
     empty = next((key for key in wire.PATH_KEYS if key in location), None)
     if empty is not None and not named(location):
-        yield f"'{empty}' names nothing: all of {found.path or 'it'} is meant"
+        yield f"'{empty}' names no path: the job gets all data of {found.path or 'the connection'}"
     elif found.kind and not location and {item.name for item in kinds.find(found.kind).fields} & set(wire.TOPS):
-        yield "its location is empty: all that its connection leads to is meant"
+        yield "the location is empty: the job gets all data of the connection"
 
 
 def divided(path: str) -> str:
     """Return the note for a path that does not survive in a list of paths."""
-    return (f"{path} has a '{os.pathsep}' in it, which is what stands between two paths in DLI_DATA_DIRS: programs "
-            "must take DATA_DIR, or the list in DLI_DATA_SOURCES_FILE")
+    return (f"{path} contains '{os.pathsep}', the separator of DLI_DATA_DIRS: programs must use DATA_DIR, or the list "
+            "in DLI_DATA_SOURCES_FILE")
 
 
 def _plain(value: Any) -> str:

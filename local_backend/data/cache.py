@@ -149,7 +149,7 @@ class Cache:
         """Hold the lock of an entry; wait while another process has it. Raises Cancelled."""
         fd = self._try(entry)
         while fd is None:
-            meter.say("waiting for another job that fetches the same")
+            meter.say("waiting for another job that fetches the same data")
             pause(meter)
             fd = self._try(entry)
         try:
@@ -164,7 +164,7 @@ class Cache:
         running jobs use leave too little room.
         """
         if wanted > self.limit:
-            raise DataError(f"the data has {wanted:,} bytes and the cache may hold {self.limit:,}; raise cache_bytes")
+            raise DataError(f"the data has {wanted:,} bytes, but the cache limit is {self.limit:,}; raise cache_bytes")
         with self._alone():
             free = shutil.disk_usage(self.folder).free
             missing = wanted - entry.arrived() - free
@@ -172,7 +172,7 @@ class Cache:
             if held + wanted <= self.limit:
                 entry.expect(wanted)
         if held + wanted > self.limit:
-            raise DataUnavailable(f"the cache is full of what running jobs use: {held:,} of {self.limit:,} bytes, and "
+            raise DataUnavailable(f"the cache is full: running jobs use {held:,} of {self.limit:,} bytes, and "
                                   f"{wanted:,} more are needed")
         if wanted - entry.arrived() > shutil.disk_usage(self.folder).free:
             raise DataError(full_disk(self.folder))

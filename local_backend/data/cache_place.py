@@ -27,13 +27,13 @@ def beside(storage: Path, seen: Collection[Path], cure: str = "") -> Path:
     parent, name = os.path.split(top)
     if not name:
         way = next(one for one in (storage, *seen) if os.path.realpath(one) == top)
-        raise DataError(f"what is fetched to {storage} lies beside what jobs see of it, and that is the whole machine, "
-                        f"for {way} leads to {top}; have that lead to a folder{cure}")
+        raise DataError(f"cannot fetch data to {storage}: its cache must be outside the folders that jobs see, but "
+                        f"{way} leads to {top}, the whole machine; make {way} lead to a folder{cure}")
     place = os.path.join(parent, f".{name}.{os.getuid()}{_ENDING}")
     problem = _problem(real, parent, place)
     if problem:
-        raise DataError(f"what is fetched to {storage} lies beside what jobs see of it, and {problem}; have {place} "
-                        f"made for the user of the server alone (mode 0700){cure}")
+        raise DataError(f"cannot fetch data to {storage}: its cache must be outside the folders that jobs see, but "
+                        f"{problem}; create {place} for the user of the server only (mode 0700){cure}")
     return Path(place)
 
 
@@ -53,7 +53,7 @@ def _problem(storage: str, parent: str, place: str) -> str:
     try:
         found = os.lstat(place)
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-        return "" if mine else f"{place} is no folder of that user alone"
+        return "" if mine else f"{place} is not a folder for the user of the server only"
     except FileNotFoundError:
         pass
     except OSError as problem:
@@ -64,4 +64,4 @@ def _problem(storage: str, parent: str, place: str) -> str:
         return f"{problem.filename}: {problem.strerror}"
     if other:
         return f"{parent} is on another disk"
-    return "" if os.access(parent, os.W_OK | os.X_OK) else f"{parent} may not be written to"
+    return "" if os.access(parent, os.W_OK | os.X_OK) else f"{parent} is not writable"

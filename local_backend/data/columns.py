@@ -108,8 +108,8 @@ def _column(field: pyarrow.Field, values: Sequence[Any]) -> pyarrow.Array:
         ready = values if convert is None else [None if value is None else convert(value) for value in values]
         return pyarrow.array(ready, field.type)
     except (pyarrow.ArrowException, ArithmeticError, TypeError, ValueError) as problem:
-        raise DataError(f"column '{field.name}' has a value that is no {field.type}: {str(problem)[:200]}; "
-                        "name a query that casts it") from None
+        raise DataError(f"column '{field.name}' has a value that is not a valid {field.type}: "
+                        f"{str(problem)[:200]}; use a query that casts it") from None
 
 
 def _converter(kind: pyarrow.DataType) -> Callable[[Any], Any] | None:
@@ -171,7 +171,7 @@ def _truth(value: Any) -> bool:
 
 def _whole(value: Any) -> int:
     if isinstance(value, str | bytes) or value != int(value):
-        raise ValueError(f"'{as_text(value)}' is no whole number")
+        raise ValueError(f"'{as_text(value)}' is not a whole number")
     return int(value)
 
 

@@ -40,7 +40,7 @@ def deliver(item: Item, values: Mapping[str, str], order: Order, meter: Meter) -
     except OSError as problem:
         if problem.errno in _FULL:
             full = problem.filename or item.folder
-            raise DataError(f"the disk of {full} is full; make room and submit again") from None
+            raise DataError(f"the disk of {full} is full; free some space and submit again") from None
         raise
     finally:
         family.close()

@@ -41,7 +41,7 @@ def download(family: FileFamily, location: Mapping[str, Any], folder: Path, cach
             except DataChanged:
                 if not left:
                     raise
-                meter.say("a file changed while it was read; starting anew")
+                meter.say("a file changed while it was read; starting again")
     except OSError as problem:
         raise DataError(full_disk(cache.folder) if is_full(problem) else
                         f"cannot write {problem.filename or cache.folder}: {problem.strerror}") from None

@@ -126,7 +126,7 @@ class Fetch:
                     at += len(piece)
                     self._meter.advance(len(piece))
                 if at < (file.entry.size or 0 if end is None else end):
-                    raise DataUnavailable(f"{file.entry.path} broke off at byte {at:,}")
+                    raise DataUnavailable(f"{file.entry.path}: the connection broke at byte {at:,}")
                 break
             except DataChanged:
                 raise
@@ -149,7 +149,7 @@ class Fetch:
         with closing(reading):
             for piece in reading:
                 if end is not None and start + len(piece) > end:
-                    raise DataChanged(f"{file.entry.path} is longer than it was")
+                    raise DataChanged(f"{file.entry.path} is longer than when it was listed")
                 yield piece
                 start += len(piece)
 

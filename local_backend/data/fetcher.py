@@ -124,7 +124,7 @@ def _insist(
                 count = "1 try" if tries == 1 else f"{tries} tries"
                 raise DataError(f"{problem}; gave up after {count} in {waited:.0f} s (DLI_DATA_PATIENCE)") from None
             tries += 1
-            gauge.say(f"{without(problem, secrets)}; try {tries} comes in {pause:.0f} s")
+            gauge.say(f"{without(problem, secrets)}; try {tries} starts in {pause:.0f} s")
             gauge.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 

@@ -18,7 +18,7 @@ _MOST, _NAMED = 100_000, 10
 #: File types without content to read: opening one waits for another process or for a device.
 _OTHERS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
            (stat.S_ISBLK, "a device"))
-_NOT_YOURS = "on a storage volume that is not yours"
+_NOT_YOURS = "on a storage volume that you may not use"
 _Identity = tuple[int, int]
 
 
@@ -56,7 +56,7 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
     try:
         found = os.stat(top)
         if other := next((what for is_one, what in _OTHERS if is_one(found.st_mode)), ""):
-            raise DataError(f"{top} is {other}, and data is files: name a file, or a folder")
+            raise DataError(f"{top} is {other}, not a file or a folder; name a file or a folder")
         if not stat.S_ISDIR(found.st_mode):
             if not os.access(top, os.R_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -64,7 +64,7 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
             return
         os.scandir(top).close()
     except OSError as problem:
-        raise DataError(f"{top} cannot be read by the user that jobs run as: {problem.strerror}") from None
+        raise DataError(f"the user that jobs run as cannot read {top}: {problem.strerror}") from None
     waiting = [_Folder("", os.path.realpath(top), (_identity(found),))]
     for _ in range(_MOST):
         if not waiting:
@@ -72,7 +72,7 @@ def files_of(top: str, closed: Sequence[str], kept: Sequence[str], unread: Unrea
         folders: list[_Folder] = []
         yield from _files(waiting.pop(), closed, kept, unread, folders)
         waiting += reversed(folders)
-    unread.add(waiting[-1].path, f"not looked into: there are more than {_MOST:,} folders")
+    unread.add(waiting[-1].path, f"not searched: there are more than {_MOST:,} folders")
 
 
 def _files(
@@ -92,7 +92,7 @@ def _files(
         except OSError as problem:
             # A file that was removed meanwhile does not count.
             if one.is_symlink() or problem.errno != errno.ENOENT:
-                unread.add(path, "a link to nothing" if problem.errno == errno.ENOENT else problem)
+                unread.add(path, "a broken link" if problem.errno == errno.ENOENT else problem)
             continue
         real = os.path.realpath(one.path) if one.is_symlink() else one.path
         if is_kept(real, kept):

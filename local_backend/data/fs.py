@@ -42,14 +42,16 @@ def from_meta(meta: str, roots: DataRoots) -> str:
         if not equals:
             raise DataError(f"--cs-datastore-meta: '{item}' is not KEY=VALUE; write type=fs,data_path=PATH")
         if values.setdefault(key.strip(), value.strip()) != value.strip():
-            raise DataError(f"--cs-datastore-meta: '{key.strip()[:80]}' is given twice; one of them would be lost")
+            raise DataError(f"--cs-datastore-meta: '{key.strip()[:80]}' is given twice with different values; "
+                            "give it once")
     kind = values.pop("type", wire.FS)
     if kind != wire.FS:
-        raise DataError(f"--cs-datastore-meta: the type is fs alone, not '{kind[:80]}'; other data is named with "
+        raise DataError(f"--cs-datastore-meta: the type must be fs, not '{kind[:80]}'; for other data use "
                         "--data-source")
     path = values.pop("data_path", "")
     if values:
-        raise DataError(f"--cs-datastore-meta: unknown key '{next(iter(values))}'; known are type and data_path")
+        raise DataError(f"--cs-datastore-meta: unknown key '{next(iter(values))}'; the known keys are type and "
+                        "data_path")
     return _directory(path, roots)
 
 
@@ -76,7 +78,7 @@ def volume_directory(name: str) -> str:
     Raises DataError."""
     directory = name.rpartition("::")[2].replace("-", "_")
     if not _VOLUME.fullmatch(directory):
-        raise DataError(f"'{name[:80]}' is not the name of a storage volume")
+        raise DataError(f"'{name[:80]}' is not a valid name of a storage volume")
     return directory
 
 
@@ -85,8 +87,8 @@ def volume(name: str, roots: DataRoots) -> Path:
     with the same words for a missing volume and for a volume that the submitter may not use."""
     path = roots.volumes / volume_directory(name)
     if path.name in roots.closed or not path.is_dir():
-        raise DataError(f"there is no storage volume '{name}' that you may use; local-backend volume list shows those "
-                        f"of this server (local-backend volume add {path.name} DIR makes one)")
+        raise DataError(f"storage volume '{name}' does not exist, or you may not use it; list the volumes with: "
+                        f"local-backend volume list (create one with: local-backend volume add {path.name} DIR)")
     return path
 
 
@@ -98,9 +100,9 @@ def cache_of(target: str, roots: DataRoots) -> Path:
         return roots.shared_cache
     storage = roots.data_fs if shared else Path(target)
     if not storage.is_dir():
-        raise DataError(f"nothing can be fetched to {storage}, which is not there")
+        raise DataError(f"cannot fetch data to {storage}: the folder does not exist")
     volumes = [one for one in roots.volumes.iterdir() if one.is_dir()] if roots.volumes.is_dir() else []
-    return beside(storage, [roots.data_fs, *volumes], ", or DLI_SHARED_CACHE_DIR set" if shared else "")
+    return beside(storage, [roots.data_fs, *volumes], ", or set DLI_SHARED_CACHE_DIR" if shared else "")
 
 
 def _directory(path: str, roots: DataRoots) -> str:
@@ -119,7 +121,8 @@ def _directory(path: str, roots: DataRoots) -> str:
         return _real(roots.data_fs, path.lstrip("/"), "DLI_DATA_FS", roots)
     if roots.anywhere:
         return _existing(real, path, roots)
-    raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give it relative to that")
+    raise DataError(f"the data path {path} is not below DLI_DATA_FS ({roots.data_fs}); give a path relative to "
+                    "DLI_DATA_FS")
 
 
 def _below(base: Path, path: str, what: str, roots: DataRoots) -> str:
@@ -133,7 +136,7 @@ def _real(base: Path, path: str, what: str, roots: DataRoots) -> str:
     root = os.path.realpath(base)
     real = os.path.realpath(os.path.join(root, path))
     if not inside(real, root):
-        raise DataError(f"the data path '{path}' leads out of {what} ({root})")
+        raise DataError(f"the data path '{path}' is outside {what} ({root})")
     return _existing(real, path, roots)
 
 
@@ -141,12 +144,12 @@ def _existing(real: str, path: str, roots: DataRoots) -> str:
     """Return `real` if the path exists. A file is permitted: then DATA_DIR names the file. Data of a volume is for its
     users alone, by any path. Fetched data is only for users who may use its connection. Raises DataError."""
     if is_kept(real, roots.kept):
-        raise DataError(f"the data path '{path}' is in a folder that the server keeps for itself, such as its cache; "
-                        "for data from elsewhere name its connection (type connection)")
+        raise DataError(f"the data path '{path}' is in a folder that is reserved for the server, such as its cache; "
+                        "for data of another server name its connection (type connection)")
     if any(inside(real, closed) for closed in roots.closed.values()):
-        raise DataError(f"the data path '{path}' is on a storage volume that is not yours to use")
+        raise DataError(f"the data path '{path}' is on a storage volume that you may not use")
     if not os.path.exists(real):
-        raise DataError(f"the data path '{path}' does not exist: there is no {real} on the server")
+        raise DataError(f"the data path '{path}' does not exist on the server ({real})")
     return real
 
 

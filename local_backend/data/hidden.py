@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 #: Shorter secrets are parts of many words: the rest of a masked word would reveal them. As a separate word such a text
 #: may be the secret, or an `a` that any reader can fill in.
 _SHORTEST = 4
-UNTOLD = (f"what went wrong is not told: a secret of the connection, of less than {_SHORTEST} characters, could be "
-          "read in it; with a longer one it is")
+UNTOLD = ("error details are hidden because they may contain a secret of the connection; to see them, use a secret of "
+          f"at least {_SHORTEST} characters")
 
 
 def secrets_of(fields: Iterable[Field], values: Mapping[str, str]) -> list[str]:

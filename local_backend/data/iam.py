@@ -52,8 +52,8 @@ class Tokens:
         except requests.RequestException as problem:
             raise DataUnavailable(f"{self._title}: {self._address} does not answer: {in_words(problem)}") from None
         if answer.status_code in (400, 401, 403):
-            raise DataError(f"{self._title}: {self._address} gives no token for this 'api_key' ({answer.status_code})")
+            raise DataError(f"{self._title}: {self._address} issues no token for this 'api_key' ({answer.status_code})")
         token, lasts = found.get("access_token"), found.get("expires_in")
         if answer.status_code != 200 or not isinstance(token, str) or not isinstance(lasts, int | float):
-            raise DataUnavailable(f"{self._title}: {self._address} answers {answer.status_code} and gives no token")
+            raise DataUnavailable(f"{self._title}: {self._address} answers {answer.status_code} without a token")
         return token, float(lasts)

@@ -26,7 +26,7 @@ def named(location: Mapping[str, Any]) -> list[str]:
     for key in wire.PATH_KEYS:
         value: Any = location.get(key) or []
         if not isinstance(value, str | list) or any(not isinstance(word, str) for word in value):
-            raise DataError(f"'{key}' is neither a text nor a list of texts")
+            raise DataError(f"'{key}' must be a text or a list of texts")
         if found := wire.paths_in(value):
             return found
     return []
@@ -57,7 +57,7 @@ def plain(path: str) -> str:
 
 def outside(path: str) -> DataError:
     """Return the error for a path that leads out of its base."""
-    return DataError(f"the data path '{path}' leads out of the place that its connection names")
+    return DataError(f"the data path '{path}' is outside the data of its connection")
 
 
 def place(asked: str, several: bool, key: str) -> str:
@@ -81,15 +81,16 @@ def checked(entries: Iterable[Entry]) -> list[Entry]:
     for entry in entries:
         _check_path(entry.path)
         if entry.path in found and found[entry.path].key != entry.key:
-            raise DataError(f"two files would lie at '{entry.path}': {found[entry.path].key} and {entry.key}")
+            raise DataError(f"two files have the same path '{entry.path}': {found[entry.path].key} and {entry.key}")
         found[entry.path] = entry
         parts = entry.path.split("/")
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     both = next(iter(sorted(folders & found.keys())), None)
     if both is not None:
-        raise DataError(f"'{both}' is a file and a folder at once; no disk has such; name the paths that you need")
+        raise DataError(f"'{both}' is both a file and a folder, which no disk can store; name only the paths "
+                        "that you need")
     if not found:
-        raise DataError("there is no file in that place")
+        raise DataError("the location contains no files")
     return [found[path] for path in sorted(found)]
 
 
@@ -98,4 +99,4 @@ def _check_path(path: str) -> None:
     if any(name in ("", ".", "..") or len(name.encode(errors="replace")) > _LONGEST_NAME for name in names) \
             or len(path) > _LONGEST_PATH or any(ord(character) < 32 for character in path):
         shown = "".join(character if character.isprintable() else "?" for character in path[:80])
-        raise DataError(f"a file cannot lie at '{shown}': that is no path of a disk")
+        raise DataError(f"'{shown}' is not a valid file path")

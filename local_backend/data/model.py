@@ -47,7 +47,7 @@ class Meter(Protocol):
         """Record `size` more bytes and `files` more files; negative for bytes that must be fetched again."""
 
     def say(self, text: str) -> None:
-        """Show a short status until the next report, such as `waiting for another job that fetches the same`."""
+        """Show a short status until the next report, such as `comparing checksums`."""
 
     def check(self) -> None:
         """Raise Cancelled when no job needs the data any more."""

@@ -31,12 +31,12 @@ class Names:
             if wire.NAME in source:
                 name = source[wire.NAME]
                 if any(map(_unseen, name)):
-                    raise DataError(f"data source {number}: its name, {name!a}, has characters that cannot be seen; "
-                                    "leave them out")
+                    raise DataError(f"data source {number}: its name {name!a} contains invisible characters; remove "
+                                    "them")
                 first = given.setdefault(_same(name), number)
                 if first != number:
-                    raise DataError(f"data source {number}: data source {first} is called '{name}' already, and "
-                                    "programs tell sources by their names; give it another")
+                    raise DataError(f"data source {number}: data source {first} already has the name '{name}'; "
+                                    "give each source a different name")
         self._given = set(given)
         #: Name → last number that was appended to it: thousands of sources may have the same name.
         self._last: dict[str, int] = {}

@@ -91,7 +91,7 @@ def _of_this_machine(wish: Wish) -> dict[str, Any]:
     shown = _listed(found, more) | _sampled(found, opened, passed_over)
     if unread.count and not found:
         first = unread.names[0]
-        raise DataError(f"nothing of {wish.path} can be read by the user that jobs run as: {first['path']}: "
+        raise DataError(f"the user that jobs run as cannot read any file in {wish.path}: {first['path']}: "
                         f"{first['message']}" + (f", and {unread.count - 1:,} more" if unread.count > 1 else ""))
     return shown | ({"unreadable": unread.count, "unreadableNames": unread.names} if unread.count else {})
 
@@ -129,7 +129,7 @@ def _sampled(found: Sequence[Entry], opened: Callable[[Entry], Any],
         except Exception as problem:  # libraries raise any type for a damaged file
             if passed_over(entry, problem):
                 continue
-            raise DataError(f"{entry.path} cannot be read as what its name says: {plain(problem)}") from None
+            raise DataError(f"{entry.path} cannot be read in the format of its extension: {plain(problem)}") from None
         shown = {"sample": entry.path, **inside}
         if any(inside.get(what) for what in ("rows", "schema", "dtype", "arrays")):
             break

@@ -78,7 +78,7 @@ def _json_lines(file: BinaryIO) -> dict[str, Any]:
             try:
                 rows.append([plain(json.dumps(json.loads(line)))])
             except (ValueError, RecursionError):
-                raise ValueError(f"line {number} is no JSON: {plain(line)}") from None
+                raise ValueError(f"line {number} is not JSON: {plain(line)}") from None
     return {"format": "json", "rows": rows[:ROWS]}
 
 

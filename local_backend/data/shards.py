@@ -46,8 +46,8 @@ class TableLimits:
         """Return the message for a table with at least `rows` rows; None if the limit permits them."""
         if self.rows is None or rows <= self.rows:
             return None
-        return (f"the table has more than {self.rows:,} rows, which is what this server takes (DLI_DATA_ROWS); name a "
-                "query that selects some")
+        return (f"the table has more than {self.rows:,} rows, the limit of this server (DLI_DATA_ROWS); use a query "
+                "that selects fewer rows")
 
 
 def export(family: TableFamily, location: Mapping[str, Any], folder: Path, meter: Meter,
@@ -213,8 +213,8 @@ class _Reader:
         while True:
             self.meter.check()
             if self.limits.seconds is not None and time.monotonic() - self._begun > self.limits.seconds:
-                raise DataError(f"reading the table took more than {self.limits.seconds:g} seconds, which is what "
-                                "this server takes (DLI_DATA_SECONDS); name a query that selects some rows")
+                raise DataError(f"reading the table took more than {self.limits.seconds:g} seconds, the limit of "
+                                "this server (DLI_DATA_SECONDS); use a query that selects fewer rows")
             try:
                 found = self._found.get(timeout=_LOOK)
             except queue.Empty:

@@ -34,11 +34,11 @@ def tested(connection: Connection, roots: DataRoots) -> str | None:
             capture_output=True, timeout=PATIENCE, check=False, start_new_session=True, cwd="/",
         )
     except subprocess.TimeoutExpired:
-        return f"its server does not answer within {PATIENCE:.0f} seconds"
+        return f"the server did not answer within {PATIENCE:.0f} seconds"
     try:
         said = json.loads(done.stdout)["problem"]
     except (ValueError, KeyError, TypeError):
-        return f"the test ended without a word (exit code {done.returncode})"
+        return f"the test ended without a result (exit code {done.returncode})"
     return None if said is None else hidden(str(said), connection)[:_LONGEST]
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 #: Suffixes of exception names, of any library, with their meaning; the first match counts.
 _MEANINGS = (
-    (("NameResolutionError",), "its name is not known"),
-    (("TooManyRedirects",), "it sends on and on to other addresses"),
+    (("NameResolutionError",), "its host name is unknown"),
+    (("TooManyRedirects",), "too many redirects"),
     (("IncompleteRead", "ChunkedEncodingError", "ProtocolError", "RemoteDisconnected", "ConnectionResetError",
-      "BrokenPipeError", "ConnectionAbortedError"), "the connection broke off"),
-    (("Timeout", "TimeoutError"), "nothing came from it for too long"),
+      "BrokenPipeError", "ConnectionAbortedError"), "the connection broke"),
+    (("Timeout", "TimeoutError"), "no data arrived in time"),
 )
 
 
@@ -22,11 +22,11 @@ def in_words(problem: BaseException) -> str:
     causes = list(_causes(problem))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"its certificate is not good: {cause.verify_message or 'nobody vouches for it'}"
+            return f"its certificate is not valid: {cause.verify_message or 'no trusted authority signed it'}"
         if isinstance(cause, ssl.SSLError):
-            return f"it does not speak TLS as it should: {cause.reason or 'the handshake failed'}"
+            return f"TLS failed: {cause.reason or 'the handshake failed'}"
         if isinstance(cause, socket.gaierror):
-            return "its name is not known"
+            return "its host name is unknown"
         if isinstance(cause, ConnectionRefusedError):
             return "it refuses connections"
     for ends, meaning in _MEANINGS:

@@ -71,7 +71,7 @@ def database(location: Mapping[str, Any], keys: Sequence[str]) -> str:
     names = {key: _name(location, key) for key in keys if location.get(key)}
     for key, name in names.items():
         if _MORE_THAN_A_NAME & set(name) or name in (".", ".."):
-            raise DataError(f"'{key}' is not the name of a database")
+            raise DataError(f"'{key}' is not a valid name of a database")
     if len(set(names.values())) > 1:
         one, other = list(names)[:2]
         raise DataError(f"the location names two databases, in '{one}' and in '{other}'")
@@ -83,8 +83,8 @@ def other_case(name: str, names: Iterable[str]) -> str | None:
     several do."""
     found = sorted({one for one in names if one.casefold() == name.casefold()})
     if len(found) > 1:
-        raise DataError(f"there is no '{name}', and {len(found)} whose names differ from it in case alone: "
-                        + ", ".join(f"'{one}'" for one in found) + "; write the one that is meant")
+        raise DataError(f"there is no '{name}', but {len(found)} names differ from it only in case: "
+                        + ", ".join(f"'{one}'" for one in found) + "; write one of them")
     return found[0] if found else None
 
 
@@ -95,21 +95,21 @@ def check_query(query: Any, more: frozenset[str] = frozenset(), signs: frozenset
     alone. Where the server supports it, its family also tells it to allow no writes.
     """
     if not isinstance(query, str):
-        raise DataError("'query' is no text, and this kind of server takes nothing else: SELECT …; JSON objects are "
-                        "for those that have documents")
+        raise DataError("'query' must be a text for this kind of server, such as SELECT …; JSON objects are for "
+                        "document databases")
     if len(query) > wire.LONGEST:
-        raise DataError(f"'query' has {len(query):,} characters, and may have {wire.LONGEST:,}")
+        raise DataError(f"'query' has {len(query):,} characters; the limit is {wire.LONGEST:,}")
     query = query.strip().removesuffix(";").rstrip()
     if not query:
-        raise DataError("'query' has nothing in it; write SELECT …")
+        raise DataError("'query' is empty; write SELECT …")
     for way in _WAYS:
         words = _words(way, query, signs)
         first = next(words, "")
         if first not in _READING:
-            raise DataError(f"the query does not read: it begins with '{first[:40]}'; write SELECT …")
+            raise DataError(f"the query must only read, but it begins with '{first[:40]}'; write SELECT …")
         for word in words:
             if word in _CHANGING or word in more:
-                raise DataError(f"the query has the word '{word}', which changes things; quote it if it is a name")
+                raise DataError(f"the query has the word '{word}', which can change data; quote it if it is a name")
     return query
 
 
@@ -120,7 +120,7 @@ def _words(way: re.Pattern[str], query: str, signs: frozenset[str]) -> Iterator[
         if found["word"]:
             yield found["word"].lower()
         elif sign in ("'", '"', "`"):
-            raise DataError("the query has a quote that is not closed, or that some servers would not see closed: "
+            raise DataError("the query has an unclosed quote, or a quote that some servers read as unclosed: "
                             "write '' for a quote in a text, and no backslash before a quote")
         elif sign in _SIGNS or sign in signs:
             raise DataError(f"the query has '{sign}' outside of quotes: {_SIGNS.get(sign or '', 'a comment')}")
@@ -131,5 +131,5 @@ def _name(location: Mapping[str, Any], key: str) -> str:
     no name."""
     name = location.get(key, "")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or any(ord(character) < 32 for character in name):
-        raise DataError(f"'{key}' is not a name of at most {_LONGEST_NAME} characters")
+        raise DataError(f"'{key}' is not a valid name: at most {_LONGEST_NAME} characters, no control characters")
     return name

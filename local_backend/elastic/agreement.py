@@ -48,22 +48,22 @@ SHOWN = 60
 #: Kind of difference → likely cause and remedy.
 CAUSES = {
     "rate": (
-        "a callback or hook sets it from a value that only one worker has (time, process id, its own losses); set it "
-        "from the epoch, or use lr_scheduler="
+        "a callback or hook sets the learning rate from a value that differs between workers (time, process id, local "
+        "losses); set it from the epoch, or use lr_scheduler="
     ),
-    "option": "a callback or hook sets it to another value on each worker; set it to the same value on all workers",
+    "option": "a callback or hook sets the option differently on each worker; set it to the same value on all workers",
     "scheduler": (
         "the script steps or changes the scheduler in a callback; pass it as lr_scheduler= and let the engine step it"
     ),
     "state": (
-        "it changes differently on each worker; change registered objects only in callbacks and optimizer hooks, or "
-        "name it in local_state= if it does not influence the result"
+        "the object changes differently on each worker; change registered objects only in callbacks and optimizer "
+        "hooks, or name the object in local_state= if it does not influence the result"
     ),
     "callback": (
-        "the callback keeps a value that only this worker has; name the attribute in local_state= if it does not "
+        "the callback keeps a value that differs between workers; name the attribute in local_state= if it does not "
         "influence the result"
     ),
-    "stop": "a callback ends training by a value that only one worker has; use early_stopping= or the epoch's logs",
+    "stop": "a callback ends training by a value that differs between workers; use early_stopping= or the epoch's logs",
     "frozen": "a callback freezes parameters on some workers only; freeze them on all workers",
     "buffer": (
         "a callback, a hook or a batch of the test set changes the buffer differently on each worker; change it the "
@@ -74,7 +74,7 @@ CAUSES = {
         "random numbers; change it the same way on all workers"
     ),
     "optimizer": "a callback or hook changes the optimizer differently on each worker; change it the same way on all",
-    "carried": "a callback changes values that an option of the training keeps; remove that change",
+    "carried": "a callback changes values that a training option maintains; remove that change",
 }
 
 
@@ -126,7 +126,7 @@ class Difference:
     def what(self) -> str:
         """A clause with the name of the value, both values if they are short, and the number of other differences."""
         values = f" ({self.here} and {self.there})" if self.here and self.there else ""
-        more = f", and so do {self.others} other values" if self.others else ""
+        more = f"; {self.others} other values differ too" if self.others else ""
         return f"{self.name} differs{values}{more}"
 
 
@@ -181,9 +181,9 @@ def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[
             if there != value:
                 raise EngineError(
                     f"the data sets differ after step {applied}: {path} is {there[:SHOWN]} in worker {first} and "
-                    f"{value[:SHOWN]} in worker {member}. Each worker reads other samples, so a data set must not "
-                    "number words or classes in the order in which it reads them. Fill the table in datasets_function. "
-                    "If the table has no influence on the result, name it in local_state=[...]"
+                    f"{value[:SHOWN]} in worker {member}. Each worker reads different samples, so a data set must not "
+                    "number words or classes in reading order. Fill the table in datasets_function. If the table has "
+                    "no influence on the result, name it in local_state=[...]"
                 )
 
 
@@ -314,7 +314,7 @@ def _items(job: Job, callbacks: bool) -> Iterator[Item]:
     yield from _tensors(live, names, () if callbacks else _names_of_held(job))
     for optimizer, of in optimizers:
         yield from _state_of(optimizer, of, names, name_of)
-    yield from _rows("carried", job.carried, "what options keep", name_of)
+    yield from _rows("carried", job.carried, "the state of the training options", name_of)
 
 
 def _stops(job: Job) -> int:

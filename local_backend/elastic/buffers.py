@@ -164,8 +164,8 @@ class Buffers:
         kind, tensor = buffer.rule.kind, buffer.tensor
         if tensor.shape != before.shape:
             raise EngineError(
-                f"the buffer {buffer.path} changes its shape from {tuple(before.shape)} to {tuple(tensor.shape)} "
-                "during training; give it its largest shape from the beginning"
+                f"the buffer {buffer.path} changed its shape from {tuple(before.shape)} to {tuple(tensor.shape)} "
+                "during training; create it with its largest shape"
             )
         if kind == "sum":
             return self._flat(tensor.to(torch.int64) - before.to(torch.int64) if buffer.whole else tensor - before)
@@ -228,10 +228,10 @@ class Buffers:
                 self._marks[i] = mark
                 continue
             raise EngineError(
-                f"the buffer {buffer.path!r} changes during training, so each worker would have a value of its own. "
-                f"Say how the values of several batches become one with buffers={{{buffer.path!r}: 'mean'}} ('sum', "
-                "'first', 'concatenate' or a function), and change it in training alone (if self.training), or keep "
-                "the state outside the training step"
+                f"the buffer {buffer.path!r} changes during training, so each worker would have a different value. To "
+                f"combine the values of several batches, add buffers={{{buffer.path!r}: 'mean'}} ('sum', 'first', "
+                "'concatenate' or a function), and change the buffer only in training (if self.training). Or keep the "
+                "state outside the training step"
             )
 
 
@@ -263,11 +263,11 @@ def find(modules: Sequence[nn.Module], declared: Mapping[str, Any], free: Sequen
                         raise EngineError(f"fabric_buffers[{name!r}] of the buffer {where!r} {problem}") from None
                 rule = rule or _known(module, name) or STILL
                 if tensor.is_complex() and rule is not STILL:
-                    raise EngineError(f"the buffer {where} is complex; the engine combines real numbers only")
+                    raise EngineError(f"the buffer {where} is complex; the engine supports real numbers only")
                 found.append(Buffer(module, name, where, rule))
     for pattern in declared:
         if pattern not in matched:
-            raise EngineError(f"buffers={{{pattern!r}: ...}} fits no buffer of the model")
+            raise EngineError(f"buffers={{{pattern!r}: ...}} matches no buffer of the model")
     return found
 
 

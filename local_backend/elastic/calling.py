@@ -26,7 +26,9 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
         return ({key: batch[key] for key in batch if key != name}, batch[name]) if name else (batch, batch)
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
         if not batch:
-            raise EngineError("the collate function made an empty batch; return (inputs, labels), a dict or a tensor")
+            raise EngineError(
+                "the collate function returned an empty batch; return (inputs, labels), a dict or a tensor"
+            )
         if len(batch) == 1:
             return batch[0], batch[0]
         return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]

@@ -252,8 +252,8 @@ def check_global_hooks() -> None:
     for mode in modes:
         if not isinstance(mode, DeviceContext):
             raise EngineError(
-                f"train() is called inside a {type(mode).__name__}, but workers do not enter this mode: enter it in "
-                "fn_step_train or in forward"
+                f"train() is called inside a {type(mode).__name__}, but the mode does not apply in workers: enter it "
+                "in fn_step_train or in forward"
             )
     for kind, instead in (
         (torch.nn.Module, "register it on your modules: module.register_forward_hook(hook)"),
@@ -264,7 +264,7 @@ def check_global_hooks() -> None:
                 hook = next(iter(hooks.values()))
                 raise EngineError(
                     f"{getattr(hook, '__qualname__', type(hook).__qualname__)} is a hook of every "
-                    f"{kind.__name__.lower()} of this process, but workers do not have this hook: {instead}"
+                    f"{kind.__name__.lower()} of this process, but the hook does not apply in workers: {instead}"
                 )
 
 

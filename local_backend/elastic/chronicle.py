@@ -82,10 +82,10 @@ def _words(change: Switched) -> str:
     if not old:
         return f"{where}: {_workers(len(new))} ({came}) {generation}"
     if not change.planned:
-        return f"{where}: {_workers(len(new))} {'goes' if len(new) == 1 else 'go'} on {generation}"
+        return f"{where}: {_workers(len(new))} {'continues' if len(new) == 1 else 'continue'} {generation}"
     if len(new) == len(old):
         shards = ", ".join(map(str, change.counts))
-        return f"{where}: {came} for {left}, {size}" if came else f"{where}: shards by speed: {shards}"
+        return f"{where}: {came} replaced {left}, {size}" if came else f"{where}: shards by speed: {shards}"
     who = ", ".join(filter(None, [came, left and f"{left} left"]))
     return f"{where}: {'grew' if len(new) > len(old) else 'shrank'} {size} ({who})"
 

@@ -91,7 +91,7 @@ def _write(result: Tensor, before: Tensor, rows: Tensor, place: int | None) -> i
             result[(place + i) % size] = rows[(start + i) % size]
         return (place + count) % size
     else:
-        raise EngineError("a batch changes rows of it that are not one block, at the front or at the end")
+        raise EngineError("the rows that a batch changes are neither one block nor new rows at the front or the end")
     return place
 
 

@@ -63,7 +63,7 @@ class Control:
         if order is None:
             raise self.why_gone()
         if order[0]["op"] not in expected:
-            raise EngineError(f"the hub said {order[0]['op']!r} where {' or '.join(expected)} was expected")
+            raise EngineError(f"the hub sent {order[0]['op']!r}; expected {' or '.join(expected)}")
         return order
 
     def why_gone(self) -> HubGone:
@@ -86,7 +86,7 @@ class Control:
         with self._lock:
             found = self._formations.get(number)
         if found is None:
-            raise Interrupted(f"generation {number} was called off")
+            raise Interrupted(f"the hub canceled generation {number}")
         return found
 
     def taken(self, number: int) -> None:
@@ -102,7 +102,7 @@ class Control:
             self._formations.clear()
 
     def _listen(self) -> None:
-        gone = HubGone("the driver is gone")
+        gone = HubGone("the connection to the driver ended")
         try:
             while True:
                 self._hear(*self._link.receive())

@@ -63,15 +63,15 @@ def _describe(value: Any) -> str:
 def _check_dataset(name: str, dataset: Any) -> None:
     if isinstance(dataset, DataLoader):
         raise EngineError(
-            f"the {name} set is a DataLoader; return its data set (loader.dataset): the engine itself makes batches of "
-            "batch_size, in loader processes with num_dataloader_threads"
+            f"the {name} set is a DataLoader; return its data set (loader.dataset): the engine makes the batches "
+            "itself (batch_size, num_dataloader_threads)"
         )
     if is_stream(dataset):
         return
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise EngineError(
-            f"the {name} set is {_describe(dataset)}, not a torch.utils.data.Dataset with __len__ and __getitem__, nor "
-            "an IterableDataset"
+            f"the {name} set must be a torch.utils.data.Dataset with __len__ and __getitem__, or an IterableDataset, "
+            f"not {_describe(dataset)}"
         )
 
 
@@ -200,7 +200,9 @@ class Stream:
         while not due and self._advance():
             pass
         if not due or due[0][0] != label:
-            raise LookupError(f"batch {label!r} is not the next of the plan, which is {due[0][0] if due else None!r}")
+            raise LookupError(
+                f"batch {label!r} is not the next batch of the plan, which is {due[0][0] if due else None!r}"
+            )
         while label not in self._loaded:
             self._advance()
         due.popleft()
@@ -227,12 +229,12 @@ class Stream:
         try:
             _, keys, _ = next(self._feed)
         except StopIteration:
-            raise LookupError(f"batch {label!r} is not in the plan, which has come to its end") from None
+            raise LookupError(f"batch {label!r} is not in the plan: the plan has no more batches") from None
         planned = self._feed.given.popleft().label
         if self._feed.due:
             self._feed.due.popleft()
         if planned != label:
-            raise LookupError(f"batch {label!r} is not the next of the plan, which is {planned!r}")
+            raise LookupError(f"batch {label!r} is not the next batch of the plan, which is {planned!r}")
         return self._source.load(keys)
 
     def _advance(self) -> bool:
@@ -259,7 +261,7 @@ def _check() -> None:
     """Raise LoaderLost if a loader process of any stream has ended: torch does not tell which stream is affected."""
     for process in itertools.chain.from_iterable(stream._processes for stream in _streams):
         if not process.is_alive():
-            raise LoaderLost(f"a process that loads data (pid {process.pid}) {_end(process.exitcode)}")
+            raise LoaderLost(f"a data loader process (pid {process.pid}) {_end(process.exitcode)}")
 
 
 def _end(code: int) -> str:

@@ -31,7 +31,7 @@ class DataSets:
         if test is None and job.fn_test is not None:
             raise EngineError(
                 "fn_test is given, but datasets_function returned no test set: return (training set, test set), or "
-                "leave fn_test out"
+                "remove fn_test"
             )
         self._streamed = is_stream(train)
         _check_options(job, train, self._streamed)
@@ -42,7 +42,7 @@ class DataSets:
                 "training", train, seed, samples=recipe.samples_per_epoch, counted=counted, say=say
             )
         if len(self.train) == 0:
-            raise EngineError("the training set that datasets_function returned has no samples")
+            raise EngineError("the training set returned by datasets_function has no samples")
         #: The test set, empty when there is none.
         self.test: Any = [] if test is None else test
         if is_stream(test):
@@ -65,7 +65,7 @@ class DataSets:
         plan = Plan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple, phases)
         if plan.steps == 0:
             raise EngineError(
-                f"drop_last=True leaves no step of an epoch: an epoch has {plan.samples} samples and a step "
+                f"drop_last=True leaves no steps in an epoch: an epoch has {plan.samples} samples, and a step needs "
                 f"{plan.multiple}; use drop_last=False, or a smaller batch_size or engines_number"
             )
         return plan
@@ -83,11 +83,11 @@ def _check_options(job: Job, train: Any, streamed: bool) -> None:
     """Raise EngineError for an option that does not fit the kind of the training set."""
     if streamed and job.recipe.sampler is not None:
         raise EngineError(
-            f"a sampler needs a training set with __getitem__ and __len__; the training set is iterable "
-            f"({type(train).__name__}), and the samples come in the order in which it gives them"
+            "a sampler needs a training set with __getitem__ and __len__; this training set is iterable "
+            f"({type(train).__name__}) and determines the order of its samples itself"
         )
     if not streamed and job.recipe.samples_per_epoch is not None:
         raise EngineError(
-            f"samples_per_epoch is for iterable training sets; this training set has {len(train)} samples: leave it "
-            "out, or choose the samples of an epoch by sampler="
+            f"samples_per_epoch is for iterable training sets; this training set has {len(train)} samples: remove "
+            "samples_per_epoch, or select the samples of an epoch with sampler="
         )

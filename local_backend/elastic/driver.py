@@ -98,7 +98,7 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         check.to_manifest()
     if job.save_to_onnx and not launcher.in_process and not artifacts.onnx_path().exists():
         # The worker wrote the reason to its own stderr only.
-        print("WARNING: no ONNX model was written; the log of the worker that saved last says why", file=sys.stderr)
+        print("WARNING: no ONNX model was written; see the log of the worker that saved last", file=sys.stderr)
 
 
 def _check_async(job: Job) -> None:
@@ -126,7 +126,7 @@ def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) ->
 
     workers, why = other_number(launcher, shard_count(record.course.step_samples, job.batch))
     if record.committed or record.course.start:
-        workers, why = 0, "not verified: the training continues from a checkpoint, or its driver was restarted"
+        workers, why = 0, "not verified: the training continues from a checkpoint, or the driver was restarted"
     if workers == 0:
         say(why)
         if options.verify_only:
@@ -221,7 +221,7 @@ class _Driver:
             raise
         finally:
             thinking.join()
-        self._launcher.history(f"training is done after {self._state.committed} steps")
+        self._launcher.history(f"training finished after {self._state.committed} steps")
         self._reporter.end()
 
     def _report(self, report: _Report | BaseException) -> bool:
@@ -357,11 +357,11 @@ class _Driver:
         self._paused = self._paused or state.parked or state.recovering
         self._parked = state.parked or (self._parked and state.recovering)
         if state.parked:
-            message = f"parked at step {state.committed}: waits for a slot"
+            message = f"parked at step {state.committed}: waiting for a slot"
         elif self._parked:
-            message = f"was parked: goes on at step {state.committed}"
+            message = f"resuming at step {state.committed} after parking"
         elif state.recovering:
-            message = "recovering: no worker is left; training goes on from its newest snapshot"
+            message = "recovering: no worker is left; training continues from the newest snapshot"
         status = {
             "workers": len(state.members), "generation": crew.active.number, "resizes": crew.resizes,
             "deaths": crew.deaths, "recovering": state.recovering, "message": message,

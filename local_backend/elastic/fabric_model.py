@@ -144,8 +144,8 @@ class FabricModel:
                 raise TypeError(f"train() needs {name}: train(epoch_number, batch_size)")
         if engines_number is not None and effective_batch_size is not None:
             raise ValueError(
-                "train() takes either engines_number or effective_batch_size, not both: each fixes how many samples "
-                "an optimizer step covers"
+                "train() takes either engines_number or effective_batch_size, not both: each sets the number of "
+                "samples per optimizer step"
             )
         _check_together(self._job, recipe)
         captured.check_global_hooks()
@@ -240,11 +240,11 @@ def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> 
     """Check that several optimizers have a loss function (model, batch) → loss each, under the same names. Raises
     TypeError and ValueError."""
     if not optimizers or not all(isinstance(name, str) and name for name in optimizers):
-        raise TypeError("the names of several optimizers must be texts: {'generator': ..., 'discriminator': ...}")
+        raise TypeError("the names of several optimizers must be strings: {'generator': ..., 'discriminator': ...}")
     if not isinstance(losses, dict) or list(losses) != list(optimizers):
         raise TypeError(
-            f"with the optimizers {', '.join(optimizers)}, loss_function must be a dict with the same names in the same"
-            " order, each a function (model, batch) that returns the loss of its phase"
+            f"with the optimizers {', '.join(optimizers)}, loss_function must be a dict with the same names in the "
+            "same order; each value is a function (model, batch) that returns the loss of that phase"
         )
     for name, optimizer in optimizers.items():
         _check_callable(f"loss_function[{name!r}]", losses[name])
@@ -255,11 +255,13 @@ def _check_together(job: Job, recipe: Recipe) -> None:
     """Raise ValueError for options that exclude each other."""
     if recipe.precision == "fp16" and job.fn_step_train is not None:
         raise ValueError(
-            "precision='fp16' needs a loss that the engine scales, and fn_step_train runs backward by itself; use "
-            "precision='bf16', or loss_function in place of fn_step_train"
+            "precision='fp16' does not support fn_step_train: the engine must scale the loss, but fn_step_train calls "
+            "backward() itself; use precision='bf16', or loss_function instead of fn_step_train"
         )
     if job.phases and job.fn_step_train is not None:
-        raise ValueError("with several optimizers, loss_function has a function for each; leave fn_step_train out")
+        raise ValueError(
+            "with several optimizers, loss_function is a dict with a function for each optimizer; remove fn_step_train"
+        )
 
 
 def _check_optimizer(name: str, optimizer: Any, modules: list[nn.Module]) -> None:
@@ -270,7 +272,7 @@ def _check_optimizer(name: str, optimizer: Any, modules: list[nn.Module]) -> Non
         )
     if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
         raise TypeError(
-            f"the optimizer {_kind(optimizer)} is not supported: the engine calls step() once per sum of dense "
+            f"the optimizer {_kind(optimizer)} is not supported: the engine calls step() once for each sum of dense "
             "gradients; use SGD, Adam or another optimizer whose step() needs no closure and no sparse gradients"
         )
     own = {id(parameter) for module in modules for parameter in module.parameters()}
@@ -305,7 +307,7 @@ def _mode(value: Any) -> str | None:
 
 def _either(new: str, value: Any, old: str, older: Any) -> Any:
     if value is not None and older is not None and value is not older:
-        raise ValueError(f"{new} and {old} are the same argument; give one of them")
+        raise ValueError(f"{new} and {old} are the same argument; give only one of them")
     return older if value is None else value
 
 
@@ -349,7 +351,7 @@ def _kind(value: Any) -> str:
 def _given(value: Any) -> str:
     """Return the words that describe a wrong value in a message."""
     if isinstance(value, str):
-        return f"the text {value!r}"
+        return f"the string {value!r}"
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {_kind(value)}"
 
 

@@ -85,8 +85,8 @@ class Finisher:
     def _sentence(self, step: int) -> str:
         name = self._first([parameter.grad for parameter in self._parameters])
         return (
-            f"the gradient of {name} is not finite in step {step}, so that step was not made: {_ADVICE}; "
-            f"on_nonfinite='skip' leaves such steps out; {_last_checkpoint()}"
+            f"the gradient of {name} is not finite in step {step}, so the step was not applied: {_ADVICE}; "
+            f"on_nonfinite='skip' skips such steps; {_last_checkpoint()}"
         )
 
     def _first(self, tensors: Sequence[Tensor | None]) -> str:
@@ -98,7 +98,7 @@ class Finisher:
         return "a parameter"
 
 
-_ADVICE = "lower the learning rate, use clip_grad_norm=, or look for divisions and logarithms of 0 in the loss"
+_ADVICE = "lower the learning rate, use clip_grad_norm=, or check the loss for divisions by 0 and logarithms of 0"
 
 
 def make_step(optimizer: Optimizer) -> None:
@@ -109,9 +109,9 @@ def make_step(optimizer: Optimizer) -> None:
         if "closure" not in str(error):
             raise
         raise EngineError(
-            f"the optimizer {type(optimizer).__name__} needs a closure that computes the loss again ({error}); the "
-            "engine calls step() once per sum of gradients, which workers computed together: use an optimizer whose "
-            "step() needs no closure"
+            f"the optimizer {type(optimizer).__name__} needs a closure that computes the loss again ({error}), but the "
+            "engine calls step() once for each sum of gradients from all workers; use an optimizer whose step() needs "
+            "no closure"
         ) from error
 
 
@@ -119,7 +119,7 @@ def _last_checkpoint() -> str:
     """Return the words that name the newest checkpoint. Its parameters are finite: they are checked before it is
     written."""
     written = artifacts.checkpoints()
-    return f"the last checkpoint is {written[-1]}" if written else "no checkpoint was written before"
+    return f"the last checkpoint is {written[-1]}" if written else "no checkpoint exists"
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:

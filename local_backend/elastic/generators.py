@@ -96,7 +96,8 @@ def find(roots: Mapping[str, Any]) -> Generators:
         for number, generator in enumerate(walk(value, seen)):
             if isinstance(generator, random.SystemRandom):
                 raise EngineError(
-                    f"{name} uses a random.SystemRandom, whose numbers differ in every worker: use random.Random"
+                    f"{name} uses a random.SystemRandom, which gives different numbers in every worker: use "
+                    "random.Random"
                 )
             found.append((root, number, generator))
     return Generators(found)

@@ -177,7 +177,7 @@ class Group:
                 if work.is_completed():
                     break
             if self.interrupted():
-                raise Interrupted(f"called away from generation {self.generation}")
+                raise Interrupted(f"the hub interrupted generation {self.generation}")
         try:
             # The operation may have succeeded after the wait timed out.
             work.wait()
@@ -201,7 +201,7 @@ class Group:
         aside(finish, "transfer")
         while not ended.wait(TICK.total_seconds()):
             if self.interrupted():
-                raise Interrupted(f"called away from generation {self.generation}")
+                raise Interrupted(f"the hub interrupted generation {self.generation}")
         if failure:
             raise self._broken(failure[0]) from failure[0]
 
@@ -219,7 +219,7 @@ class DeviceGroup(Group):
     def _wait(self, work: Any) -> None:
         while not work.is_completed():
             if self.interrupted():
-                raise Interrupted(f"called away from generation {self.generation}")
+                raise Interrupted(f"the hub interrupted generation {self.generation}")
             time.sleep(0.0002)
         try:
             work.wait()
@@ -289,11 +289,11 @@ class Formation:
         with self._changed:
             while self._group is None:
                 if self._failure is not None:
-                    raise GroupBroken(f"generation {self._generation} could not meet: {self._failure}")
+                    raise GroupBroken(f"generation {self._generation} could not form its group: {self._failure}")
                 if self._unwanted:
                     raise GroupBroken(f"generation {self._generation} was abandoned")
                 if interrupted():
-                    raise Interrupted(f"called away from generation {self._generation}")
+                    raise Interrupted(f"the hub interrupted generation {self._generation}")
                 self._changed.wait(TICK.total_seconds())
             group, self._group = self._group, None
         group.interrupted = interrupted

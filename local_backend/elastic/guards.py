@@ -17,18 +17,18 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from local_backend.elastic.errors import EngineError
 
-_WHY = "a batch is not a step: a step covers the batches of all workers, and the engine makes it"
+_WHY = "a step covers the batches of all workers, and the engine applies it"
 _OPTIMIZER = (
-    f"optimizer.step() was called while a batch was computed; {_WHY}. Leave the call out. For steps over more batches "
-    "use accumulate=, for several optimizers pass optimizer={'name': ..., ...}"
+    f"optimizer.step() was called while a batch was computed; {_WHY}. Remove the call. For steps over several batches "
+    "use accumulate=; for several optimizers pass optimizer={'name': ..., ...}"
 )
 _SCHEDULER = (
-    f"scheduler.step() was called while a batch was computed; {_WHY}. Leave the call out and pass lr_scheduler= "
+    f"scheduler.step() was called while a batch was computed; {_WHY}. Remove the call and pass lr_scheduler= "
     "(lr_scheduler_interval='step' for each step)"
 )
 _SCALER = (
-    "GradScaler.{} was called while a batch was computed; the engine scales losses and gradients. Leave the scaler out "
-    "and use precision='fp16' or 'bf16'"
+    "GradScaler.{} was called while a batch was computed; the engine scales losses and gradients itself. Remove the "
+    "scaler and use precision='fp16' or 'bf16'"
 )
 
 

@@ -153,7 +153,7 @@ def check_callback(callback: Any) -> None:
             is_method = callable(value) or isinstance(value, (staticmethod, classmethod))
             if name.startswith("on_") and name not in CALLBACK_HOOKS and is_method:
                 raise TypeError(
-                    f"{type(callback).__name__}.{name} is not a hook: user_callback objects may have "
+                    f"{type(callback).__name__}.{name} is not a hook: user_callback objects support "
                     f"{', '.join(CALLBACK_HOOKS)}"
                 )
 

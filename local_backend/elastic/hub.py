@@ -131,8 +131,8 @@ def _start(state: State) -> Outcome:
         return fail(
             state,
             f"the checkpoint of resume_from was made with {course.start_samples} training samples and "
-            f"{(course.start_steps or 0) // max(1, course.start)} steps per epoch, this training has {plan.samples} "
-            f"and {plan.steps_per_epoch}: use the same data, sampler and drop_last as before",
+            f"{(course.start_steps or 0) // max(1, course.start)} steps per epoch, but this training has "
+            f"{plan.samples} and {plan.steps_per_epoch}: use the same data, sampler and drop_last as before",
         )
     state = replace(state, committed=max(state.committed, done), epoch=max(state.epoch, course.start))
     return replace(state, phase=Phase.TRAINING, plan=plan), (Begin(plan),)
@@ -202,7 +202,7 @@ def _ready(state: State, event: Ready) -> Outcome:
             state,
             f"the data sets differ between workers: worker {known.worker} has {known.samples} training samples and "
             f"{known.test_batches} test batches, worker {event.worker} has {event.samples} and {event.test_batches}; "
-            "datasets_function must return the same data everywhere",
+            "datasets_function must return the same data in every worker",
         )
     different = likeness.difference(known.data, event.data, (known.worker, event.worker))
     if different is not None:

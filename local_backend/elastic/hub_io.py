@@ -184,7 +184,7 @@ class HubServer:
             except OSError:
                 pass  # the worker is gone, perhaps before it got the welcome
             except (ValueError, KeyError, TypeError) as error:
-                self.inbox.put(EngineError(f"worker {worker} sent what makes no sense: {error!r}"))
+                self.inbox.put(EngineError(f"worker {worker} sent an invalid message: {error!r}"))
             with self._lock:
                 how = self._ended.pop(worker, None)
                 self._connections.pop(worker, None)

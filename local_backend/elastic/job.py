@@ -114,8 +114,8 @@ class Job:
         except Exception as error:
             path, why = pickles.culprit(self.__dict__, error)
             raise EngineError(
-                f"FabricModel cannot send {path} to its workers: it cannot be pickled ({why}). "
-                "Create it inside datasets_function or in the function that uses it, or leave it out by __getstate__."
+                f"FabricModel cannot send {path} to its workers: pickling it failed ({why}). Create it inside "
+                "datasets_function or in the function that uses it, or exclude it with __getstate__."
             ) from None
 
     @classmethod

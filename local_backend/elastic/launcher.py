@@ -120,7 +120,7 @@ class InProcessLauncher:
 
     def start(self, worker: int, slot: str, address: str, key: str) -> None:
         if self._started is not None:
-            raise EngineError("the only worker, this process, has left its training")
+            raise EngineError("the only worker (this process) already left the training")
         self._started = (worker, address, key)
         self._ready.set()
 
@@ -188,7 +188,7 @@ class RunnerLauncher:
     def allocation(self) -> Allocation:
         self._allocated.wait()
         if self._allocation is None:
-            raise EngineError("the runner closed its channel before it said which slots the job has")
+            raise EngineError("the runner closed its channel before it sent the slots of the job")
         return replace(self._allocation, next_worker=max(self._allocation.next_worker, self._newest + 1))
 
     def listen(self, on_exit: OnExit, on_slots: OnSlots) -> None:
@@ -219,7 +219,7 @@ class RunnerLauncher:
             with self._lock:
                 self._channel.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise EngineError(f"the runner of this job is gone ({error.strerror})") from None
+            raise EngineError(f"lost the connection to the runner of this job ({error.strerror})") from None
 
     def _listen(self) -> None:
         with self._channel.makefile("r", encoding="utf-8") as lines:
@@ -227,7 +227,7 @@ class RunnerLauncher:
                 self._take(json.loads(line))
         self._allocated.set()
         for worker in sorted(self._alive):
-            self._report(worker, "is lost: the runner of this job is gone")
+            self._report(worker, "was lost: the connection to the runner of this job ended")
 
     def _take(self, message: dict[str, Any]) -> None:
         if message.get("event") == "allocation":
@@ -272,5 +272,5 @@ def runner() -> RunnerLauncher | None:
         try:
             _runner = RunnerLauncher(socket.socket(fileno=int(descriptor)))
         except (OSError, ValueError) as error:
-            raise EngineError(f"{RUNNER_FD}={descriptor} is no socket to a runner: {error}") from None
+            raise EngineError(f"{RUNNER_FD}={descriptor} is not a socket to a runner: {error}") from None
     return _runner

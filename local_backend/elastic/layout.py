@@ -51,9 +51,9 @@ class Layout:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.parameters = everything if alone else [p for p in everything if id(p) in held]
         if not self.parameters:
-            raise EngineError("no parameter of the model wants a gradient: all are frozen")
+            raise EngineError("no parameter of the model requires a gradient: all are frozen")
         if any(parameter.is_complex() for parameter in everything):
-            raise EngineError("a parameter of the model is complex; the engine sums real numbers only")
+            raise EngineError("a parameter of the model is complex; the engine supports real numbers only")
         #: Parameters that backward may give gradients, and those among them that other optimizers step.
         self._touched = everything
         self._strangers = [] if alone else [p for p in everything if id(p) not in held]
@@ -204,5 +204,5 @@ def _trainable(modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer) -
     candidates += [p for group in optimizer.param_groups for p in group["params"]]
     found = {id(p): p for p in candidates if p.requires_grad}
     if not found:
-        raise EngineError("no parameter of the model wants a gradient: all are frozen")
+        raise EngineError("no parameter of the model requires a gradient: all are frozen")
     return list(found.values())

@@ -14,18 +14,18 @@ Description = Mapping[str, str]
 #: First word of a name → likely cause.
 _CAUSES = {
     "order": (
-        "the indices that a sampler gives must follow from the epoch and from the random numbers of the global "
-        "generators, which the engine seeds"
+        "the indices of a sampler must depend only on the epoch and on the global random generators, which the engine "
+        "seeds"
     ),
     "length": "datasets_function must return the same data in every worker",
 }
 _AT_START = (
-    "datasets_function must return the same data in every worker: sort the names that os.listdir, glob or a set gives, "
-    "and draw random numbers only from generators that the script or the engine seeds"
+    "datasets_function must return the same data in every worker: sort names from os.listdir, glob or a set, and draw "
+    "random numbers only from generators that the script or the engine seeds"
 )
 _IN_EPOCH = (
-    "a sample must follow from its index and from seeded random numbers, not from the process, the time or the samples "
-    "loaded before"
+    "a sample must depend only on its index and on seeded random numbers, not on the process, the time or earlier "
+    "samples"
 )
 
 
@@ -44,6 +44,6 @@ def difference(
     cause = _CAUSES.get(name.split()[0]) or (_AT_START if epoch is None else _IN_EPOCH)
     first, second = workers
     return (
-        f"the data sets differ between workers{when}: {name} is not the same in worker {first} and worker {second}; "
+        f"the data sets differ between workers{when}: {name} differs between worker {first} and worker {second}; "
         f"{cause}"
     )

@@ -18,7 +18,7 @@ class Link:
         try:
             self._socket = socket.create_connection((host, int(port)))
         except OSError as error:
-            raise HubGone(f"there is no hub at {address}: {error.strerror}") from None
+            raise HubGone(f"cannot connect to the hub at {address}: {error.strerror}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sending = threading.Lock()
         self.send({"op": "hello", "worker": number, "key": key})
@@ -33,7 +33,7 @@ class Link:
             with self._sending:
                 send_frame(self._socket, message, attachment)
         except OSError:
-            raise HubGone("the driver is gone") from None
+            raise HubGone("the connection to the driver ended") from None
 
     def receive(self) -> tuple[Message, bytes]:
         """Return the next message and its attachment. Raises HubGone when the connection has ended, and Dismissed when
@@ -43,9 +43,9 @@ class Link:
         except (OSError, ValueError):
             frame = None
         if frame is None:
-            raise HubGone("the driver is gone")
+            raise HubGone("the connection to the driver ended")
         if frame[0].get("op") == "over":
-            raise Dismissed("the job is over")
+            raise Dismissed("the job has ended")
         return frame
 
     def close(self) -> None:

@@ -215,7 +215,7 @@ class Liveness:
         # Ping the remaining members again if this does not help.
         self._since = now
         self._past(now + limit / 2, now)
-        why = "does not answer" if mute else "keeps the others waiting"
+        why = "does not answer" if mute else "keeps the other workers waiting"
         return [Hung(worker, f"{why}: no progress for {seconds:.1f} s") for worker in accused]
 
     def _suspects(self, state: State) -> list[int]:

@@ -27,14 +27,14 @@ def broken(state: State, event: Broken) -> Outcome:
     behind = generation < crew.active.number and worker in crew.entering and not crew.told
     if not (within or behind):
         return state, ()
-    return _regroup(state, f"worker-{worker} lost the connection to a member", explained=False)
+    return _regroup(state, f"worker-{worker} lost the connection to another worker", explained=False)
 
 
 def lost(state: State, event: Lost) -> Outcome:
     """Remove a worker that lost its connection or hangs. Its slot is free when its process has ended."""
     worker, hung = event.worker, isinstance(event, Hung)
     leaving = state.crew.peers[worker].stage is Stage.LEAVING
-    why = event.why if isinstance(event, Hung) else "has lost its connection"
+    why = event.why if isinstance(event, Hung) else "lost its connection"
     following: list[Callable[[State], Outcome]] = []
     if hung:
         following.append(lambda s: with_crew(s, membership.tell(s.crew, worker, why, s.committed)))
@@ -57,7 +57,7 @@ def failed(state: State, event: Failed) -> Outcome:
     """Fail the job after an exception in a worker, unless this worker has left the training already."""
     worker = event.worker
     if state.crew.peers[worker].stage is Stage.LEAVING and worker not in state.parking:
-        return state, (Note(f"worker-{worker} failed when it had left already: {event.summary}"),)
+        return state, (Note(f"worker-{worker} failed after it had left the training: {event.summary}"),)
     return fail(state, f"worker {worker}: {event.summary}", event)
 
 
@@ -106,7 +106,7 @@ def _unless(times: int, at: int, why: str, state: State) -> Outcome:
     if before:
         # The end of the present worker is often not known yet, but was probably the same.
         why += f" (before that, {before})"
-    return fail(state, f"{why}; training was broken off {times} times at step {at} and did not get on")
+    return fail(state, f"{why}; training was interrupted {times} times at step {at} without progress")
 
 
 def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
@@ -149,7 +149,7 @@ def revive(state: State) -> Outcome:
         steps = state.kept.version // 4
         actions = (Note(f"step {state.committed}: recovered from the snapshot of step {steps}"),)
     elif state.committed:
-        actions = (Note("no snapshot was taken yet: training begins again, and gives the same results"),)
+        actions = (Note("no snapshot exists yet: training restarts from the beginning and gives the same results"),)
     # Training reaches the boundary again, and does only the rest of its work.
     phase = Phase.TRAINING if state.phase is Phase.FINISHING else state.phase
     state = replace(state, phase=phase, idle=frozenset(), finished=frozenset(), meeting=False)

@@ -95,8 +95,8 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
         said.append(f"weights: {_short(first.get('weights'))} and {_short(second.get('weights'))}")
         if promise == "the same bits are promised":
             promise += (
-                ", but the weights differ: the script uses something that the manifest does not record, for example "
-                "files, the network, the time or values of environment variables"
+                ", but the weights differ: the script depends on something that the manifest does not record, for "
+                "example files, the network, the time or environment variables"
             )
     return Comparison(said, promise)
 

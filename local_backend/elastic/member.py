@@ -268,10 +268,10 @@ class Member:
         blob = b""
         try:
             if self._terms.snapshots is None:
-                raise OSError("there is no folder for snapshots")
+                raise OSError("the job has no folder for snapshots")
             message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._version, state))
         except OSError as error:
-            self._journal.say(f"the state goes to the driver: {error}")
+            self._journal.say(f"cannot write a snapshot, sending the state to the driver instead: {error}")
             blob = to_bytes(state)
         self._link.send(message, blob)
 

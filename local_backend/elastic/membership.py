@@ -281,13 +281,13 @@ def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
         text = obituary = f"{obituary}{doing} on {peer.slot}"
         count = crew.failures.get(peer.slot, 0)
         if count >= SLOT_FAILURES:
-            text += f"; {peer.slot} is not used any more: {count} workers in a row ended there before they took part"
+            text += f"; {peer.slot} is no longer used: {count} workers in a row ended there before they joined"
     return replace(crew.put([worker], lost=None), obituary=obituary), (Note(text),)
 
 
 def unusable(crew: Crew) -> str:
     """Return why the job fails: workers ended too often on every one of its slots."""
-    return f"no worker got as far as training on any slot of the job: {crew.obituary}"
+    return f"no worker started training on any slot of the job: {crew.obituary}"
 
 
 def bury(crew: Crew, worker: int) -> Crew:

@@ -214,8 +214,8 @@ def _set(module: ModuleType, values: dict[str, Value]) -> None:
             continue
         if wanted.large:
             raise EngineError(
-                f"{module.__name__}.{path} differs between the script and its workers, and is too large to be sent "
-                "(64 MiB for all modules together): compute it in datasets_function, or from a seed of its own"
+                f"{module.__name__}.{path} differs between the script and its workers, and is too large to send "
+                "(limit: 64 MiB for all modules together): compute it in datasets_function, or from a fixed seed"
             )
         if not _update(here, wanted.value) and name not in own and not _is_device(wanted.value):
             setattr(owner, name, wanted.value)

@@ -32,12 +32,12 @@ def _specified(spec: Any, whole: Callable[[str, Any, int], int]) -> int | None:
     if spec is None:
         return None
     if not isinstance(spec, Mapping):
-        raise TypeError(f"hardware_spec must be a dict, as {{'nodes': {{'num_nodes': 2}}}}, not {spec!r}")
+        raise TypeError(f"hardware_spec must be a dict such as {{'nodes': {{'num_nodes': 2}}}}, not {spec!r}")
     nodes = spec.get("nodes")
     if not isinstance(nodes, Mapping):
         warnings.warn(
-            "train() ignores hardware_spec: there are no hardware specifications to look up by name or id here; "
-            "write out its 'nodes', or give engines_number",
+            "train() ignores hardware_spec: hardware specifications cannot be looked up by name or id; give a dict "
+            "with 'nodes', or use engines_number",
             stacklevel=4,
         )
         return None
@@ -45,7 +45,7 @@ def _specified(spec: Any, whole: Callable[[str, Any, int], int]) -> int | None:
         return None
     gpu = nodes.get("gpu") or {}
     if not isinstance(gpu, Mapping):
-        raise TypeError(f"gpu of hardware_spec must be a dict, as {{'num_gpu': 1}}, not {gpu!r}")
+        raise TypeError(f"gpu of hardware_spec must be a dict such as {{'num_gpu': 1}}, not {gpu!r}")
     count = whole("num_nodes of hardware_spec", _number(nodes["num_nodes"]), 1)
     return count * _devices("num_gpu of hardware_spec", _number(gpu.get("num_gpu")), whole)
 

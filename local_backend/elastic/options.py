@@ -54,7 +54,9 @@ class Options:
             raise ValueError(f"the attribute mode must be one of {', '.join(MODES)}, not {mode!r}")
         verify, only = (_steps(attributes, name) for name in ("verify", "verify_only"))
         if (verify or only) and mode == "async":
-            raise ValueError("the attribute verify needs mode exact or fast: async results depend on the workers")
+            raise ValueError(
+                "the attribute verify needs mode exact or fast: results of mode async depend on the number of workers"
+            )
         window = _number(attributes, "window", 8, "of steps, whole and above 0", lambda v: v >= 1 and v % 1 == 0)
         return cls(
             mode,

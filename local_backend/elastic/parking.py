@@ -67,5 +67,5 @@ def kept(state: State, event: Kept) -> Outcome:
     if event.worker not in state.out[:1] or late:
         return state, ()
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
-    note = Note(f"step {state.committed}: parked; the state is kept until there is a slot again")
+    note = Note(f"step {state.committed}: parked; the state is kept until a slot is free")
     return replace(state, parking=(), out=()), (*away, note)

@@ -55,8 +55,9 @@ def gather() -> list[Patch]:
             if patch.module.partition(".")[0] in sys.stdlib_module_names:
                 continue
             raise EngineError(
-                f"the script has replaced {patch.path}, and the replacement cannot be sent to its workers ({error}): "
-                "define it at the top of a module, or replace it in datasets_function, which runs in every worker"
+                f"the script replaced {patch.path}, and the replacement cannot be sent to the workers ({error}): "
+                "define it at the top level of a module, or replace it in datasets_function, which runs in every "
+                "worker"
             ) from None
         found.append(patch)
     return found

@@ -88,7 +88,7 @@ class Fold(Generic[T]):
     def root(self) -> T:
         """Return the sum over all leaves. Raises ValueError when leaves are missing."""
         if [block for block, _ in self._parts] != [(0, self._places)]:
-            raise ValueError(f"not all of {self._leaves} leaves were added: {[block for block, _ in self._parts]}")
+            raise ValueError(f"not all {self._leaves} leaves were added: {[block for block, _ in self._parts]}")
         return self._parts[0][1]
 
     def _merge(self) -> bool:

@@ -52,10 +52,10 @@ class Probe:
             for what, found in self._describe(name, samples, self._indices(samples, count)).items():
                 if self.first.get(what, found) != found:
                     raise EngineError(
-                        f"{what} differs when it is read again with the same random numbers: the data set uses "
-                        "something that changes from one read to the next, such as a counter, the time or a generator "
-                        "of another thread, so samples would depend on the worker that reads them. Compute a sample "
-                        "from its number, and draw from torch, numpy or random"
+                        f"{what} differs when it is read again with the same random numbers. The data set uses a value "
+                        "that changes between reads, such as a counter, the time or a generator of another thread. "
+                        "Samples would depend on the worker that reads them. Compute a sample from its index, and "
+                        "draw random numbers from torch, numpy or random"
                     )
 
     def of_epoch(self, epoch: int) -> dict[str, str]:

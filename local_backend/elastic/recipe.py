@@ -169,7 +169,7 @@ def _flag(name: str, value: Any) -> bool:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be a name, not {value!r}")
+        raise TypeError(f"{name} must be a non-empty string, not {value!r}")
     return value
 
 
@@ -197,7 +197,7 @@ def _early_stopping(name: str, value: Any) -> EarlyStopping:
         raise ValueError(f"mode of {name} must be min or max, not {value['mode']!r}")
     delta = value.get("min_delta", 0.0)
     if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not math.isfinite(delta) or delta < 0:
-        raise ValueError(f"min_delta of {name} must be a number that is not negative, not {delta!r}")
+        raise ValueError(f"min_delta of {name} must be a number of at least 0, not {delta!r}")
     patience = _count(f"patience of {name}", value["patience"])
     return EarlyStopping(patience, value.get("monitor"), delta, value.get("mode"))
 

@@ -64,7 +64,7 @@ class RelayStore(Store):
         with self._changed:
             self._changed.wait_for(lambda: self._abandoned or key in self._values)
             if self._abandoned:
-                raise Abandoned(f"the rendezvous was abandoned before {key} came")
+                raise Abandoned(f"the rendezvous was abandoned before {key} arrived")
             return self._values[key]
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:

@@ -141,8 +141,8 @@ class Replica:
         if number not in self._warned:
             self._warned.add(number)
             warnings.warn(
-                f"{', '.join(missing)} of the {type(part).__name__} cannot be copied to workers that join "
-                f"({reason}); there the callback's on_train_begin and on_epoch_begin run instead",
+                f"{', '.join(missing)} of the {type(part).__name__} cannot be copied to workers that join ({reason}); "
+                "these workers run the callback's on_train_begin and on_epoch_begin instead",
                 stacklevel=3,
             )
         return dumps({name: attributes[name] for name in attributes if name not in missing}, live, tensors), missing
@@ -214,7 +214,7 @@ def _check(live: Live, meta: dict[str, Any]) -> None:
     ):
         if here != there:
             raise EngineError(
-                f"the training to be copied has {there} {what} and the one here has {here}; callbacks and step "
+                f"the training state to copy has {there} {what}, but this worker has {here}; callbacks and step "
                 "functions must not add or remove any"
             )
 

@@ -86,17 +86,17 @@ def begin(job: Job, step_samples: int) -> Start:
     start = _whole(job, state, step_samples) if state.exists() else _weights_only(job, checkpoint)
     if start.epochs >= job.epochs:
         raise ValueError(
-            f"resume_from: {checkpoint} has {start.epochs} epochs, and epoch_number={job.epochs} counts all epochs: "
-            f"use an epoch_number above {start.epochs}"
+            f"resume_from: {checkpoint} has {start.epochs} epochs, and epoch_number={job.epochs} includes them: use an "
+            f"epoch_number above {start.epochs}"
         )
     if start.snapshot is None:
         _load_weights(job, checkpoint)
         print(
-            f"WARNING: {state} is missing: weights and optimizer are those of epoch {start.epochs}, schedulers, "
-            "averages and callbacks begin anew",
+            f"WARNING: {state} is missing: weights and optimizer are loaded as of epoch {start.epochs}, but "
+            "schedulers, averages and callbacks start from their initial state",
             flush=True,
         )
-    print(f"resume from {checkpoint}: training goes on with epoch {start.epochs + 1} of {job.epochs}", flush=True)
+    print(f"resume from {checkpoint}: training continues with epoch {start.epochs + 1} of {job.epochs}", flush=True)
     return start
 
 
@@ -104,7 +104,7 @@ def _find(given: Path) -> Path:
     """Return the checkpoint that a path names: the file itself, or the one with the most epochs in a folder."""
     if not given.is_dir():
         if not _NAME.fullmatch(given.name):
-            raise ValueError(f"resume_from: {given} is no checkpoint: give a file model_epoch_<k>.pth or its folder")
+            raise ValueError(f"resume_from: {given} is not a checkpoint: give a file model_epoch_<k>.pth or its folder")
         if not given.is_file():
             raise ValueError(f"resume_from: the checkpoint {given} does not exist")
         return given
@@ -143,9 +143,9 @@ def _whole(job: Job, path: Path, step_samples: int) -> Start:
     there, here = (extra["batch"], extra["step_samples"]), (job.batch, step_samples)
     if there != here:
         raise ValueError(
-            f"resume_from: {path} was trained with batches of {there[0]} and steps of {there[1]} samples, this "
-            f"training has {here[0]} and {here[1]}: use batch_size={there[0]} and "
-            f"effective_batch_size={there[1]}, or the same engines_number and accumulate as before"
+            f"resume_from: {path} was trained with batches of {there[0]} and steps of {there[1]} samples, but this "
+            f"training has {here[0]} and {here[1]}: use batch_size={there[0]} and effective_batch_size={there[1]}, or "
+            "the same engines_number and accumulate as before"
         )
     return start
 
@@ -160,13 +160,13 @@ def _check_model(job: Job, path: Path, meta: dict[str, Any], shapes: list[list[i
     ):
         if here != there:
             raise ValueError(
-                f"resume_from: {path} is of another training: it has {there} {what}, the script has {here}"
+                f"resume_from: {path} belongs to another training: it has {there} {what}, the script has {here}"
             )
     for parameter, shape in zip(live.parameters, shapes, strict=False):
         if list(parameter.shape) != shape:
             raise ValueError(
-                f"resume_from: {path} is of another model: it has a parameter of shape {tuple(shape)} where the script "
-                f"has {tuple(parameter.shape)}"
+                f"resume_from: {path} belongs to another model: it has a parameter of shape {tuple(shape)} where the "
+                f"script has {tuple(parameter.shape)}"
             )
 
 
@@ -174,8 +174,8 @@ def _weights_only(job: Job, checkpoint: Path) -> Start:
     name = checkpoint.stem.removeprefix("model_epoch_")
     if not name.isdecimal():
         raise ValueError(
-            f"resume_from: {state_path(checkpoint)} is missing, so nothing says how many epochs {checkpoint.name} has: "
-            "give model_epoch_<k>.pth"
+            f"resume_from: {state_path(checkpoint)} is missing, so the number of epochs of {checkpoint.name} is "
+            "unknown: give model_epoch_<k>.pth"
         )
     return Start(int(name))
 
@@ -193,7 +193,7 @@ def _load_weights(job: Job, checkpoint: Path) -> None:
         for phase, optimizer in job.optimizers.items():
             optimizer.load_state_dict(optimizers[phase] if phase else optimizers)
     except Exception as error:
-        raise ValueError(f"resume_from: {checkpoint} is of another model or optimizer: {_line(error)}") from None
+        raise ValueError(f"resume_from: {checkpoint} belongs to another model or optimizer: {_line(error)}") from None
 
 
 def _line(error: BaseException) -> str:

@@ -53,7 +53,7 @@ class SampledOrder:
         #: Number of samples of an epoch.
         self.samples = len(first)
         if not self.samples:
-            raise EngineError(f"{self._name} gives no samples")
+            raise EngineError(f"{self._name} returns no samples")
         self._keep(0, first)
 
     @property
@@ -74,8 +74,8 @@ class SampledOrder:
     def _make(self, epoch: int) -> np.ndarray:
         if self._digest(self._given) != self._before:
             raise EngineError(
-                f"{self._name} was changed during training, for example by a callback; a worker that joins would get "
-                "another order: let its method set_epoch(epoch), which the engine calls, decide what an epoch is like"
+                f"{self._name} was changed during training, for example by a callback, so a worker that joins would "
+                "get a different order. Choose the order in its method set_epoch(epoch), which the engine calls"
             )
         if self._stateful:
             if epoch < self._next:
@@ -87,14 +87,14 @@ class SampledOrder:
         self._next = epoch + 1
         if changed and not self._stateful:
             raise EngineError(
-                f"{self._name} changes its attributes while it is iterated in epoch {epoch}, but not in epoch 0; a "
-                "worker that joins would get another order: let its method set_epoch(epoch) decide what an epoch is "
-                "like"
+                f"{self._name} changes its attributes while it is iterated in epoch {epoch}, but not in epoch 0, so a "
+                "worker that joins would get a different order. Choose the order in its method set_epoch(epoch), "
+                "which the engine calls"
             )
         if len(order) != self.samples:
             raise EngineError(
-                f"{self._name} gives {len(order)} samples in epoch {epoch} and {self.samples} in epoch 0; the number "
-                "must be the same in all epochs"
+                f"{self._name} returns {len(order)} samples in epoch {epoch}, but {self.samples} in epoch 0; the "
+                "number must be the same in all epochs"
             )
         return order
 
@@ -114,7 +114,7 @@ class SampledOrder:
                 return copy.deepcopy(given, shared)
             except Exception as error:
                 raise EngineError(
-                    f"the sampler ({type(given).__name__}) cannot be copied ({error}); give a function of the training "
+                    f"the sampler ({type(given).__name__}) cannot be copied ({error}); pass a function of the training "
                     "set that makes the sampler: sampler=lambda dataset: ..."
                 ) from None
         seed_everything(derive_seed(self._seed, 5))
@@ -172,22 +172,22 @@ def _check_kind(sampler: Any) -> None:
     for part in _parts(sampler):
         if isinstance(part, DistributedSampler):
             raise EngineError(
-                "sampler must not be a DistributedSampler: the engine itself divides the samples among the workers; "
-                "leave sampler out, or give shuffle=False for the order of the training set"
+                "sampler must not be a DistributedSampler: the engine divides the samples among the workers itself; "
+                "remove sampler, or use shuffle=False for the order of the training set"
             )
         if any(isinstance(value, (nn.Module, torch.optim.Optimizer)) for value in _attributes(part).values()):
             raise EngineError(
                 f"the sampler ({type(part).__name__}) holds a model or an optimizer: the order of an epoch must not "
-                "depend on the state of the training; work out weights or an order before training begins"
+                "depend on the training state; compute weights or an order before training begins"
             )
     if isinstance(sampler, BatchSampler):
         raise EngineError(
-            "sampler must not be a BatchSampler: give the sampler that it holds, and its batch size to train()"
+            "sampler must not be a BatchSampler: pass its inner sampler, and its batch size as batch_size of train()"
         )
     if isinstance(sampler, Iterator):
         raise EngineError(
-            f"sampler must be iterable anew in each epoch; a {type(sampler).__name__} gives its items only once: give "
-            "a list, a sampler, or a function of the training set that makes one"
+            f"sampler must be iterable again in each epoch; a {type(sampler).__name__} returns its items only once: "
+            "pass a list, a sampler, or a function of the training set that makes a sampler"
         )
 
 
@@ -198,14 +198,14 @@ def _indices(name: str, items: Iterable[Any], samples: int) -> np.ndarray:
         try:
             index = operator.index(item)
         except (TypeError, ValueError, RuntimeError):
-            more = ": give the sampler of single indices, and batch_size to train()" if isinstance(item, list) else ""
+            more = ": pass the sampler of single indices, and batch_size to train()" if isinstance(item, list) else ""
             raise EngineError(
-                f"{name} must give indices of single samples, which are whole numbers; it gave {item!r}{more}"
+                f"{name} must return indices of single samples, which are whole numbers; it returned {item!r}{more}"
             ) from None
         if isinstance(item, bool) or not 0 <= index < samples:
             raise EngineError(
-                f"{name} must give indices from 0 to {samples - 1}, for the training set has {samples} samples; it "
-                f"gave {item!r}"
+                f"{name} must return indices from 0 to {samples - 1}, because the training set has {samples} samples; "
+                f"it returned {item!r}"
             )
         found.append(index)
     return np.array(found, np.int64)

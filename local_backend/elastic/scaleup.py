@@ -28,8 +28,9 @@ def limits(function: Callable[[int, int], Any] | None, epochs: int, most: int) -
 
 def _ignored(why: str) -> tuple[int, ...]:
     print(
-        f"WARNING: {why}, so it is ignored: it takes an epoch, counted from 0, and the most workers of the job, and "
-        "must return the most workers for that epoch, a whole number of at least 1.",
+        f"WARNING: {why}, so the function is ignored. It gets an epoch, counted from 0, and the maximum number of "
+        "workers of the job. It must return the maximum number of workers for that epoch, a whole number of at least "
+        "1.",
         file=sys.stderr, flush=True,
     )
     return ()

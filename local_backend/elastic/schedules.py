@@ -51,14 +51,14 @@ def check(job: Job, mode: str) -> None:
         if name not in job.optimizers:
             names = ", ".join(repr(one) for one in job.optimizers if one)
             raise ValueError(
-                f"lr_scheduler must be a dict with names of the optimizers: {names}" if names
-                else f"{which} has no optimizer of that name: write lr_scheduler=scheduler for a single optimizer"
+                f"lr_scheduler must be a dict with the names of the optimizers: {names}" if names
+                else f"{which} has no optimizer of that name: use lr_scheduler=scheduler for a single optimizer"
             )
         own = {id(optimizer) for optimizer in _with_wrapped(job.optimizers[name])}
         if id(getattr(scheduler, "optimizer", None)) not in own:
             raise ValueError(
-                f"{which} was built from another optimizer: build {type(scheduler).__name__} from the optimizer that "
-                "FabricModel gets"
+                f"{which} was built from another optimizer: build {type(scheduler).__name__} from the optimizer passed "
+                "to FabricModel"
             )
         if interval(scheduler, job.recipe) == "step":
             _check_per_step(which, scheduler, mode)
@@ -69,11 +69,11 @@ def check(job: Job, mode: str) -> None:
 def _check_per_step(which: str, scheduler: Any, mode: str) -> None:
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
-            f"{which} is a ReduceLROnPlateau, which goes by a value of an epoch: use lr_scheduler_interval='epoch'"
+            f"{which} is a ReduceLROnPlateau, which needs a value of a whole epoch: use lr_scheduler_interval='epoch'"
         )
     if mode == "async":
         raise ValueError(
-            f"{which} is stepped with every optimizer step, which mode='async' cannot do: use "
+            f"{which} is stepped with every optimizer step, which mode='async' does not support: use "
             "lr_scheduler_interval='epoch' or mode='exact'"
         )
 
@@ -97,8 +97,8 @@ def _check_all_stepped(job: Job) -> None:
             name = optimizers[id(scheduler.optimizer)]
             option = f"lr_scheduler={{{name!r}: scheduler}}" if name else "lr_scheduler=scheduler"
             raise ValueError(
-                f"the script has built {type(scheduler).__name__} from the optimizer, and the training would never "
-                f"step it: pass it as {option} to FabricModel or train()"
+                f"the script built {type(scheduler).__name__} from the optimizer, but the training would never step "
+                f"it: pass it as {option} to FabricModel or train()"
             )
 
 
@@ -146,7 +146,7 @@ class Schedules:
         for scheduler in self._per_step:
             if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
                 raise EngineError(
-                    f"OneCycleLR ends after {scheduler.total_steps} steps, and the training has {steps} optimizer "
+                    f"OneCycleLR ends after {scheduler.total_steps} steps, but the training has {steps} optimizer "
                     f"steps: build it with total_steps={steps}"
                 )
 

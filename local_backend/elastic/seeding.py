@@ -29,8 +29,8 @@ from local_backend.elastic.errors import EngineError
 from local_backend.elastic.generators import Generators, find, restore
 
 _REMEMBERS = (
-    "a sample draws other random numbers when it is read again. So the data set remembers what it drew, and each "
-    "worker would remember other numbers. Draw random numbers in datasets_function, or seed them with the number of "
+    "a sample draws different random numbers when it is read again, so the data set caches random numbers. Each "
+    "worker would cache different numbers. Draw random numbers in datasets_function, or seed them with the index of "
     "the sample: random.Random(i)"
 )
 

@@ -66,7 +66,7 @@ class Snapshot:
             with open(self.path, "rb") as file:
                 head, state = _read(file)
             if head["version"] != self.version:
-                raise ValueError("it is of another version of the training")
+                raise ValueError("it belongs to another version of the training")
             return state
         except (OSError, ValueError) as error:
             raise EngineError(f"the snapshot {self.path} cannot be read: {error}") from error
@@ -176,7 +176,7 @@ class Snapshotter:
             if self._closed:
                 return  # the folder may be deleted by now
             self._on_failure(
-                f"no snapshot could be written to {self._folder.path}: {error}; training goes on and tries again later"
+                f"cannot write a snapshot to {self._folder.path}: {error}; training continues and tries again later"
             )
         else:
             self._on_written(version, path, self._clock() - begun)
@@ -196,7 +196,7 @@ class _Summing:
     def fill(self, data: Any) -> None:
         """Fill `data` from the file. Raises ValueError when the file ends too early."""
         if self._file.readinto(data) != len(data):  # type: ignore[attr-defined]
-            raise ValueError("it ends too early")
+            raise ValueError("it is truncated")
         self.crc = zlib.crc32(data, self.crc)
 
     def read(self, length: int) -> bytes:
@@ -228,7 +228,7 @@ def _memory(tensor: Tensor) -> memoryview:
 def _head(summing: _Summing, size: int) -> dict[str, Any]:
     """Read the head. Raises ValueError for another kind of file, or one that is damaged or too short."""
     if summing.read(len(MAGIC)) != MAGIC:
-        raise ValueError("it is no snapshot of this version")
+        raise ValueError("it is not a snapshot of this version")
     (length,) = _LENGTH.unpack(summing.read(_LENGTH.size))
     if length > size:
         raise ValueError("it is damaged")

@@ -45,7 +45,7 @@ def commit(state: State) -> Outcome:
         if any(shard not in results for shard in shards):
             if crew.at(Stage.LEAVING):
                 break  # a removed worker's results are still on their way: it sent them before others could apply
-            return fail(state, f"step {committed} was applied but not reported; this is a bug of the engine")
+            return fail(state, f"step {committed} was applied but not reported; this is a bug in the engine")
         reports.pop(committed)
         in_order = tuple(results[shard] for shard in shards)
         totals = (totals if within else Totals()).add(in_order)

@@ -95,9 +95,9 @@ class Strays:
         moved = [path.removeprefix(PARAMETER) for path in changed if path.startswith(PARAMETER)]
         if moved:
             raise EngineError(
-                f"{moved[0]} is a parameter and changes while a batch is computed, so each worker would have a value "
-                "of its own; only the optimizer may change it. Embedding(max_norm=) and layers that set their "
-                "parameters from the first batch do so: normalize a copy in forward, or set them before train()"
+                f"{moved[0]} is a parameter and changes while a batch is computed, so each worker would have a "
+                "different value; only the optimizer may change it. Embedding(max_norm=) and layers that set their "
+                "parameters from the first batch cause this: normalize a copy in forward, or set them before train()"
             )
         first = {path: mark for path, mark in scan(self._job, contents=True).items() if path in changed}
         again()
@@ -196,9 +196,9 @@ class Collate:
             # The function may create a value, such as a tokenizer, that was None or absent before.
             if mark is not None and after.get(path, mark) != mark and not is_free(path, self._free):
                 raise EngineError(
-                    f"{path} changes while a batch is collated, so what a batch is would depend on which batches a "
-                    "worker has collated before. Compute it from the samples alone or before train(), or, if it has no "
-                    "influence on the batch, name it in local_state=[...]"
+                    f"{path} changes while a batch is collated, so the content of a batch would depend on the batches "
+                    "that a worker collated before. Compute the value from the samples alone or before train(). If it "
+                    "has no influence on the batch, name it in local_state=[...]"
                 )
         return batch
 
@@ -228,18 +228,18 @@ def compare_again(first: Computed, again: Callable[[], Computed], changed: Calla
     second, third = again(), again()
     if repr(first.loss) != repr(second.loss) or repr(second) != repr(third):
         what = f"loss {first.loss!r}, then {second.loss!r}, then {third.loss!r}"
-        what += "" if second.gradients == third.gradients else ", and other gradients"
+        what += "" if second.gradients == third.gradients else ", and different gradients"
         raise EngineError(
-            f"the same batch gives another result when it is computed again ({what}), with the same parameters, "
-            "buffers and random numbers. The model, the loss or the step function uses a value that changes from call "
-            "to call: a database, a file, the time or a counter, for example. Each worker would get another result. "
+            f"the same batch gives a different result when it is computed again ({what}), with the same parameters, "
+            "buffers and random numbers. The model, the loss or the step function uses a value that changes between "
+            "calls, for example a database, a file, the time or a counter. Each worker would get a different result. "
             "Keep the value in a buffer with buffers={...}, or change it in a callback (on_step_end)"
             + _suspects(changed())
         )
     if first.drawn != second.drawn:
         raise EngineError(
-            "the model, the loss or the step function draws other random numbers when the same batch is computed "
-            "again. A cache remembers what was drawn, and each worker would remember other numbers. Draw them before "
+            "the model, the loss or the step function draws different random numbers when the same batch is computed "
+            "again, so a cache keeps random numbers. Each worker would keep different numbers. Draw them before "
             "train(), and keep them in a buffer"
         )
 
@@ -261,10 +261,10 @@ def is_free(path: str, free: tuple[str, ...]) -> bool:
 def sentence(path: str) -> str:
     """Return the message about a value that changes while a batch is computed."""
     return (
-        f"{path} changes while a batch is computed, so each worker would have a value of its own. Keep it in a buffer "
-        "with buffers={...}, change it in a callback (on_step_end) or a hook of the optimizer, take values from the "
-        "history that train() returns, or make steps of several batches with accumulate=. If it has no influence on "
-        "the result, name it in local_state=[...]"
+        f"{path} changes while a batch is computed, so each worker would have a different value. Keep it in a buffer "
+        "with buffers={...}, or change it in a callback (on_step_end) or a hook of the optimizer. For losses and "
+        "metrics, use the history that train() returns; for steps of several batches, use accumulate=. If the value "
+        "has no influence on the result, name it in local_state=[...]"
     )
 
 

@@ -69,17 +69,17 @@ class StreamedSamples:
             not isinstance(iterable, IterableDataset) and iter(iterable) is iterable
         ):
             raise EngineError(
-                f"the {name} set is a {type(iterable).__name__}, which gives its samples only once: return an object "
-                "whose __iter__ begins anew each time, such as a torch.utils.data.IterableDataset"
+                f"the {name} set is a {type(iterable).__name__}, which returns its samples only once: return an object "
+                "whose __iter__ starts again each time, such as a torch.utils.data.IterableDataset"
             )
         length = None if samples is not None else _length(iterable)
         if samples is None and length is not None:
             self._source = "its __len__"
         elif samples is None:
-            self._source = "the pass that counted them"
+            self._source = "the pass that counted the samples"
             if counted is None:
-                option = "; samples_per_epoch= in FabricModel or train() makes that needless" * (name == "training")
-                say(f"count the samples of the {name} stream by one pass over it{option}")
+                option = "; set samples_per_epoch= in FabricModel or train() to skip this" * (name == "training")
+                say(f"counting the samples of the {name} stream in one pass{option}")
         known = (samples, length, counted)
         self._samples = next((number for number in known if number is not None), None)
         if self._samples is None:
@@ -170,10 +170,10 @@ class StreamedSamples:
         assert self._iterator is not None
         nothing = object()
         if next(self._iterator, nothing) is not nothing:
-            more = f"; samples_per_epoch={len(self)} trains on the first ones" if self.name == "training" else ""
+            option = f"; samples_per_epoch={len(self)} uses only the first samples"
+            more = option if self.name == "training" else ""
             raise EngineError(
-                f"the {self.name} stream gives more samples{_in(epoch)} than {self._source} says, which is {len(self)}"
-                f"{more}"
+                f"the {self.name} stream returns more samples{_in(epoch)} than {self._source} says ({len(self)}){more}"
             )
         self._iterator = None
 

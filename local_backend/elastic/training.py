@@ -248,7 +248,7 @@ class Trainer:
         report = functools.partial(self._report, epoch, step, results)
         for shard in shards:
             if control.called_away(self._group.generation):
-                raise Interrupted("wanted in another generation")
+                raise Interrupted("the hub interrupted this generation")
             self._compute_shard(epoch, step, shard, results, report if shard == shards[-1] else None)
         if self.job.fn_step_train is not None or not shards:
             report()

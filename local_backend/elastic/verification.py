@@ -30,8 +30,8 @@ from local_backend.elastic.reporting import Reporter
 ROUNDING = 1e-3
 #: Likely cause of a difference between two runs, for messages.
 CAUSE = (
-    "the result depends on which worker computes a batch, or changes from run to run: attributes that forward or the "
-    "step function changes, time, files, unseeded random numbers"
+    "the result depends on the worker that computes a batch, or changes between runs; check attributes that forward "
+    "or the step function changes, the time, files, and unseeded random numbers"
 )
 #: Suffix of the slot's name for the second of two workers that share a slot.
 _AGAIN = " (second worker)"
@@ -168,7 +168,7 @@ class Check(Rehearsal):
 
     def _report(self) -> str:
         if self.steps < 1:
-            return "not verified: the training has one step only"
+            return "not verified: the training has only one step"
         here, there = self.rehearsed.workers, self.workers
         if here == there:
             return f"not verified: the first {self.steps} steps ran with {_workers(here)} both times"
@@ -260,13 +260,13 @@ def other_number(launcher: Launcher, batches: int) -> tuple[int, str]:
     """
     slots = launcher.allocation().slots
     if launcher.in_process:
-        return 0, "not verified: without a backend there is one worker only"
+        return 0, "not verified: without a backend there is only one worker"
     if batches < 2:
-        return 0, "not verified: a step has one batch only, so one worker computes it; set engines_number=2 or more"
+        return 0, "not verified: a step has only one batch, so one worker computes it; set engines_number=2 or more"
     if len(slots) > 1:
         return 1, ""
     if any(slot.kind != "cpu" for slot in slots):
-        return 0, "not verified: two workers cannot share a GPU; submit the job with two or more"
+        return 0, "not verified: two workers cannot share a GPU; submit the job with 2 or more GPUs"
     return 2, ""
 
 

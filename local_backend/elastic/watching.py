@@ -115,7 +115,7 @@ class Watch:
             later = name.startswith("val_") and validates and not validated
             if name not in values and not later:
                 known = ", ".join(values)
-                return f"{option} goes by {name!r}, and an epoch has no such value; it has {known}"
+                return f"{option} monitors {name!r}, but an epoch has no such value; available: {known}"
         return None
 
     def stops(self, epochs: Sequence[Values], validates: bool) -> str | None:

@@ -82,7 +82,7 @@ class Forwarder(threading.Thread):
             self._offsets = self._remembered()
             self._forward()
         except Exception as problem:
-            _log.error("%s: metrics are no longer forwarded to %s: %s", self._paths.exec_id, self._channel.name,
+            _log.error("%s: stopped forwarding metrics to %s: %s", self._paths.exec_id, self._channel.name,
                        problem, exc_info=not isinstance(problem, OSError))
             self.finished = True
         finally:
@@ -94,12 +94,14 @@ class Forwarder(threading.Thread):
             final = self._over_at is not None  # before the read: lines that are written later are read again
             batch = source.read(self._paths.logs, self._offsets, self._most, final)
             if batch.skipped:
-                self._note(f"{batch.skipped} bytes are no metrics (JSON objects, one in a line) and are left out")
+                self._note(f"skipped {batch.skipped} bytes that are not metrics (one JSON object per line)")
             if batch.lines:
                 idle = 0
                 pause = self._send(batch.lines, batch.offsets)
                 if pause and self._is_late():
-                    self._note(f"the rest of the metrics is given up: {self._channel.name} has not taken it", "ERROR")
+                    self._note(
+                        f"dropped the remaining metrics: {self._channel.name} did not accept them in time", "ERROR"
+                    )
                     break
                 self._wait(pause)
             elif final:
@@ -122,7 +124,7 @@ class Forwarder(threading.Thread):
             # Lines are then sent one by one, which shows which line the receiver refuses.
             self._most = 1
             if len(lines) == 1:
-                self._note(f"{self._channel.name} refuses a line of {lines[0].source}, which is left out: {problem}")
+                self._note(f"dropped a line of {lines[0].source}: {self._channel.name} refuses it: {problem}")
                 self._remember(after)
             return 0.0
         except Trouble as problem:
@@ -130,7 +132,7 @@ class Forwarder(threading.Thread):
             return self._failed(problem)
         FORWARDED.labels(self._kind).inc(len(lines))
         if self._failures:
-            self._note(f"{self._channel.name} takes metrics again")
+            self._note(f"{self._channel.name} accepts metrics again")
         self._failures, self._most = 0, min(_MOST, self._most * 2)
         self._remember(after)
         return 0.0
@@ -138,7 +140,7 @@ class Forwarder(threading.Thread):
     def _failed(self, problem: Trouble) -> float:
         FORWARD_FAILURES.labels(self._kind).inc()
         if not self._failures:
-            self._note(f"metrics wait to be sent to {self._channel.name}: {problem}", "WARN")
+            self._note(f"cannot send metrics to {self._channel.name} now, trying again: {problem}", "WARN")
         self._failures += 1
         pause = min(self._pace.longest, self._pace.first * 2 ** min(self._failures - 1, 20))
         return max(problem.after, pause * random.uniform(0.75, 1.25))  # so that many forwarders do not retry at once

@@ -20,12 +20,12 @@ _HEARTBEAT = 30
 _CONTENT = 406
 #: Exceptions of pika that only their class name describes → a text.
 _SAID = {
-    "ProbableAuthenticationError": "it refuses the user or the password",
-    "ProbableAccessDeniedError": "it refuses the user this vhost",
-    "ConnectionBlockedTimeout": "it takes no messages now: it is short of memory or disk",
-    "IncompatibleProtocolError": "it speaks no AMQP 0-9-1, or wants TLS (amqps://)",
-    "StreamLostError": "the connection broke off",
-    "AMQPConnectorStackTimeout": "it does not answer",
+    "ProbableAuthenticationError": "the broker refuses the user or the password",
+    "ProbableAccessDeniedError": "the broker refuses the user access to this vhost",
+    "ConnectionBlockedTimeout": "the broker accepts no messages now: it is short of memory or disk",
+    "IncompatibleProtocolError": "the server does not speak AMQP 0-9-1, or it requires TLS (amqps://)",
+    "StreamLostError": "the connection was lost",
+    "AMQPConnectorStackTimeout": "the broker does not answer",
 }
 
 
@@ -65,9 +65,9 @@ class RabbitChannel:
                 self._publish(pika, line)
                 done += 1
         except pika.exceptions.NackError:  # never about the content: a queue is full, or its process has died
-            raise Trouble("a queue of the broker does not take it, which may be full", done) from None
+            raise Trouble("a queue of the broker does not accept the message; it may be full", done) from None
         except pika.exceptions.UnroutableError:
-            raise Trouble("the broker has no queue for it", done) from None
+            raise Trouble("the broker has no queue for the message", done) from None
         except network.AddressRefused as problem:
             raise Trouble(str(problem)) from None
         except Exception as problem:  # some connection errors of pika are no AMQPErrors or OSErrors

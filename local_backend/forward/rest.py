@@ -50,10 +50,10 @@ class RestChannel:
         if 200 <= status < 300:
             return
         if status in _REFUSALS:
-            raise Refused(f"it answers {status}")
+            raise Refused(f"the receiver answers {status}")
         if 300 <= status < 400:
-            raise Trouble(f"it answers {status}; redirects are not followed, a token must reach nobody else")
-        raise Trouble(f"it answers {status}", after=after)
+            raise Trouble(f"the receiver answers {status}; redirects are not followed, to protect the token")
+        raise Trouble(f"the receiver answers {status}", after=after)
 
     def close(self) -> None:
         """See Channel. No connection is kept."""
@@ -118,11 +118,11 @@ def _cut_after(connection: http.client.HTTPConnection, seconds: float) -> Iterat
 def _reason(problem: Exception) -> str:
     """Return one line about a failed connection."""
     if isinstance(problem, TimeoutError):
-        return "it does not answer in time"
+        return "the receiver does not answer in time"
     if isinstance(problem, http.client.RemoteDisconnected):
-        return "it closes the connection without an answer"
+        return "the receiver closed the connection without an answer"
     if isinstance(problem, http.client.HTTPException):
-        return "its answer is not HTTP"
+        return "the answer is not HTTP"
     if isinstance(problem, ssl.SSLError):
         return f"no TLS connection: {problem.reason or problem}"
     return str(getattr(problem, "strerror", None) or problem or type(problem).__name__)

@@ -86,9 +86,9 @@ class Forwarding:
             try:
                 self._turn()
             except SQLAlchemyError as problem:
-                _log.error("metrics wait to be forwarded: %s", problem)
+                _log.error("cannot forward metrics now, trying again: %s", problem)
             except Exception:
-                _log.exception("metrics wait to be forwarded")
+                _log.exception("cannot forward metrics now, trying again")
             self._event.wait(self._pace.look if self._jobs else None)
             self._event.clear()
 
@@ -119,7 +119,7 @@ class Forwarding:
         for exec_id in added:
             order = orders.find(self._home, exec_id)
             if order is None:
-                _log.error("%s: %s cannot be read; its metrics wait for the next server", exec_id,
+                _log.error("%s: cannot read %s; its metrics are forwarded after the next server start", exec_id,
                            self._home.order(exec_id))
             else:
                 self._jobs[exec_id] = _Job(order)

@@ -66,15 +66,15 @@ def rest(text: str, bearer: str) -> Rest:
     url = text.strip().removeprefix("url=").strip()
     parts = _split(url)
     if parts.scheme not in ("http", "https"):
-        raise BadTarget("write a URL that begins with https:// or http://")
+        raise BadTarget("the URL must begin with https:// or http://")
     if not re.fullmatch(r"[\x21-\x7e]+", url) or not _HOST.fullmatch(parts.hostname or ""):
-        raise BadTarget("the URL names no host, or has characters that no URL has")
+        raise BadTarget("the URL has no host, or has characters that a URL must not have")
     if "@" in parts.netloc:
-        raise BadTarget("a user or password in the URL is not sent; give a token with --cs-url-bearer")
+        raise BadTarget("the URL must not contain a user or password; give a token with --cs-url-bearer")
     if bearer and not re.fullmatch(r"[\x21-\x7e]{1,8192}", bearer):
-        raise BadTarget("the token of --cs-url-bearer has characters that no token has")
+        raise BadTarget("the token of --cs-url-bearer has invalid characters")
     if bearer and parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise BadTarget("--cs-url-bearer would cross the network in clear; use https://")
+        raise BadTarget("--cs-url-bearer would send the token unencrypted; use https://")
     return Rest(url.partition("#")[0], bearer)
 
 
@@ -84,18 +84,18 @@ def rabbit(text: str) -> Rabbit:
     values = _from_url(text.strip()) if "://" in text else _from_pairs(text)
     host = values.get("host", "")
     if not _HOST.fullmatch(host):
-        raise BadTarget("it names no host")
+        raise BadTarget("the host is missing or invalid")
     tls = values.get("ssl", "false").lower()
     if tls not in _YES + _NO:
-        raise BadTarget("ssl is true or false")
+        raise BadTarget("ssl must be true or false")
     port = values.get("port") or ("5671" if tls in _YES else "5672")
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise BadTarget("the port is no number between 1 and 65535")
+        raise BadTarget("the port must be a number from 1 to 65535")
     exchange, key = values.get("exchange", ""), values.get("routing_key", "")
     if not exchange and not key:
-        raise BadTarget("it names neither an exchange nor a queue")
+        raise BadTarget("the exchange or the queue is missing; add exchange=NAME or queue=NAME")
     if max(len(exchange.encode()), len(key.encode())) > 255:
-        raise BadTarget("the name of an exchange or queue has at most 255 bytes")
+        raise BadTarget("the name of an exchange or queue must have at most 255 bytes")
     return Rabbit(host, int(port), values.get("user", "guest"), values.get("password", "guest"),
                   values.get("vhost") or "/", exchange, key, tls in _YES)
 
@@ -114,13 +114,13 @@ def _split(url: str) -> Any:
         parts.port  # noqa: B018  (raises for one that is none)
         return parts
     except ValueError:
-        raise BadTarget("its host or port is none; in a user or password write / : @ as %2F %3A %40") from None
+        raise BadTarget("the host or the port is invalid; in a user or password write / : @ as %2F %3A %40") from None
 
 
 def _from_url(url: str) -> dict[str, str]:
     parts = _split(url)
     if parts.scheme not in ("amqp", "amqps"):
-        raise BadTarget("write a URL that begins with amqps:// or amqp://")
+        raise BadTarget("the URL must begin with amqps:// or amqp://")
     found = {"host": parts.hostname or "", "ssl": "true" if parts.scheme == "amqps" else "false"}
     found |= {"port": str(parts.port)} if parts.port is not None else {}
     found |= {"user": unquote(parts.username)} if parts.username else {}
@@ -132,7 +132,7 @@ def _from_url(url: str) -> dict[str, str]:
 def _from_pairs(text: str) -> dict[str, str]:
     pairs = [item.partition("=") for item in text.split(",") if item.strip()]
     if not all(equals for _, equals, _ in pairs):
-        raise BadTarget("write NAME=VALUE,NAME=VALUE, or a URL; a comma in a password is %2C in a URL")
+        raise BadTarget("write NAME=VALUE,NAME=VALUE, or a URL; in a URL, write a comma in a password as %2C")
     return _known([(name, value) for name, _, value in pairs])
 
 
@@ -142,6 +142,6 @@ def _known(pairs: list[tuple[str, str]]) -> dict[str, str]:
         key = name.strip().lower()
         key = _SPELLINGS.get(key, key)
         if key not in _BROKER:
-            raise BadTarget(f"'{name.strip()[:40]}' is none of {', '.join(_BROKER)}, queue")
+            raise BadTarget(f"unknown key '{name.strip()[:40]}'; the keys are {', '.join(_BROKER)}, queue")
         found[key] = value.strip()
     return found

@@ -115,7 +115,7 @@ class Adopter:
         try:
             fate = examine(paths, row.attempt)
         except OSError as problem:
-            self._records.error(paths, wire.LOST, f"its files cannot be used: {problem}")
+            self._records.error(paths, wire.LOST, f"cannot read the files of the exec: {problem}")
             return None
         if row.slots is None:
             return None  # the exec is pending again: its row already has the end of its last attempt
@@ -171,10 +171,10 @@ class Adopter:
             self._records.killed(paths)
         elif rebooted and reboots(paths) < _MOST_REQUEUES:
             note_reboot(paths)
-            self._records.pending(paths, message="queued again: the machine was restarted while it ran")
+            self._records.pending(paths, message="queued again: the machine was restarted while the job ran")
         else:
-            why = "the machine was restarted while it ran, again" if rebooted else "its runner was killed"
-            self._records.error(paths, wire.LOST, f"{why}; nothing of the job is left")
+            why = "the machine was restarted again while the job ran" if rebooted else "the runner was killed"
+            self._records.error(paths, wire.LOST, f"{why}; no process of the job is left")
 
 
 def _allocation(paths: ExecPaths, attempt: int, slots: tuple[Slot, ...], report: Report | None) -> Allocation:

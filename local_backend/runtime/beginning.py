@@ -59,7 +59,7 @@ class Beginnings:
                 os.close(lock)
             ready = self._starter.start(launch, warm=not self._failures[row.id])
         except (OSError, VaultError) as problem:
-            self._later(paths, f"cannot be started now, trying again: {problem}")
+            self._later(paths, f"cannot start the job now, trying again: {problem}")
             return None
         allocation = Allocation(launch.attempt, 0, slots)
         return Active(
@@ -87,8 +87,9 @@ class Beginnings:
         for remark in self._demand.remarks(spec):
             launcher_log.note(paths.launcher_log, "supervisor", remark)
         if not paths.data_folders(spec)[0]:
-            launcher_log.note(paths.launcher_log, "supervisor", "DATA_DIR is empty: there is no DLI_DATA_FS, "
-                                                                f"{settings.data_fs}", "ERROR")
+            launcher_log.note(paths.launcher_log, "supervisor", "DATA_DIR is empty: the folder "
+                                                                f"{settings.data_fs} (DLI_DATA_FS) does not exist",
+                              "ERROR")
         return launch
 
     def begun(self, active: Active) -> bool:
@@ -106,8 +107,8 @@ class Beginnings:
         failures = self._failures[active.exec_id]
         self._records.not_begun(active.paths)
         if failures >= _START_TRIES:
-            self._records.error(active.paths, wire.LOST, f"its runner could not be started, {failures} times; "
-                                                         "the log of the backend may say why")
+            self._records.error(active.paths, wire.LOST, f"the runner failed to start {failures} times; "
+                                                         "look for the cause in the log of the backend")
         return False
 
     def _later(self, paths: ExecPaths, message: str) -> None:

@@ -269,7 +269,7 @@ class Control:
         allowed = len(decision.resize[exec_id]) if exec_id in decision.resize else has
         if allowed < count:
             raise ResizeError(f"Exec {exec_id} cannot have {count} slots: the limits of its plan, the memory of the "
-                              f"machine and more urgent execs leave it {allowed}")
+                              f"machine or more urgent execs allow only {allowed}")
 
     # --- the end of an attempt
 
@@ -322,8 +322,8 @@ class Control:
             if active.killed:
                 self._records.killed(active.paths)
             else:
-                why = "its runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
-                self._records.error(active.paths, wire.LOST, f"{why}; nothing of the job is left")
+                why = "the runner was killed" if active.paths.state.is_dir() else f"{active.paths.state} was removed"
+                self._records.error(active.paths, wire.LOST, f"{why}; no process of the job is left")
         del self._active[active.exec_id]
 
     def _may_wait(self, active: Active) -> bool:

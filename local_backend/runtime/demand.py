@@ -137,7 +137,9 @@ class Demand:
         found = needs.remarks(spec, self._kinds)
         path, understood = self._plan(spec)
         if not understood:
-            found.append(f"there is no resource plan {spec.consumer} (--consumer); it counts for /{'/'.join(path)}")
+            found.append(
+                f"resource plan {spec.consumer} (--consumer) does not exist; the job counts for /{'/'.join(path)}"
+            )
         return found
 
     def _plan(self, spec: JobSpec) -> tuple[plans.Path, bool]:

@@ -108,7 +108,7 @@ class Engine:
             case {"op": "history", "text": str(text)}:
                 self._note(text)
             case _:
-                self._note(f"the program sent something that is not understood: {str(message)[:200]}")
+                self._note(f"ignored an unknown message of the program: {str(message)[:200]}")
 
     def _take_progress(self, values: dict[str, Any]) -> None:
         """Store the driver's progress values. Whether the driver is recovering is part of the exec's state, so that
@@ -137,7 +137,7 @@ class Engine:
             return
         self._allocation = found
         names = ", ".join(slot.id for slot in found.slots)
-        self._note(f"the slots of the job from now on: {names}" if names else "the job has no slots from now on")
+        self._note(f"the job now has these slots: {names}" if names else "the job now has no slots")
         kept, until = {slot.id for slot in found.slots}, time.monotonic() + self._launch.leave_grace
         taken = [number for number, slot in self.workers.slots.items() if slot not in kept]
         self._leaving = {number: self._leaving.get(number, until) for number in taken}
@@ -152,7 +152,7 @@ class Engine:
             del self._leaving[number]
             pid = self.workers.pid(number)
             if pid is not None:
-                self._note(f"worker {number} has not left its slot in {self._launch.leave_grace:g} s; killing it")
+                self._note(f"worker {number} did not leave its slot within {self._launch.leave_grace:g} s; killing it")
                 tree.signal_group(pid, signal.SIGKILL)
 
     @property
@@ -207,18 +207,18 @@ class Engine:
                 self._count()
                 return
             except OSError as problem:
-                why = f"cannot be started: {problem}"
-        self._note(f"worker {worker}: {why}")
+                why = f"cannot start the process: {problem}"
+        self._note(f"worker {worker} was not started: {why}")
         self._exited(worker, None, None, None, why)
 
     def _refusal(self, worker: int, address: str, key: str) -> str | None:
         """Return why a worker cannot be started as requested; None if it can."""
         if not 0 < worker <= _MOST_WORKERS:
-            return "its number is out of range"
+            return "the number of the worker is out of range"
         if worker in self.workers:
-            return "it is running already"
+            return "the worker is already running"
         if not re.fullmatch(r"[!-~]{1,200}", address) or not re.fullmatch(r"[!-~]{1,500}", key):
-            return "address or key of the hub is malformed"
+            return "the address or the key of the hub is malformed"
         return None
 
     def _count(self) -> None:

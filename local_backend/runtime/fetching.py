@@ -42,7 +42,7 @@ _AGAIN = 1.0
 #: An exec fails after this many of its fetchers ended without an outcome.
 _MOST_DEATHS = 3
 #: Reason shown for a waiting exec until its fetcher reports progress.
-WAITS = "fetching its data"
+WAITS = "fetching data"
 
 
 class Connected(Protocol):
@@ -109,7 +109,8 @@ class Fetching:
         if paths is None or self._there.get(exec_id, True):
             return None
         said = read_progress(paths.fetch_progress)
-        return Reason(wire.DATA, launcher_log.one_line(said) if said else WAITS, 0, starts="when its data is here")
+        sentence = launcher_log.one_line(said) if said else WAITS
+        return Reason(wire.DATA, sentence, 0, starts="when all its data is fetched")
 
     # --- a turn
 
@@ -165,14 +166,14 @@ class Fetching:
         if outcome is not None and outcome.state == DELIVERED:
             self._there[row.id] = True
             total = sum(found.get("bytes", 0) for found in outcome.delivered.values())
-            launcher_log.note(paths.launcher_log, "supervisor", f"its data is here, {total} bytes")
+            launcher_log.note(paths.launcher_log, "supervisor", f"all data is fetched: {total} bytes")
         elif outcome is not None and outcome.state:
             if outcome.trace:
                 _log.error("%s: %s\n%s", row.id, outcome.message, outcome.trace)
             self._fail(paths, outcome.message)
         elif fetch is not None and not fetch.outdated and self._died(row.id):
-            self._fail(paths, f"its fetcher ended without a word, {_MOST_DEATHS} times: it was killed, or the machine "
-                              "has too little memory")
+            self._fail(paths, f"the data fetcher ended {_MOST_DEATHS} times without an error message: it was killed, "
+                              "or the machine has too little memory")
         elif not self._adopt(paths):
             self._start(row, paths)
 
@@ -223,9 +224,9 @@ class Fetching:
             return
         except OSError as problem:
             self._again_at = time.monotonic() + _AGAIN
-            _log.warning("%s: its data cannot be fetched now: %s", row.id, problem)
+            _log.warning("%s: cannot fetch its data now, trying again: %s", row.id, problem)
             return
-        launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS}, by process {child.pid}")
+        launcher_log.note(paths.launcher_log, "supervisor", f"{WAITS} in process {child.pid}")
         self._watch(paths, child.pid, basis, child)
 
     def _compare(self, row: ExecRow, fetch: _Fetch) -> None:
@@ -236,7 +237,8 @@ class Fetching:
             except DataError:
                 fetch.outdated = True
             if fetch.outdated:
-                launcher_log.note(fetch.paths.launcher_log, "supervisor", "a connection of its data was changed")
+                text = "a connection has changed; fetching data again"
+                launcher_log.note(fetch.paths.launcher_log, "supervisor", text)
 
     def _call_off(self, fetch: _Fetch) -> None:
         """Send SIGTERM to a fetcher; kill it if it still runs after the grace period."""
@@ -298,7 +300,7 @@ class Fetching:
         self._again_at = time.monotonic() + _AGAIN  # the fetcher is just starting or just ending
         if written.isdigit():
             pid = int(written)
-            launcher_log.note(paths.launcher_log, "supervisor", f"its data is being fetched by process {pid}")
+            launcher_log.note(paths.launcher_log, "supervisor", f"process {pid} is already fetching the data")
             self._watch(paths, pid, _basis(paths))
         return True
 
@@ -371,4 +373,4 @@ def _remove(paths: ExecPaths) -> None:
         try:
             remove_tree(folder)
         except OSError as problem:
-            _log.warning("what was fetched for %s could not be removed: %s", paths.exec_id, problem)
+            _log.warning("cannot remove the fetched data of %s: %s", paths.exec_id, problem)

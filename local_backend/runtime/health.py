@@ -75,7 +75,7 @@ class Health:
                         self._look(nvml)
                         events = self._wait(nvml, events)
             except Exception:  # monitoring goes on after any error of the GPU driver
-                _log.exception("the GPUs could not be looked at; trying again in %g s", self._every)
+                _log.exception("cannot check the GPUs; trying again in %g s", self._every)
                 self._closing.wait(self._every)
 
     def _look(self, nvml: ModuleType) -> None:
@@ -97,11 +97,11 @@ class Health:
             device = _whole(nvml, device)
             name = text(nvml.nvmlDeviceGetUUID(device))
         except nvml.NVMLError as problem:
-            return f"it does not answer ({problem})"
+            return f"the GPU does not answer: {problem}"
         if name in self._xids:
             return f"Xid error {self._xids[name]}"
         if not held and memory.total and memory.used >= FULL * memory.total:
-            return f"{memory.used / memory.total:.0%} of its memory is in use by others"
+            return f"{memory.used / memory.total:.0%} of its memory is used by other processes"
         return _broken_rows(nvml, device) or self._new_errors(nvml, device, name)
 
     def _new_errors(self, nvml: ModuleType, device: Any, name: str) -> str | None:
@@ -163,8 +163,8 @@ def _broken_rows(nvml: ModuleType, device: Any) -> str | None:
     except nvml.NVMLError:
         return None  # an older GPU
     if failed:
-        return "its memory has errors that cannot be mended"
-    return "its memory has errors, and it waits for a reset" if pending else None
+        return "its memory has errors that cannot be repaired"
+    return "its memory has errors, and the GPU needs a reset" if pending else None
 
 
 def in_service(machine: Machine, drained: Mapping[str, str], everyone: Iterable[Active]) -> Machine:

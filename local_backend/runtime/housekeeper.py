@@ -73,5 +73,5 @@ class Housekeeper:
             except _Closing:
                 return
             except (SQLAlchemyError, OSError) as problem:
-                _log.error("going round again in %g s: %s", _EVERY, problem)
+                _log.error("cleanup failed, trying again in %g s: %s", _EVERY, problem)
             self._closing.wait(_EVERY)

@@ -167,7 +167,7 @@ class Job:
             self._check_memory(self.launch.spec.memory)
             self._check_memory_at = time.monotonic() + _MEMORY_EVERY
         if self._kill_at is not None and now >= self._kill_at:
-            self._note("still there after the grace period; killing")
+            self._note("processes still run after the grace period; killing them")
             tree.kill(tree.descendants(os.getpid()))
             self._kill_at = now + 1
 
@@ -217,11 +217,11 @@ class Job:
         progress."""
         how = f"the driver was killed by signal {number} ({signal_name(number)})"
         if not self._restarts.again(engine.furthest):
-            text = f"{how}; it is not started again, for {Restarts.MOST} restarts brought no progress"
+            text = f"{how}; it is not restarted, because {Restarts.MOST} restarts brought no progress"
             self._decide(Verdict(ERROR, text, wire.PROGRAM_FAILED, 128 + number, signal_name(number)))
             return
-        self._note(f"{how}; starting it again, training resumes from its newest snapshot")
-        engine.recover(f"{how} and is started again")
+        self._note(f"{how}; restarting it, training resumes from its newest snapshot")
+        engine.recover(f"{how} and is being restarted")
         self._restarting = True
 
     def _restart(self, engine: Engine) -> None:

@@ -11,4 +11,5 @@ def kill(paths: ExecPaths) -> None:
     """Kill all processes of an exec."""
     count = tree.sweep(processes.mark_of(paths.state), read_identity(paths))
     if count:
-        launcher_log.note(paths.launcher_log, "supervisor", f"{count} leftover processes killed")
+        found = f"{count} leftover process{'es' if count > 1 else ''}"
+        launcher_log.note(paths.launcher_log, "supervisor", f"killed {found}")

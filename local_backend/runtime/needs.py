@@ -49,11 +49,11 @@ def remarks(spec: JobSpec, kinds: Collection[str]) -> list[str]:
     """Return lines for the launcher log about requests that the job does not get as it asked."""
     found, got = [], kind(spec, kinds)
     if spec.device_type == GPU and got == CPU:
-        found.append("asked for GPUs; this machine has none, so it runs on CPU slots")
+        found.append("the job asks for GPUs, but this machine has none, so it runs on CPU slots")
     if spec.mig_profile and got in (CPU, GPU):
-        found.append(f"asked for a MIG slice; this machine has none, so it runs on {got.upper()} slots")
+        found.append(f"the job asks for a MIG slice, but this machine has none, so it runs on {got.upper()} slots")
     if spec.elastic and spec.shares:
-        found.append("shares its slot with others, so it trains with one worker")
+        found.append("the job shares its slot with other jobs, so it trains with 1 worker")
     return found
 
 

@@ -59,7 +59,7 @@ class Plans:
         try:
             found = self._database.read(_stored)
         except ValueError as problem:
-            _log.error("the resource plans in %s cannot be used: %s", self._database.name, problem)
+            _log.error("invalid resource plans in %s: %s; keeping the previous plans", self._database.name, problem)
             return self._tree
         return self._tree if found == self._tree else found
 

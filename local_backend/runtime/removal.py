@@ -81,7 +81,7 @@ def _report(done: Future[None]) -> None:
 
 
 def _failed(problem: Exception) -> None:
-    _log.error("a deleted exec could not be removed, the next start tries again: %s", problem)
+    _log.error("cannot remove a deleted exec; the server tries again at its next start: %s", problem)
 
 
 def remove_tree(folder: Path) -> None:

@@ -36,13 +36,13 @@ def resizable(row: ExecRow, active: Active | None, count: int | None) -> Active:
     Raises ResizeError.
     """
     if not row.elastic:
-        raise ResizeError(f"Exec {row.id} is not elastic: {row.framework} runs with the same slots to its end")
+        raise ResizeError(f"Exec {row.id} is not elastic: {row.framework} holds its slots until it finishes")
     if active is None or active.runner is None or not active.recorded or active.gone:
-        raise ResizeError(f"Exec {row.id} is {row.state}; only a running one can be given other slots")
+        raise ResizeError(f"Exec {row.id} is {row.state}; only a running exec can be resized")
     if active.kill_at is not None:
         raise ResizeError(f"Exec {row.id} is being stopped")
     if row.job.shares:
-        raise ResizeError(f"Exec {row.id} shares its slot with others and keeps it to its end")
+        raise ResizeError(f"Exec {row.id} shares its slot with other execs and holds it until it finishes")
     if count is not None and not 0 <= count <= row.job.engines:
         raise ResizeError(f"Exec {row.id} cannot have {count} slots: it was submitted for at most {row.job.engines}")
     return active

@@ -41,7 +41,7 @@ def expired(rows: Iterable[Brief], size: Callable[[str], int], quotas: Quotas, n
         if quotas.keep_days is not None and days > quotas.keep_days:
             why = f"it ended {days:.0f} days ago, keep_days is {quotas.keep_days}"
         elif quotas.keep_bytes is not None and left > quotas.keep_bytes:
-            why = f"all execs take {show_size(left)}, keep_bytes is {show_size(quotas.keep_bytes)}"
+            why = f"all execs use {show_size(left)}, keep_bytes is {show_size(quotas.keep_bytes)}"
         else:
             continue
         left -= size(row.id)

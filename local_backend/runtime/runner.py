@@ -63,7 +63,7 @@ def _attempt(spec_path: Path, attempt: int, ready: int, base_path: Sequence[str]
         launch = Launch.read(spec_path)
         lock = _enter(launch, attempt)
     except (OSError, ValueError, KeyError, TypeError, VaultError) as problem:
-        _tell(ready, {"error": f"the runner could not begin: {problem}"})
+        _tell(ready, {"error": f"the runner cannot start: {problem}"})
         return
     if lock is None:
         return
@@ -125,7 +125,7 @@ def _write_outcome(launch: Launch, outcome: Outcome) -> None:
             if not launch.paths.state.is_dir():
                 return None
             if not told:
-                print(f"{launch.spec.exec_id}: cannot record its end, trying again: {problem}", file=sys.stderr)
+                print(f"{launch.spec.exec_id}: cannot record the outcome, trying again: {problem}", file=sys.stderr)
             told = True
             time.sleep(_RETRY_WRITING)
 

@@ -87,7 +87,7 @@ class Starter:
             except OSError as problem:
                 ours.close()
                 self._failures += 1
-                _log.warning("the nursery cannot be started (%s); jobs start without it", problem)
+                _log.warning("cannot start the nursery: %s; jobs start without it", problem)
                 return
         ours.setblocking(False)  # this thread must not wait for a nursery that does not read
         self._link, self._ready = ours, False
@@ -138,7 +138,7 @@ class Starter:
         """End an idle nursery, kill one that does not answer, and reap ended runners."""
         now = time.monotonic()
         if self._link is not None and now >= self._late_at:
-            self._fail("the nursery does not answer and is killed; jobs that wait for it start without it")
+            self._fail("killing the nursery because it does not answer; jobs that wait for it start without it")
             self.close()
         elif self._link is not None and now >= self._idle_at:
             self.close()
@@ -155,7 +155,7 @@ class Starter:
             try:
                 self._nursery.wait(_CLOSING_PATIENCE)
             except subprocess.TimeoutExpired:
-                _log.warning("the nursery, process %d, was killed and does not end", self._nursery.pid)
+                _log.warning("the nursery (process %d) was killed but has not ended", self._nursery.pid)
             self._nursery = None
 
     def _fail(self, why: str) -> None:

@@ -74,7 +74,8 @@ class Supervisor:
         try:
             self._nudges = open_nudges(self._settings.paths.nudges)
         except OSError as problem:
-            _log.warning("%s: %s; slots that a job gives up come free later", self._settings.paths.nudges, problem)
+            where = self._settings.paths.nudges
+            _log.warning("cannot open %s: %s; slots that a job releases become free later", where, problem)
         self._control.adopt()
         self._health.start()
         self._thread.start()
@@ -161,7 +162,7 @@ class Supervisor:
                 self._resize()
             except Exception as problem:  # one faulty turn must not end the thread that serves all execs
                 known = isinstance(problem, SQLAlchemyError | OSError | psutil.Error)
-                _log.error("trying again in %g s: %s", _RETRY, problem, exc_info=not known)
+                _log.error("supervisor failed, trying again in %g s: %s", _RETRY, problem, exc_info=not known)
                 self._retry_at = time.monotonic() + _RETRY
             try:
                 self._wait()

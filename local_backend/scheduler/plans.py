@@ -29,10 +29,10 @@ class PlanError(ValueError):
 def parse(document: Any) -> Plan:
     """Parse a document {"plans": [{"name": ..., "weight": ..., "plans": [...]}, ...]}. Raises PlanError."""
     if not isinstance(document, Mapping) or set(document) != {"plans"}:
-        raise PlanError('the plans are written as "plans:" with a list of plans below it')
+        raise PlanError('the document must have one key, "plans", with a list of plans')
     root = replace(ROOT, children=_children(document["plans"], ROOT.name, 1))
     if sum(1 for _ in walk(root)) > _MOST:
-        raise PlanError(f"there are more than {_MOST} plans")
+        raise PlanError(f"too many plans: at most {_MOST} are allowed")
     return root
 
 
@@ -79,7 +79,7 @@ def locate(root: Plan, name: str) -> tuple[Path, Plan]:
         return found[0]
     if found:
         paths = ", ".join("/" + "/".join(path) for path, _ in found)
-        raise PlanError(f"there are several plans {name[:80]!r}: {paths}")
+        raise PlanError(f"several plans have the name {name[:80]!r}: {paths}; use the path")
     raise PlanError(f"there is no plan {name[:80]!r}")
 
 
@@ -87,11 +87,11 @@ def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
     """Return the tree with this plan as written, at a path from the root. Raises PlanError if it has no parent."""
     parent = tuple(path[:-1])
     if not parent or not any(found == parent for found, _ in walk(root)):
-        raise PlanError(f"there is no plan {'/' + '/'.join(parent)} to put it under")
+        raise PlanError(f"the parent plan {'/' + '/'.join(parent)} does not exist; create it first")
     if not isinstance(document, Mapping):
-        raise PlanError("a plan is written as an object")
+        raise PlanError("a plan must be a JSON object")
     if document.get("name", path[-1]) != path[-1]:
-        raise PlanError(f"name: it is {path[-1]!r} in the path and {document['name']!r} in the plan")
+        raise PlanError(f"the names differ: {path[-1]!r} in the path, {document['name']!r} in the plan")
     made = _plan({**document, "name": path[-1]}, "/".join(["", *parent]), len(path) - 1)
     changed = _changed(root, tuple(path[1:]), made)
     parse(dump(changed))
@@ -101,7 +101,7 @@ def put(root: Plan, path: Sequence[str], document: Any) -> Plan:
 def remove(root: Plan, path: Sequence[str]) -> Plan:
     """Return the tree without this plan and those below it. Raises PlanError for the root."""
     if len(path) < 2:
-        raise PlanError("the outermost plan is always there")
+        raise PlanError("the outermost plan cannot be removed")
     return _changed(root, tuple(path[1:]), None)
 
 
@@ -143,29 +143,29 @@ def _changed(plan: Plan, path: Path, made: Plan | None) -> Plan:
 
 def _children(written: Any, where: str, depth: int) -> tuple[Plan, ...]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise PlanError(f"plan {where}: what is below 'plans:' has to be a list of plans")
+        raise PlanError(f"plan {where}: the value of 'plans' must be a list of plans")
     if depth > _DEEPEST:
-        raise PlanError(f"plan {where}: plans are at most {_DEEPEST - 1} deep below {ROOT.name}")
+        raise PlanError(f"plan {where}: at most {_DEEPEST - 1} levels of plans are allowed below {ROOT.name}")
     children = tuple(_plan(one, where, depth) for one in written)
     names = [child.name for child in children]
     for name in names:
         if names.count(name) > 1:
-            raise PlanError(f"plan {where}: there are two plans {name!r}")
+            raise PlanError(f"plan {where}: two plans have the name {name!r}")
     return children
 
 
 def _plan(written: Any, where: str, depth: int) -> Plan:
     if not isinstance(written, Mapping) or not isinstance(name := written.get("name"), str):
-        raise PlanError(f"plan {where}: each plan has a name")
+        raise PlanError(f"plan {where}: each plan must have a name")
     if not _NAME.fullmatch(name):
-        raise PlanError(f"plan {where}: {name[:80]!r} is no name for a plan; use letters, digits, '.', '_' and '-'")
+        raise PlanError(f"plan {where}: invalid plan name {name[:80]!r}; use letters, digits, '.', '_' and '-'")
     where = f"{where}/{name}"
     unknown = [str(key) for key in written if key not in (*KEYS, "name", "plans")]
     if unknown:
-        raise PlanError(f"plan {where}: {unknown[0][:80]!r} is not known; there are {', '.join([*KEYS, 'plans'])}")
+        raise PlanError(f"plan {where}: unknown key {unknown[0][:80]!r}; the keys are {', '.join([*KEYS, 'plans'])}")
     policy = written.get("policy", "fairshare")
     if policy not in POLICIES:
-        raise PlanError(f"plan {where}: policy is {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
+        raise PlanError(f"plan {where}: policy must be {' or '.join(POLICIES)}, not {str(policy)[:80]!r}")
     plan = Plan(
         name,
         weight=_number(written, "weight", where, _WEIGHTS, 1.0) or 1.0,
@@ -188,7 +188,7 @@ def _number(
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not bounds[0] <= value <= bounds[1]:
-        raise PlanError(f"plan {where}: {key} is a number from {bounds[0]:g} to {bounds[1]:g}, not {value!r}")
+        raise PlanError(f"plan {where}: {key} must be a number from {bounds[0]:g} to {bounds[1]:g}, not {value!r}")
     return float(value)
 
 
@@ -197,5 +197,5 @@ def _slots(written: Mapping[str, Any], key: str, where: str, default: int | None
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**6:
-        raise PlanError(f"plan {where}: {key} is a whole number of slots, not {value!r}")
+        raise PlanError(f"plan {where}: {key} must be a whole number of slots from 0 to 1000000, not {value!r}")
     return value

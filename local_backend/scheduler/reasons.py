@@ -14,22 +14,26 @@ from local_backend.scheduler.packing import Shared
 from local_backend.scheduler.tree import Node
 
 #: Code of what a job lacks → what its submitter can do ("wait", "change" the submission, or "ask" an administrator),
-#: and what would make it start. {slots} are the slots that the job wants, {user} is the user that it counts for.
+#: and what would make it start. {slots} are the slots that the job needs, {user} is the user that it counts for.
 CODES = {
-    "SLOTS": ("wait", "when {missing} more of them come free"),
-    "QUEUE": ("wait", "when those before it have begun, and {slots} are left"),
-    "LEAVING": ("wait", "as soon as nothing of the others is on them any more"),
-    "PLAN_LIMIT": ("ask", "when other jobs of the plan end, or with a larger max of the plan (--rp-apply)"),
-    "USER_LIMIT": ("wait", "when other jobs of {user} end, or with a larger user_max of the plan (--rp-apply)"),
-    "SHARE": ("wait", "when others of {user} or of the plan end, more is free, or with a higher --msd-priority"),
-    "RESERVED": ("wait", "when those plans want less, or when it counts for one of them (--consumer)"),
-    "MEMORY": ("wait", "when others give memory back, or with a smaller --workerMemory"),
-    "PACK": ("wait", "when another job of the pack ends, or in another pack (--msd-pack-id)"),
-    "MACHINE": ("ask", "when the server is started with as many slots again, or when it asks for less"),
-    "DRAINED": ("ask", "when these are in service again, or when it asks for less"),
+    "SLOTS": ("wait", "when running jobs release {missing}"),
+    "QUEUE": ("wait", "when the jobs before it have started and leave {slots} free"),
+    "LEAVING": ("wait", "when the other jobs have released its slots"),
+    "PLAN_LIMIT": ("ask", "when other jobs of the plan end, or when an administrator raises its max (--rp-apply)"),
+    "USER_LIMIT": (
+        "wait", "when other jobs of {user} end, or when an administrator raises the plan's user_max (--rp-apply)"
+    ),
+    "SHARE": (
+        "wait", "when jobs of {user} or of the plan end, when more slots are free, or with a higher --msd-priority"
+    ),
+    "RESERVED": ("wait", "when those plans need fewer slots, or if you submit it to one of them (--consumer)"),
+    "MEMORY": ("wait", "when other jobs release memory, or with a smaller --workerMemory"),
+    "PACK": ("wait", "when another job of the pack ends, or if you submit it to another pack (--msd-pack-id)"),
+    "MACHINE": ("ask", "when the server is started with enough slots, or if you submit it with fewer slots"),
+    "DRAINED": ("ask", "when these slots are in service again, or if you submit it with fewer slots"),
 }
 #: The same for a job that asks for more than its limit.
-_NEVER = ("change", "only when it asks for less, or with a larger limit (--rp-apply)")
+_NEVER = ("change", "only if you submit it with fewer slots, or if an administrator raises the limit (--rp-apply)")
 #: What a job lacks if it starts as soon as enough slots are free for it and the jobs before it.
 _FOR_SLOTS = frozenset({"slots", "queue", "reserved", "share"})
 
@@ -59,17 +63,17 @@ def impossible(job: Job, machine: Machine) -> str | None:
     for name, value in job.labels:
         there = machine.labels.get(name)
         if there is None or value not in ("", there):
-            has = f"has {name}={there}" if there is not None else "has no such label"
-            return (f"asks for a node with {name}{'=' * bool(value)}{value}, and this machine {has}; use another "
-                    "--msd-task12n-node-selector, or a server started with that label in DLI_NODE_LABELS")
+            has = f"has {name}={there}" if there is not None else f"has no label {name}"
+            return (f"the job needs a node with {name}{'=' * bool(value)}{value}, but this machine {has}; use another "
+                    "--msd-task12n-node-selector, or start the server with that label in DLI_NODE_LABELS")
     if job.pack and job.least * job.share > WHOLE:
-        return f"asks for {want(job)}, and a pack has one slot; use a smaller --numWorker or --workerGPULimit"
+        return f"the job needs {want(job)}, but a pack has 1 slot; use a smaller --numWorker or --workerGPULimit"
     if _least(job) > total:
-        return f"asks for {want(job)}, and this machine has {total}; use {_cure(job, total)}"
+        return f"the job needs {want(job)}, but this machine has {total}; {_cure(job, total)}"
     if machine.memory is not None and job.least * job.memory > machine.memory:
-        asked = f"{job.least} workers of {job.memory >> 20} MiB" if job.least > 1 else f"{job.memory >> 20} MiB"
-        return (f"asks for {asked} of memory, and this machine has {machine.memory >> 20} MiB; "
-                "use a smaller --workerMemory")
+        each = f" for each of {job.least} workers" if job.least > 1 else ""
+        return (f"the job needs {job.memory >> 20} MiB of memory{each}, but this machine has "
+                f"{machine.memory >> 20} MiB; use a smaller --workerMemory")
     return None
 
 
@@ -81,14 +85,15 @@ def _least(job: Job) -> int:
 
 
 def _cure(job: Job, total: int) -> str:
-    cures = ["a smaller --numWorker"] if job.least > 1 else []
+    cures = ["use a smaller --numWorker"] if job.least > 1 else []
     if job.per_worker > 1:
-        cures.append("a smaller --workerDeviceNum")
+        cures.append("use a smaller --workerDeviceNum")
     if job.kind == CPU:
-        cures.append("a server started with a larger DLI_SLOTS")
+        cures.append("start the server with a larger DLI_SLOTS")
     elif not total:
-        cures.append("another profile (hardwareSpec mig_profile)" if job.kind != GPU else "--workerDeviceType cpu")
-    return ", or ".join(cures) or "less"
+        profile = "use another profile (hardwareSpec mig_profile)"
+        cures.append(profile if job.kind != GPU else "use --workerDeviceType cpu")
+    return ", or ".join(cures) or "request fewer slots"
 
 
 class Queue:
@@ -143,7 +148,8 @@ class Queue:
         code, sentence = self._say(at)
         advice, starts = _NEVER if _never(refusal) else CODES[code]
         missing = max(1, math.ceil(job.size - self._free))
-        starts = starts.format(missing=missing, slots=want(job), user=job.user)
+        more = f"{missing} more slot{'s' if missing > 1 else ''}"
+        starts = starts.format(missing=more, slots=want(job), user=job.user)
         return Reason(code, sentence, at + 1, self._estimate(at), advice, starts)
 
     def _estimate(self, at: int) -> float | None:
@@ -172,7 +178,7 @@ class Queue:
         refusal = self._line[at]
         job = refusal.job
         if refusal.lacks == "leaving":
-            return "LEAVING", f"its {want(job)} {'are' if job.floor > 1 else 'is'} being given up by others"
+            return "LEAVING", f"waiting for other jobs to release {want(job)}"
         if refusal.lacks == "memory":
             return "MEMORY", f"waiting for {job.memory >> 20} MiB of memory per worker (--workerMemory)"
         code, waits = self._limits[refusal.limit] if refusal.limit is not None else self._lack(at)
@@ -183,19 +189,19 @@ class Queue:
         refusal = self._line[at]
         job, free = refusal.job, max(0, self._free)
         if refusal.lacks == "reserved":
-            return "RESERVED", "; those that are free are reserved for other plans"
+            return "RESERVED", "; the free slots are reserved for other plans"
         if refusal.lacks == "share":
-            return "SHARE", f"; {job.user} has the part that is due, and others want theirs"
+            return "SHARE", f"; {job.user} already has a fair share, and other users or plans need slots"
         if refusal.lacks == "pack":
             return "PACK", f", which has {self._shared.left(job.pack) / WHOLE:g} left"
         if _least(job) > self._total - len(self._drained):
-            out = ", ".join(f"{name}: {self._why[name]}" for name in self._drained)
+            out = ", ".join(f"{name} ({self._why[name]})" for name in self._drained)
             enough = _least(job) <= self._total
-            return ("DRAINED", f"; out of service are {out}") if enough else (
-                "MACHINE", f"; the machine has {self._total} now")
+            return ("DRAINED", f"; out of service: {out}") if enough else (
+                "MACHINE", f"; the machine now has only {self._total}")
         if refusal.lacks == "slots" and (job is self._head or at == 0):
-            return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots can be had"
-        return "QUEUE", "; others wait before it"
+            return "SLOTS", f"; {free} of {self._total} {kind_name(job.kind)} slots are free"
+        return "QUEUE", "; other jobs are before it in the queue"
 
 
 class Waiting(Mapping[str, Reason]):
@@ -240,7 +246,7 @@ def _limit(node: Node) -> tuple[str, str]:
     most = f"{node.plan.most} slot{'s' if node.plan.most != 1 else ''}"
     if node.is_user:
         return "USER_LIMIT", f"; {node.plan.name} may have at most {most} at a time"
-    return "PLAN_LIMIT", f"; the plan {node.name} has at most {most}"
+    return "PLAN_LIMIT", f"; the plan {node.name} may have at most {most} at a time"
 
 
 def _pack(job: Job) -> str:

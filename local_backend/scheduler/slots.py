@@ -74,13 +74,13 @@ def _gpus(nvml: ModuleType) -> Iterator[tuple[str, tuple[Slot, ...]]]:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as problem:
-        _log.error("the GPUs cannot be counted (%s); going on without them", problem)
+        _log.error("cannot count the GPUs: %s; continuing without GPUs", problem)
         return
     for index in range(count):
         try:
             yield _slots_of(nvml, index)
         except nvml.NVMLError as problem:
-            _log.error("GPU %d cannot be used: %s", index, problem)
+            _log.error("cannot use GPU %d: %s", index, problem)
 
 
 def _slots_of(nvml: ModuleType, index: int) -> tuple[str, tuple[Slot, ...]]:

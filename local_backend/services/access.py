@@ -33,7 +33,7 @@ class Caller:
     def check_admin(self, action: str) -> None:
         """Raise Denied unless this is an administrator. `action` is a verb phrase: `adds users`."""
         if not self.admin:
-            raise Denied("auth.admin_only", f"Only an administrator {action}, and {self.name} is none")
+            raise Denied("auth.admin_only", f"Only an administrator {action}; {self.name} is not an administrator")
 
 
 def caller_named(connection: Connection, name: str, settings: Settings) -> Caller | None:

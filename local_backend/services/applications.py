@@ -58,7 +58,7 @@ class ApplicationService:
             packed = [row for row in self.named(caller, app_id) if pack_id(row) == app_id]
             active = [row for row in packed if not row.terminal]
             if packed and not active:
-                raise Conflict("exec.ended", f"All jobs of {app_id} have ended already")
+                raise Conflict("exec.ended", f"All jobs of {app_id} have already finished")
             for row in active or [self.execs.find(caller, app_id)]:
                 self.execs.request_stop(row)
                 record.about.append(row.id)

@@ -45,7 +45,7 @@ class ConnectionService:
         with self.base.recorded(caller, "connection.add", name):
             if references(values):
                 taken = references(values)[0][:40]
-                caller.check_admin(f"takes '{taken}' from the environment or keyring of the server")
+                caller.check_admin(f"uses '{taken}' from the environment or keyring of the server")
             try:
                 row = self.known.add(caller.name, name, kind, values, shared, replace)
             except DataError as problem:
@@ -78,7 +78,7 @@ class ConnectionService:
         with self.base.recorded(caller, "connection.test", name):
             row = self._found(caller, name)
             if not self._tests.acquire(blocking=False):
-                raise Busy("connection.tests", "Other connections are being tested; try again in a moment")
+                raise Busy("connection.tests", "The server is already testing other connections; try again in a moment")
             try:
                 return tested(self.known.opened(row), places or self.base.data_roots(caller))
             except DataError as problem:

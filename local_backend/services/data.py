@@ -52,10 +52,10 @@ class DataService:
         """
         with self.base.recorded(caller, "data.preview"):
             if not sources:
-                raise Invalid("data.preview", f"The list of data sources is empty; name 1 to {_MOST} to look at")
+                raise Invalid("data.preview", f"The list of data sources is empty; send 1 to {_MOST} data sources")
             _check_count(len(sources))
             if not self._previews.acquire(blocking=False):
-                raise Busy("data.previews", "Others look at data at this moment; try again in a while")
+                raise Busy("data.previews", "The server is already previewing data for other calls; try again later")
             try:
                 find = partial(self.connections.find, user=caller.name, admin=caller.admin)
                 asked = understand(sources, self.base.data_roots(caller), find, typed=True)
@@ -73,7 +73,7 @@ class DataService:
     def _look(self, caller: Caller, source: Source, secrets: Mapping[str, str]) -> dict[str, Any]:
         told = {wire.NAME: source.name, wire.TYPE: source.type, "access": source.access}
         if not source.fetched and not source.path:
-            absent = f"there is no DLI_DATA_FS, {self.base.settings.data_fs}: DATA_DIR would be empty"
+            absent = f"DLI_DATA_FS does not exist: {self.base.settings.data_fs}; DATA_DIR would be empty"
             return told | {wire.OK: False, wire.MESSAGE: absent}
         if not source.fetched:
             roots = self.base.data_roots(caller)
@@ -101,16 +101,16 @@ class DataService:
         most = min(settings.cache_bytes, free)
         if size <= most:
             return {}
-        what = f"the disk of the cache {cache} has room for" if most == free else "the cache may hold"
-        return {wire.OK: False, wire.MESSAGE: f"it has {shown(size)}, and {what} {shown(most)}"}
+        what = f"the free space on the disk of the cache {cache} is" if most == free else "the limit of the cache is"
+        return {wire.OK: False, wire.MESSAGE: f"the data has {shown(size)}, but {what} {shown(most)}"}
 
 
 def _check_count(count: int) -> None:
     if count > _MOST:
         raise Invalid(
             "data.preview",
-            f"These are {count} data sources, and {_MOST} are looked at in one go; look at them in several (a "
-            "submission may have more)",
+            f"{count} data sources in one call; the limit for a preview is {_MOST}. Split the list (a submission may "
+            "have more)",
         )
 
 
@@ -128,7 +128,8 @@ def _previewed(wish: Wish) -> dict[str, Any]:
         )
         found: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return {wire.OK: False, wire.MESSAGE: f"its server does not answer within {PATIENCE:.0f} seconds"}
+        return {wire.OK: False, wire.MESSAGE: f"the data server did not answer within {PATIENCE:.0f} seconds"}
     except ValueError:
-        return {wire.OK: False, wire.MESSAGE: f"the look at it ended without a word (exit code {done.returncode})"}
+        text = f"the preview process ended without a result (exit code {done.returncode})"
+        return {wire.OK: False, wire.MESSAGE: text}
     return found

@@ -128,7 +128,7 @@ class ExecService:
             caller.check_admin("fixes the slots of an exec")
             if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
                 raise Invalid(
-                    "exec.slots", 'The body is not {"slots": N} with a whole number N of at least 0, or null'
+                    "exec.slots", 'The body must be {"slots": N} with a whole number N >= 0, or null'
                 )
             try:
                 return self.supervisor.resize(row.id, count)
@@ -136,11 +136,13 @@ class ExecService:
                 raise Conflict("exec.not_resizable", str(problem)) from None
             except (CancelledError, FutureTimeoutError):
                 raise Unavailable(
-                    "exec.resize_timeout", f"The server did not come to it; the slots of {row.id} are as they were"
+                    "exec.resize_timeout",
+                    f"The server did not process the request in time; the slots of {row.id} are unchanged",
                 ) from None
             except OSError as problem:
                 raise StorageFailed(
-                    "exec.resize_failed", f"The server could not pass it on ({problem.strerror}); try again"
+                    "exec.resize_failed",
+                    f"The server could not send the request to the job ({problem.strerror}); try again",
                 ) from problem
 
     def deploy(self, caller: Caller, exec_id: str) -> None:
@@ -159,5 +161,5 @@ def states_named(text: str | None) -> frozenset[str] | None:
     wanted = frozenset(word.strip().upper() for word in text.split(","))
     unknown = sorted(wanted - states.ACTIVE - states.TERMINAL - {"PENDING", "FAILED", ""})
     if unknown:
-        raise Invalid("query.state", f"state: there is no state {unknown[0][:40]!r}")
+        raise Invalid("query.state", f"state: unknown state {unknown[0][:40]!r}")
     return wanted

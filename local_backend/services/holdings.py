@@ -45,6 +45,6 @@ class HoldingService:
         ))
         if len(found) > _MOST:
             raise Invalid(
-                "holdings.too_many", f"There are more than {_MOST} intervals in that time; ask for a shorter one"
+                "holdings.too_many", f"More than {_MOST} intervals in this period; request a shorter period"
             )
         return found

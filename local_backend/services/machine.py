@@ -57,4 +57,4 @@ class MachineService:
 
     def troubles(self) -> list[str]:
         """Return a sentence for each reason why the server cannot accept and run jobs, none when it is ready."""
-        return ["the server is about to end"] if self.closing else self.readiness.troubles()
+        return ["the server is shutting down"] if self.closing else self.readiness.troubles()

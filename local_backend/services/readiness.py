@@ -46,7 +46,7 @@ class Readiness:
                 looking = self._looking = threading.Thread(target=self._look, name="readiness", daemon=True)
                 looking.start()
         looking.join(_PATIENCE)
-        return ["the database or a disk does not answer"] if looking.is_alive() else list(self._found)
+        return ["the database or a disk does not respond"] if looking.is_alive() else list(self._found)
 
     def _look(self) -> None:
         self._found = list(self._troubles())
@@ -55,16 +55,16 @@ class Readiness:
         try:
             self._database.write(probe.write)
         except SQLAlchemyError:
-            yield "the database cannot be written"
+            yield "cannot write to the database"
         if not self._comes_round(_ROUND):
-            yield "the scheduler does not come round"
+            yield "the scheduler does not respond"
         floor = self._settings.ready_free_bytes
         for what, folder in (("state", self._settings.home), ("results", self._settings.result_fs)):
             free = _free(folder)
             if free is None:
-                yield f"the disk for the {what} cannot be read"
+                yield f"cannot read the disk for the {what}"
             elif free < floor:
-                yield f"the disk for the {what} has only {show_size(free)} free, less than {show_size(floor)}"
+                yield f"the disk for the {what} has only {show_size(free)} free; the minimum is {show_size(floor)}"
 
 
 def _free(folder: Path) -> int | None:

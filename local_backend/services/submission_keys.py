@@ -74,7 +74,8 @@ class SubmissionKeys:
         with self._lock:
             if claim in self._in_flight:
                 raise Conflict(
-                    "submission.key_in_use", f"A submission with this {wire.KEY_HEADER} is being accepted; ask again",
+                    "submission.key_in_use",
+                    f"The server is still processing a submission with this {wire.KEY_HEADER}; try again later",
                     retry_after=_SOON,
                 )
             self._in_flight.add(claim)
@@ -92,12 +93,12 @@ class SubmissionKeys:
         if known != keyed.digest:
             raise Mismatch(
                 "submission.key_mismatch",
-                f"This {wire.KEY_HEADER} came with another submission ({exec_id}); use a new key",
+                f"This {wire.KEY_HEADER} was used with a different submission ({exec_id}); use a new key",
             )
         row = self._database.read(lambda c: execs.get(c, exec_id))
         if row is None:
             raise NotFound(
                 "submission.key_deleted",
-                f"Exec {exec_id}, made by the submission with this {wire.KEY_HEADER}, was deleted",
+                f"Exec {exec_id} was deleted; it was submitted with this {wire.KEY_HEADER}",
             )
         return row

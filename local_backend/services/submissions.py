@@ -37,12 +37,12 @@ from local_backend.submit.receive import Upload
 from local_backend.vault import Vault
 
 _WRITTEN_OUT = (
-    "the data source contains credentials. This server keeps them sealed until the exec has ended, but shell histories "
-    "and scripts keep them readable; add a connection (local-backend connection add), and name it instead"
+    "the data source contains credentials. This server stores them encrypted until the job finishes, but shell "
+    "history and scripts keep them readable. Add a connection (local-backend connection add) and name it instead"
 )
 _NOT_JOINED = (
-    "the paths of the data sources are too many for the variable DLI_DATA_DIRS, so jobs do not get it; programs find "
-    "all paths in DLI_DATA_SOURCES_FILE"
+    "the data source paths are too long for the variable DLI_DATA_DIRS, so DLI_DATA_DIRS is not set; read all paths "
+    "from DLI_DATA_SOURCES_FILE"
 )
 
 
@@ -176,7 +176,7 @@ class SubmissionService:
         data = data_of(asked, self.execs.base.data_roots(caller), find)
         spec = check(asked, caller.name, data, self.vault.seal_text)
         if spec.submit_user not in ("", caller.name):
-            caller.check_admin("submits for others (--submit-user)")
+            caller.check_admin("submits for other users (--submit-user)")
         checked = _Checked(
             replace(spec, sig_name=request.sig_name or None), asked.shown, data.shown or None,
             self.connections.sealed(data.secrets), forwarding.targets(asked.line),

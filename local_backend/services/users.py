@@ -23,7 +23,7 @@ class UserService:
 
     def list(self, caller: Caller) -> list[UserRow]:
         """Return all users by name. Raises Denied."""
-        caller.check_admin("sees users")
+        caller.check_admin("lists users")
         return self.base.database.read(users.everybody)
 
     def add(self, caller: Caller, name: object, password: object, role: object) -> None:
@@ -32,9 +32,9 @@ class UserService:
             caller.check_admin("adds users")
             name, password, role = _text(name, "name"), _text(password, "password"), _text(role, "role")
             if role not in users.ROLES:
-                raise Invalid("user.role", f"role: {role[:40]!r} is none of {', '.join(users.ROLES)}")
+                raise Invalid("user.role", f"role: unknown role {role[:40]!r}; use {' or '.join(users.ROLES)}")
             if name == self.base.settings.user and role != users.ADMIN:
-                raise Invalid("user.role", f"role: the server runs as {name}, who is always an {users.ADMIN}")
+                raise Invalid("user.role", f"role: the server runs as {name}, so {name} is always {users.ADMIN}")
             self._change(lambda c, kept: users.add(c, users.checked_name(name), kept, role), password)
 
     def set_password(self, caller: Caller, name: str, password: object) -> None:
@@ -43,7 +43,7 @@ class UserService:
         (`user.not_found`)."""
         with self.base.recorded(caller, "user.password", name):
             if caller.name != name:
-                caller.check_admin("changes the passwords of others")
+                caller.check_admin("changes the passwords of other users")
             self._change(lambda c, kept: users.set_password(c, name, kept), _text(password, "password"))
 
     def remove(self, caller: Caller, name: str) -> None:
@@ -77,5 +77,5 @@ class UserService:
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise Invalid("user.invalid", f"{name}: a text is needed")
+        raise Invalid("user.invalid", f'"{name}" must be a string')
     return value

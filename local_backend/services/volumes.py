@@ -69,17 +69,19 @@ class VolumeService:
             except DataError as problem:
                 raise Invalid("volume.directory", str(problem)) from None
             if os.path.lexists(place):
-                shown = f"leads to {os.readlink(place)}" if place.is_symlink() else "is a folder with its data"
-                raise Conflict("volume.exists", f"there is a volume {place.name} already: {place} {shown}; remove that "
-                                                "first")
+                shown = f"is a link to {os.readlink(place)}" if place.is_symlink() else "is a folder with data"
+                raise Conflict("volume.exists", f"volume {place.name} already exists: {place} {shown}; remove it first")
             try:
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Set the users before the link exists, so that the volume is never open to all users.
                 self._allow(place.name, users)
                 place.symlink_to(directory)
             except OSError as problem:
-                raise StorageFailed("volume.failed", f"cannot make {place}: {problem.strerror}; volumes lie in "
-                                                     f"{place.parent} (DLI_VOLUMES)") from None
+                raise StorageFailed(
+                    "volume.failed",
+                    f"cannot create {place}: {problem.strerror}; the folder of all volumes is {place.parent} "
+                    "(DLI_VOLUMES)",
+                ) from None
             return Volume(place.name, place, users or None)
 
     def allow(self, caller: Caller, name: str, users: Sequence[str]) -> Volume:
@@ -89,7 +91,10 @@ class VolumeService:
             caller.check_admin(_ACTION)
             place = self._place(name)
             if not place.is_dir():
-                raise NotFound("volume.not_found", f"there is no volume {place.name}: local-backend volume list")
+                raise NotFound(
+                    "volume.not_found",
+                    f"volume {place.name} does not exist; to list the volumes: local-backend volume list",
+                )
             self._allow(place.name, users)
             return Volume(place.name, place, users or None)
 
@@ -100,10 +105,15 @@ class VolumeService:
             caller.check_admin(_ACTION)
             place = self._place(name)
             if not os.path.lexists(place):
-                raise NotFound("volume.not_found", f"there is no volume {place.name}: local-backend volume list")
+                raise NotFound(
+                    "volume.not_found",
+                    f"volume {place.name} does not exist; to list the volumes: local-backend volume list",
+                )
             if not place.is_symlink():
-                raise Conflict("volume.is_folder", f"{place} is no link but the folder with the data itself; move or "
-                                                   "remove that by hand")
+                raise Conflict(
+                    "volume.is_folder",
+                    f"{place} is the folder with the data itself, not a link; move or remove it by hand",
+                )
             try:
                 place.unlink()
             except OSError as problem:
@@ -120,7 +130,7 @@ class VolumeService:
     def _allow(self, name: str, users: Sequence[str]) -> None:
         wrong = [user for user in users if not is_name(user)]
         if wrong:
-            raise Invalid("volume.invalid", f"'{wrong[0][:80]}' cannot be the name of a user")
+            raise Invalid("volume.invalid", f"'{wrong[0][:80]}' is not a valid user name")
         try:
             self.recorder.settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             allow(self.recorder.settings, name, users)

@@ -17,10 +17,10 @@ _MOST_FILES = 65536
 LARGEST_HEAD = 64 << 10
 _NO_REQUESTS = {
     431: (b"Request Header Fields Too Large",
-          f"Error 431: The address and headers of the call are larger than {LARGEST_HEAD} bytes; a long command line "
-          "may go into the data part of the submission, as args.\n"),
-    501: (b"Not Implemented", "Error 501: The body comes in an encoding other than chunked.\n"),
-    400: (b"Bad Request", "Error 400: This is no HTTP/1.1 request.\n"),
+          f"Error 431: The address and headers of the call are larger than {LARGEST_HEAD} bytes; send a long "
+          "command line in the data part of the submission, as args.\n"),
+    501: (b"Not Implemented", "Error 501: The body has a transfer encoding other than chunked.\n"),
+    400: (b"Bad Request", "Error 400: This is not a valid HTTP/1.1 request.\n"),
 }
 
 

@@ -187,9 +187,9 @@ def _read(path: Path) -> Pair | None:
         key = serialization.load_pem_private_key(content, None)
         certificate = x509.load_pem_x509_certificate(content)
     except ValueError:
-        raise OSError(0, "this is no key with its certificate; remove it", str(path)) from None
+        raise OSError(0, "the file does not contain a key with its certificate; remove the file", str(path)) from None
     if not isinstance(key, Key):
-        raise OSError(0, "this is no key of this program; remove it", str(path))
+        raise OSError(0, "the file contains a key that this program did not make; remove the file", str(path))
     return key, certificate
 
 

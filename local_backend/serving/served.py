@@ -35,8 +35,8 @@ class Served:
         if _DATABASE in self.said.sources and _DATABASE not in values:
             text = given(home).text(_DATABASE)
             if text is None:
-                raise ValueError(f"the server has its database from {self.said.sources[_DATABASE]}, which holds a "
-                                 f"password; say the same {_DATABASE} here")
+                raise ValueError(f"the server took its database from {self.said.sources[_DATABASE]}, which contains "
+                                 f"a password; set the same {_DATABASE} here")
             values[_DATABASE] = text
         return Settings.of(home, Given(values, self.said.sources), embedded=self.embedded or None,
                            tls_self_signed=self.tls_self_signed or None)

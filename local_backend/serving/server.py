@@ -64,15 +64,15 @@ def check_network(settings: Settings) -> None:
     """Raise ServerError for settings that would send tokens in clear over a network, for settings that contradict each
     other, and for a certificate without its key."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise ServerError("--tls-cert and --tls-key belong together")
+        raise ServerError("--tls-cert and --tls-key must be given together")
     if settings.tls_cert is not None and settings.tls_self_signed:
-        raise ServerError("--tls-self-signed makes a certificate of its own; leave out --tls-cert and --tls-key")
+        raise ServerError("--tls-self-signed makes its own certificate; remove --tls-cert and --tls-key")
     loopback = _is_loopback(settings.host)
     if settings.embedded and not loopback:
-        raise ServerError(f"--embedded listens on the loopback only, not on {settings.host}")
+        raise ServerError(f"--embedded listens only on the loopback address, not on {settings.host}")
     if not loopback and not settings.speaks_tls:
         raise ServerError(
-            f"--host {settings.host} is reachable from other machines and needs TLS: add --tls-cert FILE "
+            f"--host {settings.host} is reachable from other machines, so TLS is required; add --tls-cert FILE "
             "--tls-key FILE, or --tls-self-signed"
         )
 
@@ -120,7 +120,8 @@ def locked(settings: Settings) -> Iterator[int]:
     except OSError:
         os.close(fd)
         raise ServerError(
-            f"another server runs on {settings.home} (local-backend status shows it; local-backend stop ends it)"
+            f"another server is running on {settings.home}; to show it: local-backend status; to stop it: "
+            "local-backend stop"
         ) from None
     try:
         # Files of a killed server say nothing about this server.
@@ -179,7 +180,7 @@ def open_database(settings: Settings) -> Database:
     """Open the database. Remove what an interrupted server left, and history that is too old. Raises ServerError."""
     paths = settings.paths
     if paths.restoring.exists():
-        raise ServerError(f"a restore of {settings.home} was interrupted; run it again, with --force")
+        raise ServerError(f"a restore of {settings.home} was interrupted; run the restore again with --force")
     try:
         database = opened(settings)
     except DatabaseError as problem:
@@ -198,15 +199,15 @@ def open_database(settings: Settings) -> Database:
     if unknown:
         database.close()
         raise ServerError(
-            f"{database.name} does not know {unknown[0]}, whose files are in {paths.jobs}: it was lost, or "
-            f"replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
+            f"{database.name} does not contain {unknown[0]}, but its files are in {paths.jobs}. The database was "
+            f"lost, or replaced by an older one. Restore a backup of it, or move {paths.jobs} away"
         )
     try:
         for orphan in sweep(paths, known, settings.user):
             log.info("removed the unfinished submission %s", orphan)
         database.write(lambda c: holdings.prune(c, time.time()))
     except SQLAlchemyError as problem:
-        log.warning("old history stays: %s", getattr(problem, "orig", None) or type(problem))
+        log.warning("old history was not deleted: %s", getattr(problem, "orig", None) or type(problem))
     except OSError as problem:
         database.close()
         raise _unusable(settings, problem) from None
@@ -223,7 +224,7 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
-        raise ServerError(f"--host {settings.host}: there is no such address on this machine") from None
+        raise ServerError(f"--host {settings.host}: this machine has no such address") from None
     family, kind, protocol, _, address = found[0]
     with socket.socket(family, kind, protocol) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -238,9 +239,9 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
 def _no_port(settings: Settings, problem: OSError) -> ServerError:
     where = f"{settings.host} port {settings.port}"
     if problem.errno == errno.EADDRINUSE:
-        return ServerError(f"{where} is taken by another program; choose another --port, or 0 for a free one")
+        return ServerError(f"{where} is in use by another program; choose another --port, or 0 for a free port")
     if problem.errno == errno.EACCES:
-        return ServerError(f"{where} may not be used by this user; choose a --port above 1023, or 0 for a free one")
+        return ServerError(f"this user may not listen on {where}; choose a --port above 1023, or 0 for a free port")
     return ServerError(f"cannot listen on {where}: {problem.strerror}")
 
 
@@ -278,7 +279,8 @@ def _run(
         supervisor.close()
         services.base.audit.close()
     if not server.may_go_on():
-        raise ServerError(f"{settings.home} was removed or replaced while the server ran; its jobs end by themselves")
+        raise ServerError(f"{settings.home} was removed or replaced while the server was running; its running jobs "
+                          "stop on their own")
 
 
 @contextlib.contextmanager
@@ -300,10 +302,11 @@ def _announced(
     try:
         print(f"local-backend: serving at {url}, state in {settings.home}", flush=True)
         if own_tls is not None:
-            print(f"local-backend: clients trust it by --ca-cert with a copy of {own_tls.authority}\n"
-                  f"local-backend: the SHA-256 fingerprint of that file is {own_tls.fingerprint()}", flush=True)
+            print("local-backend: to trust this server, clients use --ca-cert with a copy of "
+                  f"{own_tls.authority}\nlocal-backend: the SHA-256 fingerprint of that file is "
+                  f"{own_tls.fingerprint()}", flush=True)
     except OSError:
-        log.info("nobody reads the standard output")
+        log.info("standard output is closed")
     try:
         yield
     finally:
@@ -331,4 +334,4 @@ def _is_loopback(host: str) -> bool:
 def _unusable(settings: Settings, problem: OSError) -> ServerError:
     where = problem.filename or settings.home
     reason = problem.strerror or problem
-    return ServerError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder you can write to")
+    return ServerError(f"cannot use {where}: {reason}; set DLICMD_HOME to a folder that you can write to")

@@ -51,9 +51,9 @@ class Server(uvicorn.Server):
         try:
             if self._own_tls is not None and self._own_tls.make() and self.config.ssl is not None:
                 self.config.ssl.load_cert_chain(self._own_tls.server)
-                _log.info("the certificate is a new one")
+                _log.info("renewed the TLS certificate")
         except OSError as problem:
-            _log.error("the certificate could not be renewed, in an hour once more: %s", problem)
+            _log.error("cannot renew the TLS certificate, next attempt in one hour: %s", problem)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -99,6 +99,6 @@ def make_server(guard: Guard, settings: Settings, own_tls: SelfSigned | None = N
         config.load()
     except (ssl.SSLError, OSError) as problem:
         of_files = not isinstance(problem, ssl.SSLError) and problem.strerror
-        reason = of_files or "this is not a certificate and its key in PEM form, both of one pair"
+        reason = of_files or "not a certificate and its matching key in PEM form"
         raise ServerError(f"--tls-cert {certificate}, --tls-key {key or certificate}: {reason}") from None
     return Server(config, guard, own_tls)

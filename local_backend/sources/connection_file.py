@@ -40,7 +40,8 @@ def read(file: Path, owner: str, vault: Vault) -> list[ConnectionRow]:
     except UsageProblem as problem:
         raise DataError(str(problem)) from None
     if any(row.sealed is not None for row in rows) and file.stat().st_mode & 0o077:
-        raise DataError(f"{file} holds a secret and others may read it: chmod 600 {file}, or write env:NAME")
+        raise DataError(f"{file} contains a secret and other users can read it; run chmod 600 {file}, or write "
+                        "env:NAME")
     return rows
 
 
@@ -53,7 +54,7 @@ def place_of(text: str) -> dict[str, str] | None:
 
 def _row(name: str, place: Place, value: Place, owner: str, vault: Vault) -> ConnectionRow:
     if not is_name(name):
-        place.refuse(f"this is no name of a connection: {NAMES}")
+        place.refuse(f"invalid connection name: {NAMES}")
     entries = {key: (at, item) for key, at, item in value.entries(f"connection '{name}'")}
     if _TYPE not in entries:
         place.refuse(f"connection '{name}' needs a 'type': one of {', '.join(kinds.every())}")

@@ -29,7 +29,7 @@ from local_backend.vault import Vault, VaultError
 ENV, KEYRING = "env", "keyring"
 #: Maximum connections of one user, and maximum characters of a value: keys and certificates are long.
 _MOST, _LONGEST = 1000, 64 * 2**10
-_PLACES = '{"env": NAME} nor {"keyring": "SERVICE/USER"}'
+_PLACES = '{"env": NAME} or {"keyring": "SERVICE/USER"}'
 #: Variables that hold secrets of connections. They are removed from the environment of this process: no job inherits
 #: them.
 _taken: dict[str, str] = {}
@@ -148,11 +148,11 @@ class Connections:
         """Add a connection of `owner`, and return it. Raises DataError, ConnectionExists, VaultError, and errors of the
         database."""
         if not connections.is_name(name):
-            raise DataError(f"{name[:64]!r} is no name of a connection: {connections.NAMES}")
+            raise DataError(f"invalid connection name {name[:64]!r}: {connections.NAMES}")
         if any(row.owner == owner and row.name == name for row in self._from_file):
             raise ConnectionExists(name, f"in {self._settings.connections}")
         if sum(row.owner == owner for row in self.all()) >= _MOST:
-            raise DataError(f"{owner} has {_MOST} connections, which is as many as one may have; remove some")
+            raise DataError(f"{owner} already has {_MOST} connections, the maximum for one user; remove some")
         public, sealed = self._split(kind_name, values)
         kind = kinds.find(kind_name).name
         row = self._database.write(
@@ -164,8 +164,8 @@ class Connections:
     def remove(self, row: ConnectionRow) -> None:
         """Delete a connection. Raises DataError for a connection of the file."""
         if self.is_of_file(row):
-            raise DataError(f"connection '{row.name}' stands in {self._settings.connections}; take it out there, and "
-                            "start the server again")
+            raise DataError(f"connection '{row.name}' is defined in {self._settings.connections}; remove it there, "
+                            "then restart the server")
         self._database.write(lambda c: connections.remove(c, row.id))
 
     def _split(self, kind_name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -180,7 +180,7 @@ class Connections:
             field = spelled[name]
             if isinstance(value, Mapping):
                 if not field.secret:
-                    raise DataError(f"'{field.name}' is no secret; give its value")
+                    raise DataError(f"'{field.name}' is not a secret; give its value")
                 public[field.name] = dict(value)
             elif field.secret:
                 secret[field.name] = given[field.name]
@@ -193,7 +193,7 @@ class Connections:
         try:
             return {} if sealed is None else json.loads(self._vault.open_text(sealed))
         except VaultError as problem:
-            raise DataError(f"the credentials of its data cannot be opened: {problem}") from None
+            raise DataError(f"cannot decrypt the credentials of the exec's data: {problem}") from None
 
     def _is_admin(self, name: str) -> bool:
         found = self._database.read(lambda c: users.get(c, name))
@@ -224,7 +224,7 @@ def _referred(reference: Mapping[str, str]) -> str:
             text = str(reference[key])
             # WML refers to assets by address: /v2/connections/ID?project_id=P
             return text.partition("?")[0].rstrip("/").rpartition("/")[2] if key == wire.HREF else text
-    raise DataError("a reference to a connection has its 'name' or its 'id'")
+    raise DataError("a reference to a connection needs a 'name' or an 'id'")
 
 
 def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> ConnectionRow:
@@ -239,14 +239,14 @@ def _meant(reference: str, user: str, seen: Sequence[ConnectionRow]) -> Connecti
             return found[0]
         if found:
             ids = ", ".join(f"{row.id} of {row.owner}" for row in found)
-            raise DataError(f"there are several connections '{reference}'; say which by its id: {ids}")
+            raise DataError(f"more than one connection has the name '{reference}'; use one of these ids: {ids}")
     raise unknown(reference)
 
 
 def unknown(reference: str) -> DataError:
     """Return the error for a connection that does not exist, or that this user may not use."""
-    return DataError(f"there is no connection '{reference[:80]}' that you may use; local-backend connection list shows "
-                     "those of this server")
+    return DataError(f"connection '{reference[:80]}' does not exist, or you may not use it; to list the connections "
+                     "of this server: local-backend connection list")
 
 
 def _take(names: Iterable[str]) -> None:
@@ -268,7 +268,7 @@ def _shape(name: str, value: Any) -> str:
         if len(str(value)) > _LONGEST:
             raise DataError(f"'{name[:40]}' has more than {_LONGEST} characters")
         return str(value)
-    raise DataError(f"'{name[:40]}' is neither a text nor {_PLACES}")
+    raise DataError(f"'{name[:40]}' must be a string, {_PLACES}")
 
 
 def _taken_from(value: Any, row: ConnectionRow) -> str:
@@ -288,14 +288,15 @@ def _from_keyring(place: str, row: ConnectionRow) -> str:
     try:
         import keyring
     except ImportError:
-        raise DataError(f"connection '{row.name}': the server has no keyring: pip install 'dlicmd[keyring]'") from None
+        raise DataError(f"connection '{row.name}': the server has no keyring library; install it with pip "
+                        "install 'dlicmd[keyring]'") from None
     try:
         found = keyring.get_password(service, user)
     except Exception as problem:  # backends of the keyring library raise exceptions of any class
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
-        raise DataError(f"connection '{row.name}': the keyring of the server cannot be used: {why}") from None
+        raise DataError(f"connection '{row.name}': cannot read the keyring of the server: {why}") from None
     if found is None:
-        raise DataError(f"connection '{row.name}': the keyring of the server has no '{place}'")
+        raise DataError(f"connection '{row.name}': the keyring of the server has no entry '{place}'")
     return found
 
 

@@ -45,8 +45,8 @@ def check_directory(settings: Settings, directory: Path) -> None:
     for name, place in places.items():
         how = "is" if real == place else "holds" if inside(place, real) else "is in" if inside(real, place) else ""
         if how and not (how == "is in" and any(inside(one, place) and inside(real, one) for one in free)):
-            raise DataError(f"{directory} {how} {place} ({name}), which the server has for itself, and what a volume "
-                            "has is for jobs; name a folder that has their data alone")
+            raise DataError(f"{directory} {how} {place} ({name}), a folder of the server; jobs can read all files "
+                            "of a volume. Name a folder that contains only data for jobs")
 
 
 def _own(settings: Settings) -> list[Path]:
@@ -60,7 +60,7 @@ def _own(settings: Settings) -> list[Path]:
         return [Path(home, name) for name in os.listdir(home)
                 if not any(inside(folder, os.path.join(home, name)) for folder in seen)]
     except OSError as problem:
-        raise DataError(f"{home} cannot be read: {problem.strerror}") from None
+        raise DataError(f"cannot read {home}: {problem.strerror}") from None
 
 
 def users_of(settings: Settings) -> dict[str, list[str]]:
@@ -70,13 +70,13 @@ def users_of(settings: Settings) -> dict[str, list[str]]:
     try:
         found = read_json(path)
     except OSError as problem:
-        raise DataError(f"{path}, which says who may use which volume, cannot be read: {problem.strerror}") from None
+        raise DataError(f"cannot read {path}, the list of users of each volume: {problem.strerror}") from None
     if found is None and not path.exists():
         return {}
     if isinstance(found, dict) and all(isinstance(users, list) for users in found.values()):
         return found
-    raise DataError(f"{path}, which says who may use which volume, is damaged; restore it, or remove it and run "
-                    "local-backend volume allow for every volume that is not for everybody")
+    raise DataError(f"{path}, the list of users of each volume, is damaged. Restore it; or remove it and run "
+                    "local-backend volume allow for every volume that not all users may use")
 
 
 def allow(settings: Settings, name: str, users: Sequence[str]) -> None:

@@ -76,15 +76,15 @@ def accept(
         if _unknown(problem):
             raise StorageFailed(
                 "storage.unknown",
-                "the server lost its database while it stored the submission, and cannot tell whether it did; look "
-                "at the list of execs (dlicmd --exec-get-all) before you submit again",
+                "the server lost its database connection while it stored the submission; the job may or may not "
+                "exist. Check the list of jobs (dlicmd --exec-get-all) before you submit again",
             ) from None
         discard(paths)
         orders.remove(home, paths.exec_id)
         if isinstance(problem, OSError):
             raise StorageFailed.from_os(problem) from None
         if isinstance(problem, VaultError):
-            raise StorageFailed("storage.keys", f"{problem}; nothing was kept") from None
+            raise StorageFailed("storage.keys", f"{problem}; nothing was stored") from None
         if isinstance(problem, SQLAlchemyError):
             raise _not_stored(problem) from None
         raise
@@ -108,4 +108,6 @@ def _prepare(paths: ExecPaths, spec: JobSpec) -> None:
 
 def _not_stored(problem: SQLAlchemyError) -> StorageFailed:
     original = getattr(problem, "orig", None) or problem
-    return StorageFailed("storage.failed", f"the server could not store the submission ({original}); nothing was kept")
+    return StorageFailed(
+        "storage.failed", f"the server could not store the submission ({original}); nothing was stored"
+    )

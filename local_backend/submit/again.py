@@ -30,14 +30,14 @@ def to_verify(row: ExecRow, steps: int) -> tuple[JobSpec, str]:
     if not spec.elastic:
         raise Invalid(
             "verify.not_elastic",
-            f"{row.id} is not elastic ({spec.framework}): its number of workers never changes, so there is nothing "
-            "to verify; submit it as edtPyTorch",
+            f"{row.id} is not elastic ({spec.framework}): its number of workers is constant, so verification does "
+            "not apply; submit it as edtPyTorch",
         )
     if MASK in (row.data_source or ""):
         raise Invalid(
             "verify.credentials",
-            f"{row.id} was submitted with credentials written out, which are not kept: submit it again with "
-            f"{_ATTRIBUTE} {INSTEAD}={steps}",
+            f"{row.id} was submitted with credentials in its data source, which the server does not keep. Submit it "
+            f"again with {_ATTRIBUTE} {INSTEAD}={steps}",
         )
     attributes = {name: value for name, value in spec.attributes.items() if name not in (BEFORE, INSTEAD)}
     words = split_args(row.args)
@@ -53,15 +53,17 @@ def packed(row: ExecRow, paths: ExecPaths, folder: Path) -> Upload:
     """
     names, complete = manifest.read(paths)
     if not complete:
-        raise Invalid("verify.too_many_files", f"{row.id} has more than {manifest.MOST} files: submit it again with "
-                            f"{_ATTRIBUTE} {INSTEAD}=20")
+        raise Invalid(
+            "verify.too_many_files",
+            f"{row.id} has more than {manifest.MOST} files. Submit it again with {_ATTRIBUTE} {INSTEAD}=20",
+        )
     archive = folder / f"again{wire.ARCHIVE_SUFFIX}"
     try:
         with tarfile.open(archive, "w") as tar:
             for name in names:
                 file = paths.opened(paths.submitted / name)
                 if file is None:
-                    raise Invalid("verify.files_gone", f"the file {name!a} of {row.id} is gone, so it cannot run again")
+                    raise Invalid("verify.files_gone", f"cannot run {row.id} again: its file {name!a} is missing")
                 with file:
                     tar.addfile(tar.gettarinfo(arcname=name, fileobj=file), file)
     except OSError as problem:

@@ -58,11 +58,11 @@ def check(asked: Asked, user: str, data: AskedData, seal: Callable[[str], str]) 
 
 def _framework(line: CommandLine) -> catalogue.Framework:
     if line.command != "--exec-start" or line.operand is None:
-        raise Invalid("submission.command", "the command line of a submission begins with --exec-start FRAMEWORK")
+        raise Invalid("submission.command", "the command line of a submission must begin with --exec-start FRAMEWORK")
     framework = catalogue.BY_NAME.get(line.operand)
     if framework is None:
         known = ", ".join(catalogue.BY_NAME)
-        raise Invalid("submission.framework", f"there is no framework '{line.operand[:80]}'; there are {known}")
+        raise Invalid("submission.framework", f"unknown framework '{line.operand[:80]}'; use one of: {known}")
     if framework.refused:
         raise Invalid("submission.framework", f"{framework.name}: {framework.refused}")
     if line.text("--pbmodel-name") is not None:
@@ -89,14 +89,14 @@ def _check_lengths(line: CommandLine) -> None:
         if found and max(found) > _MAX_WORD:
             raise Invalid(
                 "submission.too_long",
-                f"{name}: no program can be started with a word or variable of {max(found):,} bytes; at most "
-                f"{_MAX_WORD:,} are taken; put it into a file",
+                f"{name}: a word or variable has {max(found):,} bytes; the limit for starting a program is "
+                f"{_MAX_WORD:,}. Put it into a file",
             )
     if sum(map(sum, sizes.values())) > _MAX_WORDS:
         raise Invalid(
             "submission.too_long",
-            f"the words and variables (--msd-env) for the program have more than {_MAX_WORDS:,} bytes in all, with "
-            "which it could not be started; put them into a file",
+            f"the words and variables (--msd-env) for the program have more than {_MAX_WORDS:,} bytes in total, the "
+            "limit for starting a program. Put them into a file",
         )
 
 
@@ -111,12 +111,12 @@ def _app_name(line: CommandLine, framework: catalogue.Framework) -> str:
     if name is None:
         return framework.app_name
     if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
-        raise Invalid("submission.option", f"--appName is empty, longer than {_MAX_NAME} characters or not printable")
+        raise Invalid("submission.option", f"--appName must have 1 to {_MAX_NAME} printable characters")
     return name
 
 
 def _submit_user(line: CommandLine) -> str:
     name = line.text("--submit-user") or ""
     if name and not re.fullmatch(r"[\w.@-]{1,100}", name):
-        raise Invalid("submission.option", f"--submit-user: '{name[:80]}' is not the name of a user")
+        raise Invalid("submission.option", f"--submit-user: '{name[:80]}' is not a valid user name")
     return name

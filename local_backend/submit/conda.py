@@ -28,10 +28,10 @@ def find(name: str | None, conda_home: str | None) -> str | None:
             return str(path)
         raise Invalid(
             "submission.environment",
-            f"--conda-env-name: there is no Python environment at {name} (it has no bin/python)",
+            f"--conda-env-name: no Python environment in {name} (bin/python is missing)",
         )
     if name in {".", ".."}:
-        raise Invalid("submission.environment", f"--conda-env-name: '{name}' is not the name of an environment")
+        raise Invalid("submission.environment", f"--conda-env-name: '{name}' is not a valid environment name")
     homes = _homes(conda_home)
     for home in homes:
         for path in (home / "envs" / name, *([home] if name in {"base", home.name} else [])):
@@ -39,8 +39,8 @@ def find(name: str | None, conda_home: str | None) -> str | None:
                 return str(path)
     if name == DEFAULT_ENVIRONMENT:
         return None
-    looked = ", ".join(str(home / "envs") for home in homes) or "no conda installation was found"
-    raise Invalid("submission.environment", f"--conda-env-name: there is no environment '{name}' (looked in: {looked})")
+    looked = ", ".join(str(home / "envs") for home in homes) or "no conda installation found"
+    raise Invalid("submission.environment", f"--conda-env-name: environment '{name}' not found (searched: {looked})")
 
 
 def _is_environment(path: Path) -> bool:

@@ -30,7 +30,7 @@ def place(upload: Upload, spec: JobSpec, submitted: Path, limits: Limits) -> Job
     files = [(name or _nameless(path, typed), path) for name, path in upload.files]
     archives = [path for name, path in files if name.endswith(_ARCHIVES) and base_name(name) != typed]
     if len(archives) > 1:
-        raise Invalid("submission.files", "the upload holds more than one archive")
+        raise Invalid("submission.files", "the upload contains more than one archive")
     for archive in archives:
         unpack(archive, submitted, limits)
     for name, path in files:
@@ -55,14 +55,14 @@ def base_name(name: str) -> str:
     """Return the last part of a file name from a client, on any operating system. Raises Invalid."""
     base = name.replace("\\", "/").rpartition("/")[2]
     if base in {"", ".", ".."} or not base.isprintable() or len(os.fsencode(base)) > 255:
-        raise Invalid("submission.files", f"the upload has a file with a name that cannot be used: {name[:120]!a}")
+        raise Invalid("submission.files", f"the upload contains a file with an invalid name: {name[:120]!a}")
     return base
 
 
 def _put(source: Path, folder: Path, name: str) -> None:
     target = folder / name
     if os.path.lexists(target):
-        raise Invalid("submission.files", f"the upload holds two files named '{name}'")
+        raise Invalid("submission.files", f"the upload contains 2 files with the name '{name}'")
     shutil.move(source, target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
@@ -70,11 +70,11 @@ def _put(source: Path, folder: Path, name: str) -> None:
 
 def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) -> JobSpec:
     if not names:
-        raise Invalid("submission.no_program", "nothing was uploaded; give --model-main, --model-dir or --user-cmd")
+        raise Invalid("submission.no_program", "no program was uploaded; add --model-main, --model-dir or --user-cmd")
     if spec.main is None and not archive:
         spec = replace(spec, main=names[0])
     if spec.main is not None and ("\0" in spec.main or len(spec.main) > 4000 or not spec.main):
-        raise Invalid("submission.no_program", "--model-main is empty, too long or contains a NUL")
+        raise Invalid("submission.no_program", "--model-main is empty, too long or contains a NUL character")
     for model_dir in (*_folders(submitted, spec.model_dir), None):
         folder = submitted / model_dir if model_dir else submitted
         main = _find(folder, spec.main, spec.model_dir) if spec.main else _guess(folder)
@@ -82,10 +82,13 @@ def _with_main(spec: JobSpec, submitted: Path, archive: bool, names: list[str]) 
             spec = replace(spec, model_dir=model_dir, main=main)
             return spec if spec.elastic else _as_command(spec, folder / main)
     if spec.main:
-        raise Invalid("submission.no_program", f"--model-main: there is no file '{spec.main[:200]}' in the upload")
+        raise Invalid(
+            "submission.no_program", f"--model-main: the upload does not contain the file '{spec.main[:200]}'"
+        )
     raise Invalid(
         "submission.no_program",
-        "--model-main is missing, and the folder has no main.py nor a single other Python file",
+        "--model-main is missing, and the folder has neither main.py nor exactly one Python file; add --model-main "
+        "FILE",
     )
 
 

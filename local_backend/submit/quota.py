@@ -13,7 +13,7 @@ from local_backend.runtime.paths import HomePaths
 from local_backend.settings import Quotas
 from local_backend.store import execs
 
-_DELETE = "fetch the results of those that have ended and delete them (dlicmd --exec-delete ID)"
+_DELETE = "fetch the results of finished jobs and delete these jobs (dlicmd --exec-delete ID)"
 
 
 def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
@@ -27,8 +27,8 @@ def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
         if free - adding < quotas.free_bytes:
             raise StorageFailed(
                 "storage.full",
-                f"the server's disk has {show_size(free)} left and takes nothing that would leave less than "
-                f"{show_size(quotas.free_bytes)}; delete execs that are not needed (dlicmd --exec-delete ID), then "
+                f"the server's disk has only {show_size(free)} free; the minimum after a submission is "
+                f"{show_size(quotas.free_bytes)}. Delete jobs that you do not need (dlicmd --exec-delete ID), then "
                 "submit again",
             )
 
@@ -41,17 +41,17 @@ def check_user(
     if quotas.active_execs is not None and active >= quotas.active_execs:
         raise OverQuota(
             "quota.active",
-            f"{user} may have {quotas.active_execs} execs that wait or run, and has {active}; wait for one to end, "
-            "or stop one (dlicmd --exec-stop ID)",
+            f"{user} has {active} pending or running jobs; the limit is {quotas.active_execs}. Wait until one "
+            "finishes, or stop one (dlicmd --exec-stop ID)",
         )
     if quotas.stored_execs is not None and kept >= quotas.stored_execs:
-        raise OverQuota("quota.execs", f"{user} may have {quotas.stored_execs} execs, and has {kept}; {_DELETE}")
+        raise OverQuota("quota.execs", f"{user} has {kept} jobs; the limit is {quotas.stored_execs}; {_DELETE}")
     if quotas.stored_bytes is None:
         return
     stored = sum(map(size, execs.ids_of(connection, user)))
     if stored + adding > quotas.stored_bytes:
         raise OverQuota(
             "quota.bytes",
-            f"the execs of {user} take {show_size(stored)} and this one {show_size(adding)}, and may take "
-            f"{show_size(quotas.stored_bytes)} in all; {_DELETE}",
+            f"the jobs of {user} use {show_size(stored)} and this job needs {show_size(adding)}; the limit is "
+            f"{show_size(quotas.stored_bytes)} in total; {_DELETE}",
         )

@@ -52,7 +52,7 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
         return Upload(data=_form_field(text))
     if kind == b"application/json":
         return Upload(data=text)
-    raise Invalid("submission.body", "the body is neither multipart/form-data nor application/x-www-form-urlencoded")
+    raise Invalid("submission.body", "the body must be multipart/form-data or application/x-www-form-urlencoded")
 
 
 async def _text(body: AsyncIterator[bytes], most: int) -> str:
@@ -68,7 +68,7 @@ def _form_field(text: str) -> str | None:
     try:
         fields = parse_qs(text, keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError:
-        raise Invalid("submission.body", "the form in the body cannot be read") from None
+        raise Invalid("submission.body", "the form in the body is invalid") from None
     return fields.get(wire.PART_DATA, [None])[0]
 
 
@@ -101,10 +101,10 @@ async def _multipart(body: AsyncIterator[bytes], boundary: bytes | None, folder:
                 await asyncio.to_thread(parts.flush)
         parser.finalize()
         if received and not parts.ended:
-            raise Invalid("submission.body", "the multipart body ends too early")
+            raise Invalid("submission.body", "the multipart body is incomplete")
         await asyncio.to_thread(parts.flush)
     except FormParserError as problem:
-        raise Invalid("submission.body", f"the multipart body cannot be read: {problem}") from None
+        raise Invalid("submission.body", f"the multipart body is invalid: {problem}") from None
     except OSError as problem:
         raise StorageFailed.from_os(problem) from None
     finally:
@@ -178,7 +178,7 @@ class _Parts:
     def _header_bytes(self, which: int, data: bytes) -> None:
         self._header[which].extend(data)
         if len(self._header[which]) > _MAX_HEADERS:
-            raise Invalid("submission.body", "a header of the multipart body is too long")
+            raise Invalid("submission.body", "a header in the multipart body is too long")
 
     def _header_end(self) -> None:
         name, value = (bytes(part) for part in self._header)

@@ -69,7 +69,7 @@ def _gpu_limit(line: CommandLine) -> float | None:
     if limit is not None and limit > 1:
         raise Invalid(
             "submission.resources",
-            f"--workerGPULimit: jobs of a pack share one device, and {limit:g} is more than that",
+            f"--workerGPULimit: jobs of a pack share one device; {limit:g} devices are too many",
         )
     return limit
 
@@ -82,8 +82,8 @@ def node_labels(line: CommandLine) -> dict[str, str]:
             if found.setdefault(name, value) != value:
                 raise Invalid(
                     "submission.resources",
-                    f"{option}: {name}={value[:80]}, and elsewhere {name}={found[name][:80]}; this backend has one "
-                    "machine",
+                    f"{option}: {name}={value[:80]} conflicts with {name}={found[name][:80]} in the other node "
+                    "selector; this backend has only one machine",
                 )
     return found
 
@@ -102,7 +102,7 @@ def _selector(option: str, text: str) -> list[tuple[str, str]]:
         if not _LABEL.fullmatch(name):
             raise Invalid(
                 "submission.resources",
-                f"{option}: '{name[:80]}' is not a label; write {option} label=value,label=value",
+                f"{option}: '{name[:80]}' is not a valid label; write {option} label=value,label=value",
             )
     return items
 
@@ -115,10 +115,10 @@ def _num_worker(line: CommandLine, framework: catalogue.Framework, hardware: Har
         asked = hardware.number("num_nodes", 1)
     number = asked if asked is not None else framework.workers or 1
     if framework.max_workers is not None and number > framework.max_workers:
-        cure = "use distPyTorch for several" if framework.backend == "PyTorch" else "ask for fewer"
+        cure = "use distPyTorch for more workers" if framework.backend == "PyTorch" else "request fewer workers"
         raise Invalid(
             "submission.resources",
-            f"{framework.name} runs on at most {framework.max_workers} worker, not {number}; {cure}",
+            f"{framework.name} supports at most {framework.max_workers} worker, not {number}; {cure}",
         )
     return number
 
@@ -136,7 +136,7 @@ def _min_workers(attributes: dict[str, str], most: int) -> int:
     if least > most:
         raise Invalid(
             "submission.resources",
-            f"--msd-attr {LEAST}={least} is more than the {most} workers that the job can have (--numWorker)",
+            f"--msd-attr {LEAST}={least} is more than the maximum of {most} workers of this job (--numWorker)",
         )
     return least
 
@@ -154,7 +154,7 @@ def _device(line: CommandLine, hardware: Hardware) -> tuple[str | None, int, flo
         if kind == "gpu":
             raise Invalid(
                 "submission.resources",
-                "--workerDeviceType gpu with 0 devices per worker; ask for at least one, or for cpu",
+                "--workerDeviceType gpu needs at least 1 device per worker, not 0; request 1 device, or use cpu",
             )
         return "cpu", 1, 1.0
     if number is not None and number < 1:
@@ -167,12 +167,12 @@ def _pack(line: CommandLine, device_num: int) -> str:
     if pack and not _PACK.fullmatch(pack):
         raise Invalid(
             "submission.resources",
-            f"--msd-pack-id: '{pack[:80]}' is not an id; use letters, digits, '.', '_', ':' and '-'",
+            f"--msd-pack-id: invalid id '{pack[:80]}'; use letters, digits, '.', '_', ':' and '-'",
         )
     if pack and device_num > 1:
         raise Invalid(
             "submission.resources",
-            f"--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is {device_num}",
+            f"--msd-pack-id: jobs of a pack share one device; --workerDeviceNum must be 1, not {device_num}",
         )
     return pack
 
@@ -183,7 +183,8 @@ def _profile(hardware: Hardware) -> str:
     profile = named.lower().removeprefix("mig-").removeprefix("mig ")
     if profile and not _PROFILE.fullmatch(profile):
         raise Invalid(
-            "submission.resources", f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a profile such as 1g.10gb"
+            "submission.resources",
+            f"hardwareSpec gpu.mig_profile: '{named[:40]}' is not a valid profile, for example 1g.10gb",
         )
     return profile or (ANY_SLICE if kind == ANY_SLICE else "")
 
@@ -199,5 +200,7 @@ def _attributes(line: CommandLine, framework: catalogue.Framework) -> dict[str, 
     found = dict(pairs("--msd-attr", line.many("--msd-attr")))
     mode = found.get("mode")
     if framework.elastic and mode is not None and mode not in MODES:
-        raise Invalid("submission.resources", f"--msd-attr mode: '{mode[:40]}' is not one of {', '.join(MODES)}")
+        raise Invalid(
+            "submission.resources", f"--msd-attr mode: unknown mode '{mode[:40]}'; use one of {', '.join(MODES)}"
+        )
     return found

@@ -37,7 +37,7 @@ class _Host:
                 if not self._asked(request, told):
                     self._restart()
                     if not self._asked(request, told):
-                        raise OSError("the process that unpacks archives does not answer")
+                        raise OSError("the process that unpacks archives does not respond")
         except BaseException:
             os.close(result)
             raise

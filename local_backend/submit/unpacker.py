@@ -53,7 +53,7 @@ class Member(tarfile.TarInfo):
         except tarfile.HeaderError as problem:
             if isinstance(problem, tarfile.EOFHeaderError):  # type: ignore[attr-defined]
                 raise
-            raise Refused(f"it is damaged, or no tar archive ({problem})") from None
+            raise Refused(f"it is damaged, or not a tar archive ({problem})") from None
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
@@ -139,7 +139,7 @@ class Tree:
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
         taken = self._spelling.setdefault(key, path)
         if path in self._taken or taken != path:
-            raise Refused(f"{show(path)} is there twice" + (f", also as {show(taken)}" if taken != path else ""))
+            raise Refused(f"{show(path)} appears twice" + (f", also as {show(taken)}" if taken != path else ""))
         if len(self._taken) >= self._most:
             raise Refused(f"it has more than {self._most} files and folders (DLI_MAX_UNPACKED_FILES)")
         self._taken.add(path)
@@ -177,8 +177,8 @@ class Budget:
             raise Refused(f"it unpacks to more than {self._bytes} bytes (DLI_MAX_UNPACKED_BYTES)")
         if self.used > self._by_ratio:
             raise Refused(
-                f"it unpacks to more than {self._limits['ratio']} times its size, as bombs do; if it is none, set "
-                "DLI_MAX_UNPACK_RATIO higher and restart the server"
+                f"it unpacks to more than {self._limits['ratio']} times its size, as archive bombs do; if you trust "
+                "the archive, set DLI_MAX_UNPACK_RATIO higher and restart the server"
             )
 
 
@@ -191,10 +191,10 @@ def unpack(archive: IO[bytes], tree: Tree, budget: Budget) -> None:
         while (member := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
             if os.getppid() != parent:
-                raise Refused("the server has gone")
+                raise Refused("the server has stopped")
             _take(tar, member, tree, budget)
     if not tree.files:
-        raise Refused("it has no files in it")
+        raise Refused("it contains no files")
 
 
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Budget) -> None:
@@ -209,7 +209,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Tree, budget: Bud
     if member.isdir():
         os.close(tree.folder(parts))
     elif not member.isreg():
-        raise Refused(f"{show(member.name)} is {_kind(member)}; only files and folders are taken")
+        raise Refused(f"{show(member.name)} is {_kind(member)}; only files and folders are accepted")
     elif not parts:
         raise Refused(f"{show(member.name)} is a file without a name")
     else:
@@ -273,10 +273,10 @@ def run(archive_path: str, target: str, limits: dict[str, int]) -> tuple[int, st
     except Refused as problem:
         return REFUSED, str(problem)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        return REFUSED, f"it is damaged, or no tar archive ({type(problem).__name__})"
+        return REFUSED, f"it is damaged, or not a tar archive ({type(problem).__name__})"
     except (MemoryError, RecursionError):
-        return REFUSED, "reading it takes too much memory"
+        return REFUSED, "it needs too much memory"
     except (ValueError, OverflowError):
-        return REFUSED, "its headers make no sense"
+        return REFUSED, "its headers are invalid"
     except OSError as problem:
         return STORAGE, str(problem.errno or 0)

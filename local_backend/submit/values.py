@@ -21,7 +21,7 @@ def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            shown = f"'{name[:80]}' is not a variable name" if equals else "an item without '='"
+            shown = f"'{name[:80]}' is not a valid variable name" if equals else "'=' is missing"
             raise Invalid("submission.option", f"{option}: {shown}; write {option} NAME=VALUE")
         result.append((name, value))
     return result
@@ -49,7 +49,8 @@ class Hardware:
         if spec and "nodes" not in spec and ("name" in spec or "id" in spec):
             raise Invalid(
                 "submission.hardware",
-                "hardwareSpec by name or id is not known to the local backend; write its 'nodes' out",
+                "hardwareSpec: the local backend knows no hardware specification by name or id; list its 'nodes' "
+                "instead",
             )
         nodes = spec.get("nodes", spec)
         if not isinstance(nodes, dict):
@@ -85,14 +86,16 @@ class Hardware:
         """Return a text at a dotted path; empty if it is missing."""
         value = self._at(path)
         if value is not None and not isinstance(value, str):
-            raise Invalid("submission.hardware", f"hardwareSpec {path}: '{str(value)[:40]}' is not a text")
+            raise Invalid("submission.hardware", f"hardwareSpec {path}: '{str(value)[:40]}' is not a string")
         return value or ""
 
     def _at(self, path: str) -> Any:
         value: Any = self._nodes
         for key in path.split("."):
             if not isinstance(value, dict):
-                raise Invalid("submission.hardware", f"hardwareSpec: what holds '{key}' is not a JSON object")
+                raise Invalid(
+                    "submission.hardware", f"hardwareSpec: the value that contains '{key}' is not a JSON object"
+                )
             value = value.get(key)
             if value is None or value == "":
                 return None

@@ -35,7 +35,7 @@ def read(args: str | None, data: str | None) -> Asked:
     _check_keys(extra)
     text = args if args and args.strip() else extra.get(wire.ARGS, args)
     if text is not None and not isinstance(text, str):
-        raise Invalid("submission.data_part", f"'{wire.ARGS}' in the data part is not a text")
+        raise Invalid("submission.data_part", f"'{wire.ARGS}' in the data part is not a string")
     words = _words(extra.get(wire.ARGV), text)
     try:
         line = parse_argv(words, sent=True)
@@ -53,7 +53,7 @@ def _check_keys(extra: dict[str, Any]) -> None:
     for key in extra:
         near = slips.meant(key, _KEYS)
         if near is not None:
-            raise Invalid("submission.data_part", f"there is no '{key[:80]}' in the data part; did you mean '{near}'?")
+            raise Invalid("submission.data_part", f"unknown key '{key[:80]}' in the data part; did you mean '{near}'?")
 
 
 def _words(argv: Any, text: str | None) -> list[str]:
@@ -61,17 +61,17 @@ def _words(argv: Any, text: str | None) -> list[str]:
         if text is None or not text.strip():
             raise Invalid(
                 "submission.command",
-                "the submission has no 'args': the command line, in the query or in the data part",
+                "the submission has no command line; send 'args' in the query or in the data part",
             )
         words = split_args(text)
     elif isinstance(argv, list) and all(isinstance(word, str) for word in argv):
         words = argv
     else:
-        raise Invalid("submission.command", f"'{wire.ARGV}' in the data part is not a list of texts")
+        raise Invalid("submission.command", f"'{wire.ARGV}' in the data part is not a list of strings")
     if len(words) > _MAX_WORDS:
         raise Invalid("submission.command", f"the command line has more than {_MAX_WORDS} words")
     if any("\0" in word or not strict_json.is_unicode(word) for word in words):
-        raise Invalid("submission.command", "the command line contains a NUL or is not valid Unicode")
+        raise Invalid("submission.command", "the command line contains a NUL character or invalid Unicode")
     return words
 
 
@@ -84,7 +84,7 @@ def _all_sources(given: Any, options: list[str]) -> list[Any] | None:
     for number, sources in enumerate(lists):
         found += [source for source in sources if number == 0 or source not in found]
     if len(found) > MOST:
-        raise Invalid("submission.data_source", f"more than {MOST} data sources")
+        raise Invalid("submission.data_source", f"too many data sources; the limit is {MOST}")
     return found if lists else None
 
 

@@ -192,7 +192,7 @@ class FakeServer:
             return _json([{"task0": {"name": "task0"}, "task12n": [{}, {}]}])
         if "/logs/" in path:
             return Reply(200, ("/".join(path.split("/")[3:]) + "\n").encode(), {"Content-Type": "text/plain"})
-        return Reply(404, b"Error 404: There is no such path.\n")
+        return Reply(404, b"Error 404: No such path.\n")
 
 
 def _json(value: Any) -> Reply:

@@ -292,7 +292,7 @@ def test_one_that_ended_by_itself_is_no_failure_to_stop_all(desk: Desk, local: F
     assert desk.run("--app-stop-all").code == 1, "it still runs"
     local.replies["GET", f"{ENGINE}/a-1"] = Reply(200, json.dumps([app("a-1", state="KILLED")]).encode())
     done = desk.run("--app-stop-all")
-    assert done.code == 0 and done.err == "dlicmd: a-1 has ended by itself\n" and "failed" not in done.out
+    assert done.code == 0 and done.err == "dlicmd: a-1 had already finished\n" and "failed" not in done.out
 
 
 def test_the_last_hours(desk: Desk, local: FakeServer) -> None:
@@ -386,7 +386,7 @@ def test_all_are_stopped_in_one_call(desk: Desk, local: FakeServer) -> None:
              {"id": "a-2", "stopped": True, "state": "RUNNING", "message": "stop requested"})
     done = desk.run("--app-stop-all")
     assert (done.code, done.out) == (0, "Stop application a-2 succeed. HTTP:200 stop requested\n")
-    assert done.err == "dlicmd: a-1 has ended by itself\n"
+    assert done.err == "dlicmd: a-1 had already finished\n"
     assert json.loads(local.requests("POST")[0].body) == {"ids": ["a-1", "a-2"]}
     local.replies["POST", f"{BASE}/scheduler/applications/stop"] = Reply(500, b"Error 500: broken.\n")
     assert desk.run("--app-stop-all").code == 1

@@ -32,7 +32,7 @@ def test_before_waiting_it_says_for_what_and_how_long(
 
     monkeypatch.setattr(cli, "call", call)
     cli._stop_jobs({}, ["local-1", "local-2"])
-    assert said == ["stopping local-1, local-2; jobs get 7 s to end\n"]
+    assert said == ["stopping local-1, local-2; jobs have 7 s to finish\n"]
     assert asked == [(wire.STOP_MANY, {"ids": ["local-1", "local-2"]})]
     assert capsys.readouterr().out == "stopped local-1, local-2\n"
     cli._stop_jobs({}, [f"local-{number}" for number in range(10, 10_110)])
@@ -47,7 +47,7 @@ def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypa
         done = CliRunner().invoke(cli.main, ["stop", *words], catch_exceptions=False)
         return done.exit_code, done.output
 
-    assert stop("--jobs") == (0, f"no server runs on {tmp_path}\n")
+    assert stop("--jobs") == (0, f"no server is running on {tmp_path}\n")
     database = Database(tmp_path / "backend.db")
     database.open()
     for number in (1, 2):
@@ -56,15 +56,15 @@ def test_jobs_that_no_server_is_there_to_stop_are_named(tmp_path: Path, monkeypa
     database.write(lambda c: execs.transition(c, "local-1", "KILLED"))
     database.close()
     code, said = stop("--jobs")
-    assert code == 1 and "could stop local-2; start one (local-backend serve)" in said
-    assert stop() == (0, f"no server runs on {tmp_path}\n")
+    assert code == 1 and "to stop local-2; start a server (local-backend serve)" in said
+    assert stop() == (0, f"no server is running on {tmp_path}\n")
 
 
 @pytest.mark.parametrize(("active", "said"), [
-    ({"local-1": "RUNNING"}, "1 job runs on (local-1); the next"),
+    ({"local-1": "RUNNING"}, "1 job continues (local-1); the next"),
     ({"local-1": "RECOVERING", "local-2": "SUBMITTED", "local-3": "RUNNING"},
-     "2 jobs run on (local-1, local-3), 1 job waits (local-2); the next"),
-    ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, "2 jobs wait (local-2, local-3); the next"),
+     "2 jobs continue (local-1, local-3), 1 job pending (local-2); the next"),
+    ({"local-2": "SUBMITTED", "local-3": "PENDING_CRD_SCHEDULER"}, "2 jobs pending (local-2, local-3); the next"),
     ({}, ""),
 ])
 def test_jobs_that_go_on_are_counted_and_how_to_end_them_is_said(
@@ -75,4 +75,4 @@ def test_jobs_that_go_on_are_counted_and_how_to_end_them_is_said(
     done = CliRunner().invoke(cli.main, ["stop"], catch_exceptions=False)
     assert (done.exit_code, done.output.splitlines()[0]) == (0, "the server is stopped")
     assert done.output.splitlines()[1:] == [
-        f"{said} server takes over, and local-backend stop --jobs ends the jobs with it"] * bool(said)
+        f"{said} server manages them again. To stop jobs and server together: local-backend stop --jobs"] * bool(said)

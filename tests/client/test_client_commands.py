@@ -81,8 +81,9 @@ def test_a_query_that_is_wrong(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--query-args", "?stat=FINISHED&limit=3&x")
     assert done.code == 0 and local.seen[-1].target == f"{BASE}/execs/?stat=FINISHED&limit=3&x"
     first, second = done.err.splitlines()
-    assert "'stat' is none of limit, state, sort_by, mine" in first and first.endswith("did you mean state?")
-    assert "'x' is none of" in second
+    assert "unknown key 'stat'" in first and "limit, state, sort_by, mine" in first
+    assert first.endswith("did you mean state?")
+    assert "unknown key 'x'" in second
 
 
 def test_wide_characters_keep_the_columns_of_a_table_in_line(desk: Desk, local: FakeServer) -> None:
@@ -101,9 +102,9 @@ def test_other_forms_of_output(desk: Desk, local: FakeServer) -> None:
     assert chosen[0].split() == ["id", "app_id", "workDir", "nonsense", "elastic"]
     assert chosen[1].split() == ["w-1", "w-1", local.execs["w-1"]["workDir"], "n/a", "false"]
     unknown = desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense,dataSource").err
-    assert unknown == "dlicmd: nothing here has the column nonsense, dataSource\n"
+    assert unknown == "dlicmd: no row has the column nonsense, dataSource\n"
     slip = desk.run("--exec-get-all", "-o", "custom-columns=idd,state").err
-    assert slip == "dlicmd: nothing here has the column idd; did you mean id?\n"
+    assert slip == "dlicmd: no row has the column idd; did you mean id?\n"
     local.execs["w-2"] = exec_object("w-2", nonsense=1)
     assert desk.run("--exec-get-all", "-o", "custom-columns=id,nonsense").err == ""
     for one in local.execs.values():
@@ -209,7 +210,7 @@ def test_help_and_version(desk: Desk) -> None:
     shown = desk.run("--help").out
     assert "Examples:\n  dlicmd --demo  #" in shown and "--user-cmd " in shown and "  130  interrupted" in shown
     assert "--msd-pack-id ID " in shown and "--lsf-gpu-syntax TEXT *" in shown and "--numWorker N " in shown
-    assert "Options marked *" in " ".join(shown.split())
+    assert "options marked *" in " ".join(shown.split())
     assert desk.run("--version").out.startswith("dlicmd ")
 
 
@@ -233,8 +234,8 @@ def test_help_and_version(desk: Desk) -> None:
         (["--exec-get-all", "--rest-host", "ftp://h"], "not the name"),
         (["--exec-get-all", "--rest-host", "h@evil"], "not the name"),
         (["--logon"], "needs no logon"),
-        (["--demo", "--rest-host", "h"], "--demo runs on the local backend"),
-        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to: 'no/such' does not exist; make it first"),
+        (["--demo", "--rest-host", "h"], "--demo runs only on the local backend"),
+        (["--exec-trainresult", "w-1", "--to", "no/such"], "--to: 'no/such' does not exist; create it first"),
         (["--debug-level", "loud", "--version"], "--debug-level"),
     ],
 )
@@ -295,7 +296,7 @@ def test_nobody_answers(desk: Desk) -> None:
             desk.environment["DLICMD_RETRIES"] = "1" if more else "0"
             *told, said = desk.run(*words, *more).err.splitlines()
             assert "cannot reach" in said and len(told) == len(more)
-            assert said.endswith("; see that a server runs there, and that --rest-host and --rest-port are right")
+            assert said.endswith("; check that a server is running there, and check --rest-host and --rest-port")
             assert not any("see that" in line for line in told)
             assert all(line.startswith("dlicmd: GET /execs/: cannot reach") and "trying again" in line for line in told)
         assert desk.run(*words).code == 8

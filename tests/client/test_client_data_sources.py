@@ -85,14 +85,15 @@ def test_keys_of_other_products_are_taken_by_both(key: str) -> None:
 
 def test_how_long_a_query_may_be_is_said() -> None:
     source = {"type": "connection", "connection": {"name": "x"}, "location": {"query": "SELECT 1" + " " * 20_000}}
-    assert "in at most 20,000 characters, not in 20,008" in str(complaint(source))
+    assert "of at most 20,000 characters, not 20,008" in str(complaint(source))
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    (r'[{"type": "fs", "x": "\ud800"}]', "surrogate pair (such as \\ud800) in it, which is no text: the value of 'x'"),
+    (r'[{"type": "fs", "x": "\ud800"}]', "surrogate pair (such as \\ud800), which is not text: the value of 'x'"),
     (r'[{"type": "fs", "\udfff": 1}]', "the key '?'"), ('[{"type": "fs", "x": 1e999}]', "too large: the value of 'x'"),
-    ('[{"type": "fs", "x": NaN}]', "NaN is not a number"), ("[" * 900 + "]" * 900, "more than 100 deep"),
-    ("[" * 50_000, "more than 100 deep"), ('[{"type": "fs", "location": {}, "location": {}}]', "'location' twice"),
+    ('[{"type": "fs", "x": NaN}]', "NaN is not a number"), ("[" * 900 + "]" * 900, "more than 100 levels deep"),
+    ("[" * 50_000, "more than 100 levels deep"),
+    ('[{"type": "fs", "location": {}, "location": {}}]', "'location' twice"),
     ('[{"type": "fs", "location": {"paths": "a", "paths": "b"}}]', "the key 'paths' twice in one object"),
 ])
 def test_what_the_server_could_not_take_is_not_sent(text: str, said: str) -> None:
@@ -105,21 +106,21 @@ def test_what_the_server_could_not_take_is_not_sent(text: str, said: str) -> Non
 
 @pytest.mark.parametrize(("source", "expected"), [
     (3, "data source 2 must be a JSON object"),
-    ({}, "data source 2: 'type' is missing; it is one of fs, connection"),
+    ({}, "data source 2: 'type' is missing; expected one of fs, connection"),
     ({"type": "connektion"}, "must be one of fs, connection, connection_asset, data_asset, container, s3, not "
                              "\"connektion\"; did you mean 'connection'?"),
-    ({"type": "fs", "locaton": {"paths": "a"}}, "there is no 'locaton'; did you mean 'location'?"),
-    ({"type": "fs", "location": {"pahts": "a"}}, "there is no 'location.pahts'; did you mean 'location.paths'?"),
+    ({"type": "fs", "locaton": {"paths": "a"}}, "unknown key 'locaton'; did you mean 'location'?"),
+    ({"type": "fs", "location": {"pahts": "a"}}, "unknown key 'location.pahts'; did you mean 'location.paths'?"),
     ({"type": "fs", "location": "mnist"}, "'location' must be a JSON object"),
     ({"type": "fs", "location": {"paths": [1]}}, "'location.paths.0' must be a path, not 1"),
     ({"type": "fs", "access": "download"}, "'access' must be mount"),
-    ({"type": "fs", "location": {"bucket": "train"}}, "'location.bucket' must be left out: data of this type has"),
-    ({"type": "fs", "location": {"dir": "train"}}, "'location.dir' must be left out: data of this type has"),
-    ({"type": "data_asset", "connection": {"name": "x"}}, "'connection' must be left out: data of this type lies on"),
-    ({**CONNECTED, "location": {"query": ["x"]}}, "'location.query' must be a query that reads; of documents a filter"),
+    ({"type": "fs", "location": {"bucket": "train"}}, "'location.bucket' must be omitted: data of this type has"),
+    ({"type": "fs", "location": {"dir": "train"}}, "'location.dir' must be omitted: data of this type has"),
+    ({"type": "data_asset", "connection": {"name": "x"}}, "'connection' must be omitted: data of this type is"),
+    ({**CONNECTED, "location": {"query": ["x"]}}, "'location.query' must be a query that only reads; for documents"),
     ({"type": "connection", "location": {"path": "x"}}, "needs a 'connection'"),
-    ({"type": "connection", "connection": {"name": "x"}}, "'location' is missing; it is a JSON object"),
-    ({"type": "s3", "connection": {}, "location": {"path": "x"}}, "'location.bucket' is missing; it is the name of"),
+    ({"type": "connection", "connection": {"name": "x"}}, "'location' is missing; expected a JSON object"),
+    ({"type": "s3", "connection": {}, "location": {"path": "x"}}, "'location.bucket' is missing; expected the name of"),
     ({**CONNECTED, "target": "volume"}, "'target' must be local, shared or"),
     ({**CONNECTED, "access": "copy"}, "'access' must be one of mount, download, stream"),
 ])
@@ -142,7 +143,7 @@ def test_values_of_connections_are_shown_to_nobody() -> None:
 ])
 def test_credentials_out_of_place_are_refused_unseen(more: dict[str, Any], key: str) -> None:
     said = complaint({**CONNECTED, **more})
-    assert said is not None and f"'{key}' stands outside of 'connection'" in said and "planted" not in said
+    assert said is not None and f"'{key}' is outside of 'connection'" in said and "planted" not in said
 
 
 def test_a_single_one_is_enough_where_one_is_asked_for() -> None:
@@ -163,18 +164,18 @@ def test_it_is_said_before_anything_else_is_done(desk: Desk, local: FakeServer) 
 def test_the_other_option_has_no_effect_beside_it_and_that_is_said(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=a",
                     "--data-source", '[{"type": "fs"}]', "--", "true")
-    assert done.code == 0 and "--cs-datastore-meta has no effect beside --data-source" in done.err
+    assert done.code == 0 and "--cs-datastore-meta has no effect together with --data-source" in done.err
 
 
 @pytest.mark.parametrize(("more", "said"), [
-    ([], "DATA_DIR is all data of the server"),
-    (["--cs-datastore-meta", "type=fs,data_path=a"], "DATA_DIR is what --cs-datastore-meta says"),
+    ([], "DATA_DIR is the data folder of the server"),
+    (["--cs-datastore-meta", "type=fs,data_path=a"], "DATA_DIR comes from --cs-datastore-meta"),
 ])
 def test_an_empty_list_names_nothing_and_that_is_said(
     desk: Desk, local: FakeServer, more: list[str], said: str
 ) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--data-source=[]", *more, "--", "true")
-    assert done.code == 0 and f"--data-source names no data, and is left out: {said}" in done.err
+    assert done.code == 0 and f"--data-source names no data and is ignored: {said}" in done.err
 
 
 def test_a_connection_alone_may_be_looked_at() -> None:
@@ -205,12 +206,12 @@ def test_rows_of_a_csv_file_are_aligned() -> None:
 
 
 @pytest.mark.parametrize(("found", "expected"), [
-    ({"rowCount": 1, "rowCountEstimated": False, "bytes": 8192}, "\n1 row, 8.0K at the server"),
+    ({"rowCount": 1, "rowCountEstimated": False, "bytes": 8192}, "\n1 row, 8.0K on the server"),
     ({"rowCount": 1234567, "rowCountEstimated": True, "bytes": None}, "\nabout 1,234,567 rows (the server's estimate)"),
-    ({"rowCount": None, "rowCountEstimated": False, "bytes": None}, "\nthe number of rows is not known"),
+    ({"rowCount": None, "rowCountEstimated": False, "bytes": None}, "\nthe number of rows is unknown"),
     ({"files": 1, "bytes": 2048, "names": [], "rowCount": 3}, "\n3 rows"),
     ({"files": 1, "bytes": 5, "unreadable": 2, "unreadableNames": [{"path": "a", "message": "Permission denied"}]},
-     "\n2 cannot be read by the user that jobs run as: a (Permission denied), …"),
+     "\nthe user that runs the jobs cannot read 2 files: a (Permission denied), …"),
 ])
 def test_how_much_there_is_and_what_cannot_be_read_is_shown(found: dict[str, Any], expected: str) -> None:
     assert _text({"ok": True, "name": "x", "type": "fs", **found}).endswith(expected)
@@ -247,7 +248,7 @@ def test_paths_of_this_machine(tmp_path, monkeypatch) -> None:
 ])
 def test_a_path_that_is_here_may_have_been_meant(desk: Desk, local: FakeServer, words: list[str], path: str) -> None:
     local.conf["DLICMD_EXTENSIONS"] += ",data-preview"
-    said = "the data path 'near' does not exist: there is no /gpfs/mydatafs/near on the server"
+    said = "the data path 'near' does not exist on the server (/gpfs/mydatafs/near)"
     local.replies["POST", BASE + path] = Reply(400, f"Error 400: {said}.\n".encode())
     assert desk.run(*words).err.endswith(f"{said}.\n"), "nothing of that name is here"
     (desk.folder / "near").mkdir()

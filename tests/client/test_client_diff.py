@@ -156,7 +156,7 @@ def test_many_lines_are_cut_but_for_programs(desk: Desk, local: FakeServer) -> N
     local.code["w-1"] = code(long="".join(f"{number}\n" for number in range(1000)), huge="\n" * 6000)
     local.code["w-2"] = code(huge="x" + "\n" * 6000)
     out = desk.run("--exec-diff", "w-1", "w-2").out.splitlines()
-    assert len(out) == 2 + 1 + 400 + 1 and out[-1] == "... 603 more lines; -o json has them all"
+    assert len(out) == 2 + 1 + 400 + 1 and out[-1] == "... 603 more lines; -o json prints all"
     huge, long = json.loads(desk.run("--exec-diff", "w-1", "w-2", "-o", "json").out)["code"]
     assert "diff" not in huge and len(long["diff"].splitlines()) == 1003
 
@@ -174,7 +174,7 @@ def test_what_the_server_could_not_tell(desk: Desk, local: FakeServer) -> None:
     local.code["w-2"] = {"files": [{"path": "a", "bytes": 5, "sha256": "x"}, {"path": "b", "bytes": 6}, {"path": []}]}
     done = desk.run("--exec-diff", "w-1", "w-2")
     assert done.code == 0 and "changed b" in done.out and "changed a" not in done.out
-    assert "w-1 has more files than the server tells about" in done.err and "the same: a\n" in done.err
+    assert "w-1 has more files than the server lists" in done.err and "too large for the server: a\n" in done.err
 
 
 def test_a_server_that_tells_neither(desk: Desk, local: FakeServer) -> None:
@@ -183,5 +183,5 @@ def test_a_server_that_tells_neither(desk: Desk, local: FakeServer) -> None:
     local.metrics["w-1"], local.code["w-1"] = record("train", loss=1), code(train="1")
     done = desk.run("--exec-diff", "w-1", "w-2", "-o", "json")
     assert json.loads(done.out) == {"rows": []}
-    assert done.err == "dlicmd: this server does not tell about the code of execs: it is not compared\n"
+    assert done.err == "dlicmd: this server does not return the code of execs: the code is not compared\n"
     assert not local.requests("GET", "/metrics") and not local.requests("GET", "/code")

@@ -87,7 +87,7 @@ def test_secrets_are_masked(desk: Desk, local: FakeServer) -> None:
 @pytest.mark.parametrize("words", [["--exec-delete", "w-1"], ["--exec-delete-all"], ["--follow", "w-1"]])
 def test_it_is_for_submissions_alone(desk: Desk, local: FakeServer, words: list[str]) -> None:
     done = desk.run(*words, "--dry-run")
-    assert done.code == 2 and "--dry-run is for submissions" in done.err and not local.seen
+    assert done.code == 2 and "--dry-run is only for submissions" in done.err and not local.seen
 
 
 def test_the_archive_is_what_it_says(desk: Desk, local: FakeServer) -> None:

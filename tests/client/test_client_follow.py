@@ -115,7 +115,7 @@ def test_interrupting_detaches(desk: Desk, local: FakeServer, command: str) -> N
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.decode().splitlines()[-1] == (
-        "dlicmd: detached; w-1 goes on. Come back with: dlicmd --follow w-1, or dlicmd --exec-get w-1")
+        "dlicmd: detached; w-1 continues. Come back with: dlicmd --follow w-1, or dlicmd --exec-get w-1")
     assert not local.requests("POST")
 
 
@@ -203,7 +203,7 @@ def test_hints_name_the_server(desk: Desk, fake: FakeServer, remote: list[str]) 
     assert said.endswith(f"fetch its result with: dlicmd --exec-trainresult w-1 {where}\n")
     fake.execs["w-1"]["state"] = "RUNNING"
     assert desk.run("--wait", "w-1", "--wait-timeout", "1", *remote).err.endswith(f"dlicmd --follow w-1 {where}\n")
-    assert f"dlicmd --exec-get-all {where} lists yours" in desk.run("--exec-get", "x", *remote).err
+    assert f"dlicmd --exec-get-all {where} lists your execs" in desk.run("--exec-get", "x", *remote).err
     assert desk.run("--exec-get", "x", *remote[:-2]).err.endswith(f"Please logon first: dlicmd --logon {where}\n")
     denied = desk.run("--exec-get", "x", *remote[:-1], "wrong")
     assert denied.err.endswith(f"Log on again: dlicmd --logon {where}\n") and "wrong" not in denied.err
@@ -334,4 +334,4 @@ def test_a_program_that_gives_up_waiting_learns_what_for(desk: Desk, local: Fake
 
 def test_a_deadline_for_no_waiting_is_told(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--wait-timeout", "1", "--", "true")
-    assert done.code == 0 and "--wait-timeout does nothing without --wait or --follow" in done.err
+    assert done.code == 0 and "--wait-timeout has no effect without --wait or --follow" in done.err

@@ -107,7 +107,7 @@ def test_the_programs_own_f_stays_its_own(desk: Desk, local: FakeServer) -> None
         done = desk.run(*start, *words)
         assert done.code == 0, done
         assert sent(local) == " ".join([*start, *words])
-        assert ("there is no file missing.yaml: it goes to your program" in done.err) == ("missing.yaml" in words)
+        assert ("the file missing.yaml does not exist: passed " in done.err) == ("missing.yaml" in words)
 
 
 def test_a_file_is_for_a_submission_alone(desk: Desk, local: FakeServer) -> None:
@@ -128,29 +128,30 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nnumWorker: *b\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("framework: PyTorch\n\nnumWorkers: 3\n", "line 3: there is no option 'numWorkers'; did you mean numWorker?"),
+        ("framework: PyTorch\n\nnumWorkers: 3\n", "line 3: unknown option 'numWorkers'; did you mean numWorker?"),
         ("framework: PyTorch\nnumWorker: many\n", "line 2: numWorker: 'many' is not a whole number"),
         ("numWorker: [1, 2]\n", "line 1: numWorker takes one value, not a list"),
         ("numWorker: {a: 1}\n", "line 1: numWorker needs one value"),
         ("numWorker:\n", "line 1: numWorker needs one value"),
-        ("numWorker: 1\nnumWorker: 2\n", "line 2: 'numWorker' stands there twice"),
-        ("workerDeviceNum: 1\ngpuPerWorker: 2\n", "line 2: 'gpuPerWorker' is --workerDeviceNum, which stands there"),
-        ("user-cmd: 3\n", "line 1: user-cmd is true or false"),
-        ("password: x\n", "line 1: 'password' does not belong into a file"),
-        ("exec-stop: x\n", "there is no option 'exec-stop'"),
+        ("numWorker: 1\nnumWorker: 2\n", "line 2: 'numWorker' occurs twice"),
+        ("workerDeviceNum: 1\ngpuPerWorker: 2\n", "line 2: 'gpuPerWorker' means --workerDeviceNum, which is already"),
+        ("user-cmd: 3\n", "line 1: user-cmd must be true or false"),
+        ("password: x\n", "line 1: 'password' is not allowed in a file"),
+        ("exec-stop: x\n", "unknown option 'exec-stop'"),
         ("data-source: mnist\n", "data-source needs a list"),
-        ("data-source: [{type: fs, location: {paths: a, paths: b}}]\n", "'paths' stands there twice"),
-        ("data-source: [{type: fs, when: 2020-01-01}]\n", "JSON has not"),
-        ("data-source: [{type: !!python/name:os.system x}]\n", "neither text, number"),
+        ("data-source: [{type: fs, location: {paths: a, paths: b}}]\n", "'paths' occurs twice"),
+        ("data-source: [{type: fs, when: 2020-01-01}]\n", "JSON does not support"),
+        ("data-source: [{type: !!python/name:os.system x}]\n", "not a text, number"),
         ("args: --epochs 10\n", "args needs a list of words"),
         ("args: {a: {b: 1}}\n", "args: a needs one value"),
         ("framework: -x\n", "'-x' is not the name of a framework"),
-        ("model-main: x.py\n", "which framework? write 'framework: NAME'"),
+        ("model-main: x.py\n", "no framework given; write 'framework: NAME'"),
         ("- a\n", "line 1: a job file needs lines of 'name: value'"), ("", "the job file is empty"),
-        ("a: [\n", "this is not YAML"), (b"a: \xff\n", "this is not YAML"), ("[" * 9000, "this is not YAML"),
-        (BOMB, "aliases are refused"), ('appName: "a\\0"\n', "is not text"), ('appName: "\\ud800"\n', "is not text"),
-        ("a: 1\n---\nb: 1\n", "this is not YAML"), ("# " + "x" * 300_000, "it is larger than 256 KiB"),
-        ("\x1b]0;x\x07: 1\n", "this is not YAML"), ('"\\e]0;x\\a\\nB": 1\n', "there is no option"),
+        ("a: [\n", "invalid YAML"), (b"a: \xff\n", "invalid YAML"), ("[" * 9000, "invalid YAML"),
+        (BOMB, "aliases are not allowed"),
+        ('appName: "a\\0"\n', "is not text"), ('appName: "\\ud800"\n', "is not text"),
+        ("a: 1\n---\nb: 1\n", "invalid YAML"), ("# " + "x" * 300_000, "the file is larger than 256 KiB"),
+        ("\x1b]0;x\x07: 1\n", "invalid YAML"), ('"\\e]0;x\\a\\nB": 1\n', "unknown option"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
@@ -165,10 +166,10 @@ def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: 
 def test_files_that_cannot_be_meant(desk: Desk, local: FakeServer) -> None:
     write(desk, "framework: PyTorch\n")
     for words, said in (
-        (["-f", "none.yaml"], "-f none.yaml: there is no such file"),
-        (["-f", "x" * 5000 + ".yaml"], "there is no such file"),
-        (["PyTorch", "--file", "none.yml"], "--file none.yml: there is no such file"),
-        (["-f", "job.yaml", "--file", "job.yaml"], "one job file at a time"),
+        (["-f", "none.yaml"], "-f none.yaml: the file does not exist"),
+        (["-f", "x" * 5000 + ".yaml"], "the file does not exist"),
+        (["PyTorch", "--file", "none.yml"], "--file none.yml: the file does not exist"),
+        (["-f", "job.yaml", "--file", "job.yaml"], "give only 1 job file"),
         (["-f", "job.yaml", "--numWorker", "x"], "--numWorker: 'x' is not a whole number"),
     ):
         done = desk.run("--exec-start", *words)

@@ -44,7 +44,7 @@ def test_user_and_password_are_piped_in(desk: Desk, fake: FakeServer, server: li
     assert desk.run("--logon", *server, given=b"bob\npa:ss\n").code == 0
     assert base64.b64decode(fake.seen[0].headers["authorization"][6:]) == b"bob:pa:ss"
     done = desk.run("--logon", *server, given=b"")
-    assert done.code == 2 and "a user name is needed" in done.err and len(fake.seen) == 1
+    assert done.code == 2 and "a user name without a colon is required" in done.err and len(fake.seen) == 1
 
 
 @pytest.mark.parametrize("status", [500, 404, 401])
@@ -56,7 +56,7 @@ def test_a_logoff_that_does_not_reach_the_server(
     fake.replies["POST", "/auth/v1/logoff"] = Reply(status, b"Error: no.\n")
     done = desk.run("--logoff", *server)
     assert done.code == (9 if status == 401 else 1) and not (desk.home / ".dlicmd").exists()
-    assert ("was removed here, but not revoked there" in done.err) == (status != 401), done.err
+    assert ("removed the stored token, but could not revoke it" in done.err) == (status != 401), done.err
 
 
 def test_credentials_from_the_environment_and_the_command_line(desk: Desk, fake: FakeServer, server: list[str]) -> None:
@@ -89,7 +89,7 @@ def test_a_refused_logon(desk: Desk, fake: FakeServer, server: list[str], reply:
     done = desk.run("--logon", *server, "--username", "u", "--password", "s3cret")
     assert done.code == code and len(done.err.splitlines()) == 1 and "s3cret" not in done.err
     assert (desk.home / ".dlicmd").exists() == (code != 9), "nobody goes on as who was logged on before"
-    assert ("no token is kept now" in done.err) == (code == 9), done.err
+    assert ("no token is stored now" in done.err) == (code == 9), done.err
 
 
 def test_where_a_token_comes_from(desk: Desk, fake: FakeServer, server: list[str]) -> None:

@@ -113,7 +113,7 @@ def test_huge_files_are_mentioned(folder: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(package, "HUGE", 1000)
     names(folder)
     assert capsys.readouterr().err == (
-        "dlicmd: sub/data.bin is large (125.0K); a line in .dlicmdignore leaves it out\n")
+        "dlicmd: sub/data.bin is large (125.0K); a line in .dlicmdignore excludes it\n")
 
 
 def test_memory_does_not_grow_with_the_folder(folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_nothing_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, m
 
 def test_the_main_program_must_be_packed(folder: Path) -> None:
     (folder / ".dlicmdignore").write_text("train.py\n")
-    with pytest.raises(UsageProblem, match="left out"):
+    with pytest.raises(UsageProblem, match="an ignore rule excludes"):
         package.pack(folder, "train.py")
     (folder / ".dlicmdignore").write_text("*\n")
     with pytest.raises(UsageProblem, match="nothing to upload"):

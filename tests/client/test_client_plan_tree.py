@@ -231,7 +231,7 @@ def test_what_a_change_of_plans_leaves_behind(desk: Desk, planned: FakeServer) -
     done = desk.run("--rp-apply", "plans.yaml")
     assert done.code == 0, done
     assert done.err.splitlines() == [
-        "dlicmd: /cpd/training is left out; its jobs (j-1, j-2, j-4) count for the nearest plan above",
-        "dlicmd: 5 slots are reserved, and there are 4: not every plan can have what is reserved for it"]
+        "dlicmd: removed the plan /cpd/training; its jobs (j-1, j-2, j-4) now count for the nearest plan above",
+        "dlicmd: 5 slots are reserved, but only 4 exist: some plans cannot get all their reserved slots"]
     planned.replies["PUT", TREE] = value(PLANS)
     assert desk.run("--rp-apply", "plans.yaml").err == ""

@@ -104,7 +104,7 @@ def test_the_points(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-plot", "w-1", "-o", "json")
     assert json.loads(done.out) == [
         {"series": "train", "step": 1, "loss": 0.5}, {"series": "test", "step": 2, "loss": 0.75}]
-    assert done.err == "dlicmd: left out 1 losses of w-1 that are no finite numbers\n"
+    assert done.err == "dlicmd: left out 1 losses of w-1 that are not finite numbers\n"
     assert desk.run("--exec-plot", "w-1", "-o", "custom-columns=step,loss").out.split() == [
         "step", "loss", "1", "0.5", "2", "0.75"]
 
@@ -173,7 +173,7 @@ def test_records_in_whatever_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "code", "said"), [("hello\n", 1, "hold losses (yet)"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
+    ("log", "code", "said"), [("hello\n", 1, "contain no losses"), (ELOG.format(1, "nan"), 1, "none of its 1 losses")])
 def test_nothing_to_draw(desk: Desk, local: FakeServer, log: str, code: int, said: str) -> None:
     local.execs["w-1"] = exec_object("w-1")
     local.logs["w-1"] = log

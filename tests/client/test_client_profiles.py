@@ -108,18 +108,18 @@ def test_settings_of_no_server_do_no_harm(desk: Desk, local: FakeServer) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("default: [\n", "line 2: this is not YAML"), (b"\xff", "this is not YAML"), ("- a\n", "line 1: the config"),
-        ("defautl: a\n", "line 1: there is no setting 'defautl'; did you mean default?"),
-        ("default: lap\nprofiles: {lab: {}}\n", "line 1: there is no profile 'lap'; did you mean lab?"),
-        ("profiles: {a: {rest-hots: x}}\n", "there is no option 'rest-hots'; did you mean rest-host?"),
-        ("profiles:\n  a:\n    password: x\n", "line 3: 'password' does not belong into a file"),
-        ("profiles: {a: {jwt-token: x}}\n", "'jwt-token' does not belong into a file"),
+        ("default: [\n", "line 2: invalid YAML"), (b"\xff", "invalid YAML"), ("- a\n", "line 1: the config"),
+        ("defautl: a\n", "line 1: unknown setting 'defautl'; did you mean default?"),
+        ("default: lap\nprofiles: {lab: {}}\n", "line 1: unknown profile 'lap'; did you mean lab?"),
+        ("profiles: {a: {rest-hots: x}}\n", "unknown option 'rest-hots'; did you mean rest-host?"),
+        ("profiles:\n  a:\n    password: x\n", "line 3: 'password' is not allowed in a file"),
+        ("profiles: {a: {jwt-token: x}}\n", "'jwt-token' is not allowed in a file"),
         ("profiles: {a: {rest-port: x}}\n", "rest-port: 'x' is not a whole number"),
-        ("profiles: {a: {output: xml}}\n", "output: 'xml' is not table"),
-        ("profiles: {a: {follow: true}}\n", "'follow' is for the command line alone"),
-        ("profiles: {a: {profile: b}}\n", "'profile' is for the command line alone"),
-        ("profiles: {none: {}}\n", "cannot be called 'none'"), ("profiles: {a: 3}\n", "a profile needs lines of"),
-        ("profiles: {a: &a {}, b: *a}\n", "aliases are refused"),
+        ("profiles: {a: {output: xml}}\n", "output: 'xml' is not one of table"),
+        ("profiles: {a: {follow: true}}\n", "'follow' is allowed only on the command line"),
+        ("profiles: {a: {profile: b}}\n", "'profile' is allowed only on the command line"),
+        ("profiles: {none: {}}\n", "cannot have the name 'none'"), ("profiles: {a: 3}\n", "a profile needs lines of"),
+        ("profiles: {a: &a {}, b: *a}\n", "aliases are not allowed"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: str | bytes, said: str) -> None:
@@ -133,11 +133,11 @@ def test_what_is_wrong_is_told_in_one_line(desk: Desk, local: FakeServer, text: 
 
 def test_a_profile_that_is_not_there(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-get-all", "--profile", "x")
-    assert done.code == 2 and "there is no profile 'x', for there is no file" in done.err, done.err
-    assert "config.yaml; docs/profiles.md" in done.err and done.err.count("\n") == 1
+    assert done.code == 2 and "unknown profile 'x', because" in done.err, done.err
+    assert "config.yaml does not exist; docs/profiles.md" in done.err and done.err.count("\n") == 1
     configure(desk, "profiles: {a: {}}\n")
     done = desk.run("--exec-get-all", "--profile", "x")
-    assert done.code == 2 and "there is no profile 'x'" in done.err and "it has a" in done.err
+    assert done.code == 2 and "unknown profile 'x'" in done.err and "config.yaml has only a" in done.err
     desk.environment["DLICMD_CONFIG"] = str(desk.folder / "mine.yaml")
     assert desk.run("--exec-get-all").code == 2
     (desk.folder / "mine.yaml").write_text("profiles: {x: {output: json}}\n")

@@ -49,7 +49,7 @@ def test_nothing_is_overwritten_without_force(desk: Desk, done: FakeServer) -> N
         (desk.folder / NAME).unlink(missing_ok=True)
         (desk.folder / NAME).mkdir() if kind == "folder" else (desk.folder / NAME).symlink_to(desk.folder / "victim")
         blocked = desk.run("--exec-trainresult", "w-1", "--force")
-        assert blocked.code == 1 and "in the way" in blocked.err
+        assert blocked.code == 1 and "exists already and is not a regular file" in blocked.err
         if kind == "folder":
             (desk.folder / NAME).rmdir()
     assert not (desk.folder / "victim").exists()

@@ -122,7 +122,7 @@ def test_lost_connections_that_bring_nothing_more_end_it(
 def test_the_next_call_goes_on(desk: Desk, shop: Shop) -> None:
     interrupted(desk, shop)
     done = desk.run(*FETCH)
-    assert done.code == 0 and "going on with 100000 bytes" in done.err
+    assert done.code == 0 and "resuming the download after 100000 bytes" in done.err
     assert shop.asked == ["bytes=100000-"] and saved(desk)
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_note(desk: Desk, shop: Shop, note: str) -> None:
     (desk.folder / NOTE).write_text(note)
     done = desk.run(*FETCH)
     if note:
-        assert done.code == 1 and "in the way" in done.err and len(done.err.splitlines()) == 1
+        assert done.code == 1 and "is not an unfinished download" in done.err and len(done.err.splitlines()) == 1
         assert lies(desk) == [PART, NOTE] and (desk.folder / NOTE).read_text() == note
     else:  # a dlicmd was killed before it had written it
         assert done.code == 0 and shop.asked == [None] and saved(desk)
@@ -270,7 +270,7 @@ def test_what_is_not_ours_is_never_touched(desk: Desk, shop: Shop, suffix: str, 
     before = lies(desk)
     for more in ((), ("--force",)):
         failed = desk.run(*FETCH, *more)
-        assert failed.code == 1 and "in the way" in failed.err and len(failed.err.splitlines()) == 1, failed
+        assert failed.code == 1 and "not an unfinished" in failed.err and len(failed.err.splitlines()) == 1, failed
     assert lies(desk) == before and victim.read_text() == "precious" and os.listdir(desk.home) == []
     assert kind != "file" or place.read_text() == "mine"
 

@@ -177,7 +177,7 @@ def test_a_submission_to_another_server_is_sent_once(
     desk.model()
     done = desk.run("--exec-start", "PyTorch", "--model-dir", "model", "--model-main", "train.py", *remote)
     assert done.code == (1 if trouble else 8) and len(fake.requests("POST")) == 1
-    assert trouble or "whether the exec was accepted tells: dlicmd --exec-get-all" in done.err
+    assert trouble or "to check whether the server accepted the exec: dlicmd --exec-get-all" in done.err
 
 
 def test_interrupted_while_it_waits(desk: Desk, fake: FakeServer, remote: list[str]) -> None:

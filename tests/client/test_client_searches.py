@@ -64,8 +64,9 @@ def test_start(desk: Desk, local: FakeServer) -> None:
     ("text", "words", "said"),
     [
         (None, ["--model-dir", "model"], "--hpo-start s.json: No such file"),
-        ("{\n]", ["--model-dir", "model"], "not JSON in line 2"), ("[" * 10**5, ["--model-dir", "model"], "not JSON"),
-        ("\udcff", ["--model-dir", "model"], "not JSON"), ("[]", ["--model-dir", "model"], "not a JSON object"),
+        ("{\n]", ["--model-dir", "model"], "invalid JSON in line 2"),
+        ("[" * 10**5, ["--model-dir", "model"], "invalid JSON"),
+        ("\udcff", ["--model-dir", "model"], "invalid JSON"), ("[]", ["--model-dir", "model"], "must be a JSON object"),
         ("{}", [], "--model-dir DIR"), ("{}", ["--model-dir", "none"], "--model-dir: 'none' does not exist"),
         ("{}", ["--model-dir", "model", "more"], "unexpected word 'more'"),
     ],
@@ -135,7 +136,7 @@ def test_stop_and_delete(desk: Desk, local: FakeServer) -> None:
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[str]) -> None:
     done = desk.run(*words)
-    assert done.code == 6 and "there is no search 'x'; dlicmd --hpo-get-all lists yours" in done.err
+    assert done.code == 6 and "there is no search 'x'; dlicmd --hpo-get-all lists your searches" in done.err
     for name in (".", "..", "\x1b[31m"):
         local.seen.clear()
         done = desk.run(words[0], name)
@@ -146,7 +147,7 @@ def test_a_search_that_is_not_there(desk: Desk, local: FakeServer, words: list[s
 
 def test_restart(desk: Desk, local: FakeServer) -> None:
     """1.7: 'PUT `/hypersearch/ID/restart`', of which the body is shown."""
-    for body, shown in ((b"", "Search a goes on\n"), (b"on it\x1b[2J\n", "on it\n"),
+    for body, shown in ((b"", "Search a continues\n"), (b"on it\x1b[2J\n", "on it\n"),
                         (b'{"hpoName": "a"}', '{\n  "hpoName": "a"\n}\n')):
         local.replies["PUT", f"{PATH}/a/restart"] = Reply(200, body)
         done = desk.run("--hpo-restart", "a")
@@ -183,7 +184,7 @@ def test_algorithms(desk: Desk, local: FakeServer) -> None:
 def test_a_server_without_searches(desk: Desk, local: FakeServer) -> None:
     for command in ("--hpo-get-all", "--hpo-delete-all"):
         done = desk.run(command)
-        assert (done.code, done.out) == (1, "") and "There is no such path" in done.err
+        assert (done.code, done.out) == (1, "") and "No such path" in done.err
 
 
 def test_they_are_not_in_the_help(desk: Desk) -> None:

@@ -151,7 +151,7 @@ def test_paths_stay_for_another_server(desk: Desk, fake: FakeServer, remote: lis
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--cs-datastore-meta", "type=fs,data_path=./data", *remote,
                     "--", "x")
     assert "data_path=./data" in args(post(fake))
-    assert "data path ./data: no place of this machine is meant" in done.err
+    assert "data path ./data: paths refer to the data directory of the server" in done.err
 
 
 def test_a_data_path_that_is_not_there(desk: Desk, local: FakeServer) -> None:
@@ -325,13 +325,13 @@ def test_what_programs_call_their_options_is_no_slip() -> None:
 def test_a_slip_is_passed_on_and_told(desk: Desk, local: FakeServer) -> None:
     done = desk.run("--exec-start", "PyTorch", "--user-cmd", "--folow", "3", "--", "x")
     assert done.code == 0 and done.err == (
-        "dlicmd: --folow is no option of dlicmd and goes to your program; did you mean --follow?\n")
+        "dlicmd: unknown option --folow: passed to your program; did you mean --follow?\n")
     assert local.requests("POST")[0].query["args"] == ["--exec-start PyTorch --user-cmd --folow 3 -- x"]
 
 
 def test_a_slip_is_told_before_what_is_missing(desk: Desk) -> None:
     done = desk.run("--exec-start", "PyTorch", "--model-man", "train.py")
-    assert done.code == 2 and "did you mean --model-main?" in done.err and "what is to be run?" in done.err
+    assert done.code == 2 and "did you mean --model-main?" in done.err and "no program given" in done.err
 
 
 @pytest.mark.parametrize(("word", "meant"), [

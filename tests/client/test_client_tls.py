@@ -105,7 +105,7 @@ def test_a_file_without_a_certificate(desk: Desk, secure: FakeServer, words: lis
     (desk.folder / "password").write_text("secret\n")
     done = desk.run("--exec-get-all", *words, "--ca-cert", "password")
     assert done.code == 2
-    assert done.err.startswith("dlicmd: --ca-cert: 'password' holds no certificate in PEM form.")
+    assert done.err.startswith("dlicmd: --ca-cert: 'password' contains no certificate in PEM format.")
     assert not secure.seen
 
 
@@ -120,7 +120,7 @@ def test_on_the_loopback_plain_http_is_used_and_said(desk: Desk, fake: FakeServe
     for host in ("localhost", "127.0.0.1"):
         where = ["--rest-host", host, "--rest-port", str(fake.port), "--jwt-token", TOKEN]
         done = desk.run("--exec-get-all", *where)
-        assert done.code == 0 and done.err.count("plain http is used") == 1
+        assert done.code == 0 and done.err.count("using plain http") == 1
         fake.seen.clear()
         assert desk.run("--exec-get-all", *where, "--insecure").code == 8 and not fake.seen, "TLS was asked for"
     desk.environment["DLICMD_INSECURE"] = "true"
@@ -162,7 +162,7 @@ def test_a_home_whose_server_speaks_tls(desk: Desk, authority: trustme.CA) -> No
         assert done.code == 8 and "no TLS connection to 127.0.0.1" in done.err and len(done.err.splitlines()) == 1
         desk.embed(server, certificate=str(desk.folder / "none.pem"))
         done = desk.run("--exec-get-all")
-        assert done.code == 8 and "none.pem cannot be read" in done.err and "--rest-host" in done.err
+        assert done.code == 8 and "cannot read the TLS certificate" in done.err and "--rest-host" in done.err
         assert len(server.seen) == 1
 
 
@@ -206,7 +206,7 @@ def test_what_a_proxy_is_told(
 
 @pytest.mark.parametrize(("variable", "value", "said"), [
     ("HTTPS_PROXY", "socks5://127.0.0.1:1", "pip install pysocks"),
-    ("REQUESTS_CA_BUNDLE", "/nowhere.pem", "there is no /nowhere.pem, which REQUESTS_CA_BUNDLE or CURL"),
+    ("REQUESTS_CA_BUNDLE", "/nowhere.pem", "/nowhere.pem, the value of REQUESTS_CA_BUNDLE or CURL"),
 ])
 def test_what_the_user_has_to_mend_is_said_once_and_not_tried_again(
     desk: Desk, variable: str, value: str, said: str
@@ -218,12 +218,12 @@ def test_what_the_user_has_to_mend_is_said_once_and_not_tried_again(
 
 @pytest.mark.parametrize(("text", "said"), [
     ("('Connection broken: IncompleteRead(32768 bytes read, 67407 more expected)', IncompleteRead(32768 bytes read))",
-     "the answer was cut after 32768 bytes, 67407 more were to come"),
+     "the answer ended after 32768 bytes, 67407 more were expected"),
     ("('Connection aborted.', RemoteDisconnected('Remote end closed connection without response'))",
      "closed without an answer"),
     ("HTTPSConnectionPool(host='h', port=1): Max retries exceeded with url: /x (Caused by SSLError(SSLEOFError(8, "
      "'[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol (_ssl.c:1006)')))",
-     "closed before TLS was agreed upon"),
+     "closed during the TLS handshake"),
     ("(Caused by NewConnectionError('<x>: [Errno 111] Connection refused'))", "Connection refused"),
 ])
 def test_what_libraries_say_is_told_in_words(text: str, said: str) -> None:

@@ -61,7 +61,7 @@ def test_the_slots_once_where_nobody_looks_on(desk: Desk, busy: FakeServer) -> N
     done = desk.run("--top")
     assert done.code == 0 and done.err == "" and "\x1b" not in done.out
     first, slots, running, queue = done.out.rstrip("\n").split("\n\n")
-    assert first == "7 slots: 4 free, 2 used, 1 drained; 50% busy; 1 job runs, 2 wait"
+    assert first == "7 slots: 4 free, 2 used, 1 drained; 50% busy; 1 running, 2 pending"
     assert rows(slots) == [
         ["slot", "kind", "state", "busy", "user", "job", "consumer"],
         ["gpu-0", "gpu", "used", "93%", "ann", "local-1", "/local/training"],
@@ -83,8 +83,8 @@ def test_the_slots_as_data(desk: Desk, busy: FakeServer) -> None:
     assert desk.run("--top", "-o", "table").out == desk.run("--top").out
 
 
-@pytest.mark.parametrize(("command", "said"), [("--top", "does not tell about its slots"),
-                                              ("--rp-usage", "does not keep a record")])
+@pytest.mark.parametrize(("command", "said"), [("--top", "does not report its slots"),
+                                              ("--rp-usage", "does not record")])
 def test_a_server_that_cannot_tell(desk: Desk, local: FakeServer, command: str, said: str) -> None:
     done = desk.run(command)
     assert done.code == 1 and done.out == "" and said in done.err and len(done.err.splitlines()) == 1
@@ -137,7 +137,7 @@ def test_on_a_terminal_it_is_drawn_again_until_somebody_ends_it(desk: Desk, busy
 
 
 @pytest.mark.parametrize(("height", "last"), [(5, "13 more lines; a taller terminal shows them"),
-                                              (17, "Ctrl-C ends this view, the jobs go on")])
+                                              (17, "Ctrl-C ends this view, the jobs continue")])
 def test_a_terminal_with_too_few_lines(height: int, last: str) -> None:
     from rich.console import Console
 

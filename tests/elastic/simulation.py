@@ -355,7 +355,7 @@ class World:
         elif self.chance(weather.hang):
             victim.stopped = True
         elif self.chance(weather.blame):
-            self.feed(Hung(victim.number, "keeps the others waiting"))
+            self.feed(Hung(victim.number, "keeps the other workers waiting"))
         elif victim.group is not None and victim.met() and self.chance(weather.flake):
             victim.lose_peers()
             self.losses.add(-self.faults)
@@ -390,7 +390,7 @@ class World:
         (end,) = [action for action in self.actions if isinstance(action, (End, Fail))]
         expected = self.undisturbed
         if isinstance(end, Fail):
-            if "did not get on" in end.reason:
+            if "without progress" in end.reason:
                 assert len(self.losses) >= 3, "one death was counted twice"
             else:
                 assert "on any slot" in end.reason, end.reason

@@ -30,10 +30,10 @@ def switch(before, members, planned=True, counts=None):
         (switch((1, 2), (1, 2, 3, 4)), "step 12: grew 2 → 4 (worker-3, worker-4), paused 31 ms"),
         (switch((1, 2, 3, 4), (1, 2)), "step 12: shrank 4 → 2 (worker-3, worker-4 left), paused 31 ms"),
         (switch((1, 2), (2, 3, 4)), "step 12: grew 2 → 3 (worker-3, worker-4, worker-1 left), paused 31 ms"),
-        (switch((1, 2), (2, 5)), "step 12: worker-5 for worker-1, 2 → 2, paused 31 ms"),
+        (switch((1, 2), (2, 5)), "step 12: worker-5 replaced worker-1, 2 → 2, paused 31 ms"),
         (switch((1, 2), (1, 2), counts=(6, 2)), "step 12: shards by speed: 6, 2, paused 31 ms"),
-        (switch((1, 2), (2,), planned=False), "step 12: 1 worker goes on in generation 3, paused 31 ms"),
-        (switch((1, 2, 3), (2, 3), planned=False), "step 12: 2 workers go on in generation 3, paused 31 ms"),
+        (switch((1, 2), (2,), planned=False), "step 12: 1 worker continues in generation 3, paused 31 ms"),
+        (switch((1, 2, 3), (2, 3), planned=False), "step 12: 2 workers continue in generation 3, paused 31 ms"),
     ],
 )
 def test_a_change_is_told_with_the_pause_that_it_cost(change, text):
@@ -82,12 +82,13 @@ def test_a_note_is_passed_on_after_the_change_before_it():
 def test_how_a_worker_died_is_told_before_that_the_others_go_on():
     death = Note("step 12: worker-1 was killed by signal 9")
     lines = told(*commits(3), (0.0, switch((1, 2), (2,), planned=False)), (0.0, death), *commits(2, 0.15))
-    assert lines == [death.text, "step 12: 1 worker goes on in generation 3, paused 100 ms"]
+    assert lines == [death.text, "step 12: 1 worker continues in generation 3, paused 100 ms"]
 
 
 def test_a_change_is_told_even_if_nothing_follows_it():
     change = switch((1, 2), (2,), planned=False)
-    parked = Note("step 12: parked; the state is kept until there is a slot again")
-    assert told(*commits(3), (0.0, change), (0.0, parked)) == ["step 12: 1 worker goes on in generation 3", parked.text]
-    assert told(*commits(3), (0.0, change), (0.0, End(b""))) == ["step 12: 1 worker goes on in generation 3"]
-    assert told(*commits(3), (0.0, change), (0.0, change)) == ["step 12: 1 worker goes on in generation 3"]
+    parked = Note("step 12: parked; the state is kept until a slot is free")
+    lines = told(*commits(3), (0.0, change), (0.0, parked))
+    assert lines == ["step 12: 1 worker continues in generation 3", parked.text]
+    assert told(*commits(3), (0.0, change), (0.0, End(b""))) == ["step 12: 1 worker continues in generation 3"]
+    assert told(*commits(3), (0.0, change), (0.0, change)) == ["step 12: 1 worker continues in generation 3"]

@@ -114,5 +114,5 @@ def test_a_buffer_without_a_rule_that_changes_is_refused_by_name_even_through_da
 
 
 def test_a_rule_for_no_buffer_is_refused():
-    with pytest.raises(EngineError, match=r"'quue'.* fits no buffer"):
+    with pytest.raises(EngineError, match=r"'quue'.* matches no buffer"):
         find([Memory()], {"quue": "mean"})

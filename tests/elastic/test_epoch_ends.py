@@ -214,7 +214,7 @@ def test_a_resumed_training_has_the_bits_of_one_that_was_not_interrupted(tmp_pat
     options["train"]["resume_from"] = str(folder)
     ended = FakeRunner(tmp_path / "parts", 1, 2).run(tmp_path / "parts" / "code" / "train.py", json.dumps(options))
     assert ended.returncode == 0, ended.stderr
-    assert f"resume from {folder / 'model_epoch_final.pth'}: training goes on with epoch 4 of 5" in ended.stdout
+    assert f"resume from {folder / 'model_epoch_final.pth'}: training continues with epoch 4 of 5" in ended.stdout
     resumed = outcome(tmp_path / "parts")
     assert resumed.pop("files")["model_epoch_final.pth"] == expected.pop("files")["model_epoch_final.pth"]
     assert resumed == expected
@@ -268,7 +268,7 @@ def test_a_value_that_no_epoch_has_ends_the_job_at_once(options):
     trained, _ = fabric()
     if "monitor" in options:
         options = {**options, "lr_scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(trained._job.optimizer)}
-    with pytest.raises(EngineError, match="an epoch has no such value; it has loss, accuracy, val_loss, val_accuracy"):
+    with pytest.raises(EngineError, match="no such value; available: loss, accuracy, val_loss, val_accuracy"):
         trained.train(3, 8, 2, **options)
 
 
@@ -317,7 +317,7 @@ def test_a_checkpoint_without_a_training_state(result_dir, capsys):
     assert [epoch for epoch, _ in seen] == [2]
     assert torch.equal(seen[0][1], weights["0.weight"])
     assert [math.isnan(loss) for loss in history["loss"]] == [True, True, False]
-    assert "weights and optimizer are those of epoch 2" in capsys.readouterr().out
+    assert "weights and optimizer are loaded as of epoch 2" in capsys.readouterr().out
 
 
 def refused(result_dir, match, name="model_epoch_1.pth", epochs=3, batch=4, **changes):
@@ -328,11 +328,11 @@ def refused(result_dir, match, name="model_epoch_1.pth", epochs=3, batch=4, **ch
 
 def test_checkpoints_that_cannot_be_gone_on_from(result_dir):
     fabric()[0].train(2, 4, 2)
-    refused(result_dir, "has 1 epochs, and epoch_number=1 counts all epochs: use an epoch_number above 1", epochs=1)
+    refused(result_dir, "has 1 epochs, and epoch_number=1 includes them: use an epoch_number above 1", epochs=1)
     refused(result_dir, "does not exist", "model_epoch_7.pth")
-    refused(result_dir, "is no checkpoint: give a file model_epoch_<k>.pth or its folder", "model.pt")
+    refused(result_dir, "is not a checkpoint: give a file model_epoch_<k>.pth or its folder", "model.pt")
     refused(result_dir, "use batch_size=4 and effective_batch_size=8", batch=2)
-    refused(result_dir, "of another training: it has 1 callbacks, .* the script has 2", user_callback=[Callback()])
+    refused(result_dir, "to another training: it has 1 callbacks, .* the script has 2", user_callback=[Callback()])
     state = train_dir(result_dir) / "model_epoch_1_training_state.snapshot"
     state.write_bytes(state.read_bytes()[:-9])
     refused(result_dir, "training_state.snapshot cannot be read")
@@ -340,14 +340,14 @@ def test_checkpoints_that_cannot_be_gone_on_from(result_dir):
     (train_dir(result_dir) / "model_epoch_1.pth").write_bytes(b"nothing")
     refused(result_dir, r"model_epoch_1.pth cannot be read")
     (train_dir(result_dir) / "model_epoch_final_training_state.snapshot").unlink()
-    refused(result_dir, "nothing says how many epochs", "model_epoch_final.pth")
+    refused(result_dir, "so the number of epochs of model_epoch_final.pth is unknown", "model_epoch_final.pth")
 
 
 def test_a_checkpoint_of_another_model(result_dir):
     other = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.ReLU(), torch.nn.Linear(9, 3))
     fabric()[0].train(1, 4, 2)
     again = FabricModel(other, datasets, torch.nn.functional.cross_entropy, torch.optim.SGD(other.parameters(), lr=0.1))
-    with pytest.raises(ValueError, match=r"of another model: it has a parameter of shape \(8, 4\) where .* \(9, 4\)"):
+    with pytest.raises(ValueError, match=r"to another model: it has a parameter of shape \(8, 4\) where .* \(9, 4\)"):
         again.train(2, 4, 2, resume_from=train_dir(result_dir))
 
 
@@ -355,5 +355,5 @@ def test_a_checkpoint_of_other_data(result_dir):
     fabric()[0].train(1, 4, 2)
     model, optimizer = parts()
     again = FabricModel(model, lambda: datasets()[1], torch.nn.functional.cross_entropy, optimizer)
-    with pytest.raises(EngineError, match="made with 22 training samples and 3 steps per epoch, this training has 9"):
+    with pytest.raises(EngineError, match="22 training samples and 3 steps per epoch, but this training has 9"):
         again.train(2, 4, 2, resume_from=train_dir(result_dir))

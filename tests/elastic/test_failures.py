@@ -153,7 +153,7 @@ def test_workers_that_die_again_and_again_at_the_same_step_end_the_job_with_one_
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, before="calls = []", loss=third))
     assert ended.returncode == 1
     last_line = ended.stderr.splitlines()[-1]
-    assert re.search(r"broken off 3 times at step [012] ", last_line)
+    assert re.search(r"interrupted 3 times at step [012] ", last_line)
     assert "was killed by signal 9: SIGKILL" in last_line
     history = [message["text"] for message in ended.of("history")]
     assert any("was killed by signal 9: SIGKILL" in line for line in history)
@@ -165,7 +165,7 @@ def test_a_loader_process_that_is_killed_costs_no_more_than_its_worker(tmp_path)
     kill = IN_WORKER_2 + "torch.utils.data.get_worker_info() and os.kill(os.getpid(), signal.SIGKILL)"
     ended = FakeRunner(tmp_path, 2).run(script(tmp_path, threads="1", collate=kill))
     assert ended.returncode == 0, ended.stderr
-    assert "a process that loads data" in ended.worker_stderr[2]
+    assert "a data loader process" in ended.worker_stderr[2]
 
 
 def test_workers_end_when_the_driver_is_killed(tmp_path):

@@ -208,14 +208,14 @@ def test_samples_that_differ_are_refused_before_training_and_after_an_epoch():
     world.feed(Ready(1, 100, 5, {"training sample 3": "a", "training sample 4": "b"}))
     world.feed(Ready(2, 100, 5, {"training sample 4": "c", "training sample 3": "a"}))
     (fail,) = world.of(Fail)
-    assert "training sample 4 is not the same in worker 1 and worker 2; datasets_function must" in fail.reason
+    assert "training sample 4 differs between worker 1 and worker 2; datasets_function must" in fail.reason
     said = [{"training sample 3": "a"}, {"training sample 3": "a"}, {"training sample 9": "b"}]
     World(course(), 0, data_of=lambda worker, epoch: said[(worker + epoch) % 3]).run()
     world = World(course(), 0, data_of=lambda worker, epoch: {"training sample 3": f"{worker}" if epoch else "a"})
     world.until(lambda: world.of(Fail))
     (fail,) = world.of(Fail)
-    assert "differ between workers after epoch 1: training sample 3 is not the same in worker" in fail.reason
-    assert "; a sample must follow from its index" in fail.reason
+    assert "differ between workers after epoch 1: training sample 3 differs between worker" in fail.reason
+    assert "; a sample must depend only on its index" in fail.reason
 
 
 def test_a_slot_where_nothing_can_be_started_is_given_up():
@@ -223,14 +223,14 @@ def test_a_slot_where_nothing_can_be_started_is_given_up():
     world.run()
     assert world.of(End)
     assert len([spawn for spawn in world.of(Spawn) if spawn.slot == "b"]) == SLOT_FAILURES
-    assert any("b is not used any more" in note.text for note in world.of(Note))
+    assert any("b is no longer used" in note.text for note in world.of(Note))
 
 
 def test_a_job_fails_when_nothing_can_be_started_anywhere():
     world = World(course(), 0, Weather(bad=("a", "b", "c")))
     world.run()
     (fail,) = world.of(Fail)
-    assert re.fullmatch(r"no worker got as far as training on any slot of the job: worker-\d+ .*", fail.reason)
+    assert re.fullmatch(r"no worker started training on any slot of the job: worker-\d+ .*", fail.reason)
     assert len(world.of(Spawn)) == 3 * SLOT_FAILURES
 
 
@@ -251,7 +251,8 @@ def test_an_exception_of_a_worker_that_takes_part_no_more_is_a_note():
     world.until(lambda: world.committed == 2)
     world.feed(Lost(2))
     world.feed(Failed(2, "BrokenPipeError: no peer", ""))
-    assert "worker-2 failed when it had left already: BrokenPipeError: no peer" in [n.text for n in world.of(Note)]
+    notes = [note.text for note in world.of(Note)]
+    assert "worker-2 failed after it had left the training: BrokenPipeError: no peer" in notes
     world.run()
     assert world.of(End)
 
@@ -287,7 +288,7 @@ def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
         assert world.of(Fail) == []
     settle_and_kill(world)
     (fail,) = world.of(Fail)
-    assert "broken off 3 times at step 0" in fail.reason
+    assert "interrupted 3 times at step 0" in fail.reason
     assert re.search(r"\(before that, worker-\d+ was killed by signal 9\)", fail.reason), "how they end is said"
 
 
@@ -297,7 +298,7 @@ def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fa
         assert world.of(Fail) == []
         settle_and_kill(world)
     (fail,) = world.of(Fail)
-    assert "broken off 3 times at step 0" in fail.reason
+    assert "interrupted 3 times at step 0" in fail.reason
 
 
 def test_deaths_between_which_training_got_on_do_not_add_up():

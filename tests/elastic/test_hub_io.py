@@ -46,7 +46,7 @@ def test_nonsense_is_an_error_that_names_the_worker():
             assert server.inbox.get(timeout=PATIENCE) == Arrived(3)
             send_frame(worker, {"op": "nonsense"})
             problem = server.inbox.get(timeout=PATIENCE)
-            assert str(problem) == "worker 3 sent what makes no sense: KeyError('nonsense')"
+            assert str(problem) == "worker 3 sent an invalid message: KeyError('nonsense')"
             assert server.inbox.get(timeout=PATIENCE) == Lost(3)
     finally:
         server.close()

@@ -73,7 +73,7 @@ def test_data_that_differ_between_workers_end_the_job(tmp_path, data, options, w
     ended = FakeRunner(tmp_path, 2).run(script)
     assert ended.returncode == 1
     assert words in ended.stderr.splitlines()[-1]
-    assert "is not the same in worker" in ended.stderr.splitlines()[-1]
+    assert "differs between worker" in ended.stderr.splitlines()[-1]
     assert "reached the end" not in ended.stdout
 
 
@@ -82,10 +82,10 @@ def test_a_difference_is_named_with_its_likely_cause():
     assert difference(known, known, (1, 2)) is None
     assert difference(known, {"training sample 4": "b"}, (1, 2)) is None
     assert "random numbers only from generators" in difference(known, {"training sample 3": "b"}, (1, 2))
-    assert "not from the process" in difference(known, {"training sample 3": "b"}, (1, 2), 4)
-    assert "indices that a sampler gives" in difference(known, {"order of the samples of epoch 0": "y"}, (1, 2))
+    assert "not on the process" in difference(known, {"training sample 3": "b"}, (1, 2), 4)
+    assert "indices of a sampler must depend" in difference(known, {"order of the samples of epoch 0": "y"}, (1, 2))
     assert difference(known, {"length of the test set": "4"}, (3, 2)) == (
-        "the data sets differ between workers: length of the test set is not the same in worker 3 and worker 2; "
+        "the data sets differ between workers: length of the test set differs between worker 3 and worker 2; "
         "datasets_function must return the same data in every worker"
     )
 

@@ -125,7 +125,7 @@ def test_training_goes_on_without_snapshots_when_there_is_no_room_for_them(troub
     training.suffer()
     with pytest.raises(OSError, match=r"the checkpoint .*could not be written: File too large"):
         training.finish()
-    assert "no snapshot could be written" in training._written(1, "stderr")
+    assert "cannot write a snapshot" in training._written(1, "stderr")
     assert any("failed at step 9" in line for line in training.history()), "it came to the end, where it is saved"
     assert list((training.tmp / "result" / "checkpoint").rglob("*.tmp")) == []
     assert training.half_written() == []
@@ -140,7 +140,7 @@ def test_a_loader_process_is_killed_and_its_worker_with_it(trouble, unharmed):
     training.finish()
     training.check(unharmed(training.recipe), begun=1)
     assert training.exits()[2] != 0
-    assert "a process that loads data" in training._written(2, "stderr")
+    assert "a data loader process" in training._written(2, "stderr")
 
 
 def loaders_of(training: Trouble, worker: int) -> list[int]:

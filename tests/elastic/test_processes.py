@@ -231,7 +231,7 @@ def test_workers_find_the_command_line_the_scripts_classes_and_downloaded_data(t
     assert ended.returncode == 0, ended.stderr
     assert len(ended.of("spawn")) == 2
     exported = (tmp_path / "result" / "model" / "trained_model.onnx").exists()
-    warning = "WARNING: no ONNX model was written; the log of the worker that saved last says why"
+    warning = "WARNING: no ONNX model was written; see the log of the worker that saved last"
     assert (warning in ended.stderr) != exported
 
 

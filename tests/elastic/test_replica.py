@@ -159,9 +159,9 @@ def test_committed_values_stand_for_buffers_that_a_step_has_begun_to_change():
 def test_the_state_of_another_model_is_refused_with_a_sentence():
     donor, receiver = make(callbacks=[]), make(callbacks=[])
     donor.model.extra = nn.Linear(2, 2)
-    with pytest.raises(EngineError, match=r"has 1\d parameters and the one here has \d+; callbacks"):
+    with pytest.raises(EngineError, match=r"has 1\d parameters, but this worker has \d+; callbacks"):
         Replica(receiver).restore(Replica(donor).capture())
-    with pytest.raises(EngineError, match="has 2 callbacks and other parts and the one here has 1"):
+    with pytest.raises(EngineError, match="has 2 callbacks and other parts, but this worker has 1"):
         Replica(receiver).restore(Replica(make()).capture())
 
 

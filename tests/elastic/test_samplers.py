@@ -151,18 +151,18 @@ class Learned(Sampler):
 @pytest.mark.parametrize(
     ("sampler", "words"),
     [
-        (DistributedSampler(DATA, 2, 0), "must not be a DistributedSampler: the engine itself divides"),
+        (DistributedSampler(DATA, 2, 0), "must not be a DistributedSampler: the engine divides"),
         (BatchSampler(SequentialSampler(DATA), 4, False), "must not be a BatchSampler"),
-        ([[0, 1], [2, 3]], r"indices of single samples, which are whole numbers; it gave \[0, 1\]: .* batch_size"),
-        ([0.5], "whole numbers; it gave 0.5"),
-        ([0, 30], "from 0 to 29, for the training set has 30 samples; it gave 30"),
-        ([-1], "it gave -1"),
-        ([True], "it gave True"),
-        ([], "gives no samples"),
-        (iter([1, 2]), "list_iterator gives its items only once"),
+        ([[0, 1], [2, 3]], r"indices of single samples, which are whole numbers; it returned \[0, 1\]: .* batch_size"),
+        ([0.5], "whole numbers; it returned 0.5"),
+        ([0, 30], "from 0 to 29, because the training set has 30 samples; it returned 30"),
+        ([-1], "it returned -1"),
+        ([True], "it returned True"),
+        ([], "returns no samples"),
+        (iter([1, 2]), "list_iterator returns its items only once"),
         (lambda data: 3, "it returned a int"),
         (Learned(), "holds a model or an optimizer"),
-        (Changing(), "gives 4 samples in epoch 1 and 3 in epoch 0"),
+        (Changing(), "returns 4 samples in epoch 1, but 3 in epoch 0"),
         (ChangingLater(DATA, 4), "changes its attributes while it is iterated in epoch 2, but not in epoch 0"),
     ],
 )
@@ -290,10 +290,10 @@ def test_a_sampler_decides_order_and_number():
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     [
-        (plain_data, {"drop_last": True}, "leaves no step of an epoch: an epoch has 22 samples and a step 30"),
+        (plain_data, {"drop_last": True}, "leaves no steps in an epoch: an epoch has 22 samples, and a step needs 30"),
         (plain_data, {"samples_per_epoch": 4}, "samples_per_epoch is for iterable training sets"),
         (lambda: (plain_data()[0], None), {"fn_test": lambda *_: 0.0}, "fn_test is given, but .* no test set"),
-        (lambda: None, {}, "training set is a NoneType"),
+        (lambda: None, {}, "training set must be .*, not a NoneType"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_before_training(function, options, words):

@@ -35,7 +35,7 @@ def test_a_number_of_torch_will_do():
 def test_anything_but_a_whole_number_above_0_is_ignored_with_a_warning(capsys, answer):
     assert limits(lambda epoch, most: answer if epoch == 2 else 1, 5, 4) == ()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"WARNING: scaleup_function(2, 4) returned {answer!r}, so it is ignored: it takes an epoch")
+    assert line.startswith(f"WARNING: scaleup_function(2, 4) returned {answer!r}, so the function is ignored. It gets")
 
 
 @pytest.mark.parametrize("function", [lambda epoch: 1, 3, lambda epoch, most: 1 // 0])

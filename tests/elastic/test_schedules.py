@@ -111,11 +111,11 @@ def test_a_scheduler_of_another_optimizer():
     def options(model, optimizer):
         return {"lr_scheduler": kinds.StepLR(torch.optim.SGD(model.parameters(), lr=0.1), 1)}
 
-    refused(options, "lr_scheduler was built from another optimizer: build StepLR from the optimizer that")
+    refused(options, "lr_scheduler was built from another optimizer: build StepLR from the optimizer passed")
 
 
 def test_a_name_that_is_no_optimizer():
-    refused(lambda m, o: {"lr_scheduler": {"g": kinds.StepLR(o, 1)}}, "write lr_scheduler=scheduler")
+    refused(lambda m, o: {"lr_scheduler": {"g": kinds.StepLR(o, 1)}}, "use lr_scheduler=scheduler")
 
 
 def test_an_interval_without_a_scheduler():
@@ -138,7 +138,9 @@ def test_a_plateau_per_step():
 
 def test_a_step_schedule_in_asynchronous_mode():
     refused(
-        lambda m, o: {"lr_scheduler": kinds.OneCycleLR(o, 0.5, total_steps=100)}, "mode='async' cannot do", mode="async"
+        lambda m, o: {"lr_scheduler": kinds.OneCycleLR(o, 0.5, total_steps=100)},
+        "mode='async' does not support",
+        mode="async",
     )
 
 
@@ -178,7 +180,7 @@ def test_one_epoch_at_a_time_leaves_the_scheduler_to_the_script():
 def test_one_cycle_must_be_as_long_as_the_training():
     trained, _ = fabric()
     scheduler = kinds.OneCycleLR(trained._job.optimizer, 0.5, total_steps=3)
-    with pytest.raises(EngineError, match="OneCycleLR ends after 3 steps, and the training has 4 optimizer steps"):
+    with pytest.raises(EngineError, match="OneCycleLR ends after 3 steps, but the training has 4 optimizer steps"):
         trained.train(2, 8, 2, lr_scheduler=scheduler)
 
 

@@ -82,7 +82,7 @@ class Remembering:
 def test_a_data_set_that_remembers_what_it_drew_is_refused(broken, keep):
     data = Remembering({broken}, keep)
     loading = SeededLoading(lambda key: data[key], list)
-    with pytest.raises(EngineError, match="the data set remembers what it drew"):
+    with pytest.raises(EngineError, match="the data set caches random numbers"):
         for first in (0, 3, 6):
             loading.load(range(first, first + 3), seed_of)
 
@@ -91,7 +91,7 @@ def test_so_is_one_whose_other_samples_draw_as_well():
     data = Remembering({4}, dict)
     loading = SeededLoading(lambda key: (data[key], random.random()), list, lambda: len(data.instead))
     loading.load([0, 1, 2], seed_of)
-    with pytest.raises(EngineError, match="the data set remembers what it drew"):
+    with pytest.raises(EngineError, match="the data set caches random numbers"):
         loading.load([3, 4, 5], seed_of)
 
 

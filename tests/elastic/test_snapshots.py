@@ -113,7 +113,7 @@ def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
     path = folder.write(1, state())
     found = folder.newest()
     path.write_bytes(b"something else of some length")
-    with pytest.raises(EngineError, match=r"the snapshot .* cannot be read: it is no snapshot of this version"):
+    with pytest.raises(EngineError, match=r"the snapshot .* cannot be read: it is not a snapshot of this version"):
         found.load()
     path.unlink()
     with pytest.raises(EngineError, match="cannot be read"):
@@ -179,8 +179,8 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
     )
     ended = script(body)(tmp_path)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("no snapshot could be written to") >= 2, "taking the next waits for the one before"
-    assert "File too large; training goes on and tries again later" in ended.stdout
+    assert ended.stdout.count("cannot write a snapshot to") >= 2, "taking the next waits for the one before"
+    assert "File too large; training continues and tries again later" in ended.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -272,7 +272,7 @@ def test_after_a_failure_it_is_tried_again(tmp_path):
     )
     snapshotter.take(1, state(1))
     eventually(lambda: len(sentences) == 1, "the failure is told")
-    assert "training goes on and tries again later" in sentences[0]
+    assert "training continues and tries again later" in sentences[0]
     eventually(lambda: snapshotter.due(time.monotonic()), "it is due again")
     (tmp_path / "folder").unlink()
     snapshotter.take(2, state(2))

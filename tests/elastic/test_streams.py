@@ -116,8 +116,8 @@ def test_how_many_samples_an_epoch_has():
     assert said == []
     assert len(StreamedSamples("training", Noisy(9), 7, say=said.append)) == 9
     assert said == [
-        "count the samples of the training stream by one pass over it; samples_per_epoch= in FabricModel or train() "
-        "makes that needless"
+        "counting the samples of the training stream in one pass; set samples_per_epoch= in FabricModel or train() "
+        "to skip this"
     ]
 
 
@@ -136,11 +136,11 @@ class Growing(Noisy):
     [
         (Noisy(20), {"samples": 21}, "training stream ended after 20 samples in epoch 0; samples_per_epoch says 21"),
         (Counted(3, 4), {}, "ended after 3 samples in epoch 0; its __len__ says 4"),
-        (Counted(5, 4), {}, "gives more samples in epoch 0 than its __len__ says, which is 4; samples_per_epoch=4"),
-        (Shrinking(0), {}, "ended after 9 samples in epoch 1; the pass that counted them says 10"),
-        (Growing(0), {}, "gives more samples in epoch 1 than the pass that counted them says, which is 10"),
-        ((i for i in range(3)), {}, "is a generator, which gives its samples only once"),
-        (iter([1]), {}, "is a list_iterator, which gives its samples only once"),
+        (Counted(5, 4), {}, r"returns more samples in epoch 0 than its __len__ says \(4\); samples_per_epoch=4"),
+        (Shrinking(0), {}, "ended after 9 samples in epoch 1; the pass that counted the samples says 10"),
+        (Growing(0), {}, r"returns more samples in epoch 1 than the pass that counted the samples says \(10\)"),
+        ((i for i in range(3)), {}, "is a generator, which returns its samples only once"),
+        (iter([1]), {}, "is a list_iterator, which returns its samples only once"),
     ],
 )
 def test_streams_of_another_length_than_they_should_have(dataset, options, words):

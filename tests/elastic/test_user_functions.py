@@ -168,7 +168,7 @@ class Broken(Dataset):
         (lambda: dict(zip(("train", "test"), datasets(), strict=True)), RuntimeError, "it returned a dict"),
         (lambda: (Nothing(), Nothing()), RuntimeError, "training set .* has no samples"),
         (lambda: (DataLoader([1]), None), RuntimeError, r"training set is a DataLoader; return its data set \(loader"),
-        (lambda: (3, 4), RuntimeError, "training set is a int, not a torch.utils.data.Dataset"),
+        (lambda: (3, 4), RuntimeError, "training set must be a torch.utils.data.Dataset .*, not a int"),
         (lambda: ([], []), RuntimeError, "has no samples"),
         (lambda: (Broken(), Broken()), ValueError, "^boom$"),
     ],

@@ -73,7 +73,7 @@ def test_a_value_that_does_not_exist_is_named_with_those_that_do():
     watch = Watch(stopping=Rule("val_f1"), patience=1)
     values = {"loss": 1.0, "val_loss": 1.0}
     assert watch.unknown(values, True, True) == (
-        "early_stopping goes by 'val_f1', and an epoch has no such value; it has loss, val_loss"
+        "early_stopping monitors 'val_f1', but an epoch has no such value; available: loss, val_loss"
     )
     assert watch.unknown({"loss": 1.0}, False, True) is None, "an epoch that is validated may have it"
     assert watch.unknown({"loss": 1.0}, False, False) is not None

@@ -121,7 +121,7 @@ def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user:
     found = shown(user, exec_id)
     assert (found["state"], found["reason"]) == ("PENDING_CRD_SCHEDULER", "DATA") and "queuePosition" not in found
     why = user.run("--exec-why", exec_id).out
-    assert "fetching d (toy)" in why and "it starts when its data is here" in why and "(DATA)" in why
+    assert "fetching d (toy)" in why and "it starts when all its data is fetched" in why and "(DATA)" in why
     assert "fetching d (toy)" in user.run("--top").out
     follower = user.start("--follow", exec_id)
     assert follower.stderr is not None
@@ -207,7 +207,7 @@ def test_a_connection_that_is_replaced_is_used_by_jobs_that_wait(user: User, lak
     done = user.run("--wait", exec_id)
     assert done.code == 0, done
     log = (user.home / "jobs" / exec_id / "launcher.log").read_text()
-    assert "a connection of its data was changed" in log
+    assert "a connection has changed; fetching data again" in log
 
 
 def test_nor_does_a_fetcher_go_on_with_what_was_replaced_while_no_server_ran(user: User, lake: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_connection_that_is_removed_lets_nobody_in_any_more(user: User, lake: 
     exec_id = waits_for_one_that_is_down(user, lake, "gone")
     assert user.backend("connection", "remove", "gone").code == 0
     done = user.run("--wait", exec_id)
-    assert done.code == 3 and "data source 1: there is no connection 'gone' that you may use" in done.err, done
+    assert done.code == 3 and "data source 1: connection 'gone' does not exist, or you may not use it" in done.err, done
     assert shown(user, exec_id)["reason"] == "DATA"
     eventually(lambda: nothing_of(user, exec_id), "its fetcher is gone, and the secrets with it")
 
@@ -248,7 +248,7 @@ def test_a_look_at_data_before_anything_is_submitted(user: User, lake: Path) -> 
     done = user.run("--data-preview", source(lake))
     assert done.code == 1 and "cannot be read: the toy server is down" in done.out
     for text, code, expected in (
-        ("nobody:x", 2, "there is no connection 'nobody'"), ("{", 2, "not JSON"), ("s3://b/x", 2, "give JSON"),
+        ("nobody:x", 2, "connection 'nobody' does not exist"), ("{", 2, "not JSON"), ("s3://b/x", 2, "URL as JSON"),
         (str(lake / "absent"), 2, "does not exist"), ("model", 2, "; did you mean ./model?"),
         ('{"type": "fs", "locaton": {}}', 2, "did you mean 'location'"),
     ):
@@ -273,10 +273,10 @@ def test_the_server_says_how_long_a_job_is_patient(user: User, lake: Path) -> No
 
 def test_what_cannot_be_is_refused_before_anything_is_kept(user: User, lake: Path) -> None:
     for connection, expected in (
-        ({"type": "tyo"}, "there is no kind of connection 'tyo'; did you mean 'toy'?"),
+        ({"type": "tyo"}, "unknown kind of connection 'tyo'; did you mean 'toy'?"),
         ({"type": "toy", "folder": "x"}, "a connection of type 'toy' needs 'password'"),
-        ({"type": "toy", "folder": "x", "pasword": "planted"}, "a connection of type 'toy' has no 'pasword'"),
-        ({"name": "absent"}, "there is no connection 'absent'"), ({}, "'connection' says neither which one is meant"),
+        ({"type": "toy", "folder": "x", "pasword": "planted"}, "a connection of type 'toy' has no field 'pasword'"),
+        ({"name": "absent"}, "connection 'absent' does not exist"), ({}, "'connection' names no connection"),
     ):
         sources = [{"type": "fs"}, {"type": "connection", "connection": connection, "location": {"path": "d"}}]
         done = user.run("--exec-start", "PyTorch", "--user-cmd", "--data-source", json.dumps(sources), "--", "true")

@@ -68,17 +68,17 @@ def test_volumes_come_and_go(user: User) -> None:
     (user.folder / "one").mkdir()
     assert user.backend("volume", "add", "one", "one").code == 0
     again = user.backend("volume", "add", "one", "one")
-    assert again.code == 1 and "there is a volume one already" in again.err
+    assert again.code == 1 and "volume one already exists" in again.err
     listed = json.loads(user.backend("volume", "list", "-o", "json").out)
     assert [item["directory"] for item in listed if item["name"] == "one"] == [str(user.folder / "one")]
     assert user.backend("volume", "remove", "one").code == 0 and (user.folder / "one").is_dir()
     gone = user.backend("volume", "remove", "one")
-    assert gone.code == 6 and "there is no volume one" in gone.err
+    assert gone.code == 6 and "volume one does not exist" in gone.err
     (user.home / "volumes" / "real").mkdir()
     kept = user.backend("volume", "remove", "real")
     assert kept.code == 1 and "folder with the data itself" in kept.err
     (user.home / "volumes" / "real").rmdir()
-    for name, folder, expected in (("../x", "one", "is not the name"), ("x", "absent", "is not a directory")):
+    for name, folder, expected in (("../x", "one", "is not a valid name"), ("x", "absent", "is not a directory")):
         refused = user.backend("volume", "add", name, folder)
         assert refused.code == 1 and expected in refused.err and len(refused.err.splitlines()) == 1
     source = '[{"type": "fs", "location": {"volume": "absent"}}]'
@@ -98,11 +98,11 @@ def test_volumes_lie_where_the_setting_says_and_are_for_whom_one_says(user: User
     assert "demo_project_pvc  ada,bob  " in user.backend("volume", "list").out
     source = '[{"type": "fs", "location": {"volume": "cpd::demo-project-pvc"}}]'
     assert found(user, f"--data-source={source}")[0] == str(place), "who the server runs as is an administrator"
-    assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc is for everybody\n"
+    assert user.backend("volume", "allow", "demo-project-pvc").out == "demo_project_pvc: usable by everybody\n"
     refused = user.backend("volume", "allow", "absent", "--user", "ada")
-    assert refused.code == 6 and "there is no volume absent" in refused.err
+    assert refused.code == 6 and "volume absent does not exist" in refused.err
     wrong = user.backend("volume", "allow", "demo-project-pvc", "--user", "../x")
-    assert wrong.code == 1 and "cannot be the name of a user" in wrong.err
+    assert wrong.code == 1 and "is not a valid user name" in wrong.err
     assert user.backend("volume", "allow", "demo-project-pvc", "--user", "ada").code == 0
     assert user.backend("volume", "remove", "demo-project-pvc").code == 0
     assert user.backend("volume", "add", "demo-project-pvc", "deep").out.endswith("for everybody\n"), "nothing stays"
@@ -115,4 +115,5 @@ def test_without_a_data_directory_there_is_no_data_and_the_log_says_so(user: Use
     done = user.run("--exec-start", "PyTorch", "--user-cmd", "--wait", "--", "sh", "-c", empty)
     assert done.code == 0, done
     log = user.run("--exec-launcherlogs", "last").out
-    assert f"ERROR supervisor: DATA_DIR is empty: there is no DLI_DATA_FS, {user.folder / 'nowhere'}" in log
+    why = f"the folder {user.folder / 'nowhere'} (DLI_DATA_FS) does not exist"
+    assert f"ERROR supervisor: DATA_DIR is empty: {why}" in log

@@ -115,7 +115,7 @@ def test_a_look_and_a_job(serving: Callable[[], contextlib.AbstractContextManage
 def test_a_look_at_a_table_that_is_too_long_says_what_the_job_will(user: User) -> None:
     user.backend("stop")
     user.environment["DLI_DATA_ROWS"] = "2499"
-    said = "the table has more than 2,499 rows, which is what this server takes (DLI_DATA_ROWS)"
+    said = "the table has more than 2,499 rows, the limit of this server (DLI_DATA_ROWS)"
     try:
         with mongodb() as wanted:
             looked = user.run("--data-preview", wanted, "-o", "json")

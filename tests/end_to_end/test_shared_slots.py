@@ -150,14 +150,14 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four,
     assert "secondsLeft" not in shown and "samplesPerSecond" not in shown
     why = four.run("--exec-why", first.id).out
     assert f"{first.id} is RUNNING: parked, " in why and f"  {urgent.id} has 4 slots: " in why
-    assert "it goes on when" in why and "wait: it goes on by itself" in why
-    assert "1 job runs, 1 parked, 1 waits" in four.run("--top").out
+    assert "the job continues when" in why and "wait: the job continues without any action" in why
+    assert "1 running, 1 parked, 1 pending" in four.run("--top").out
     assert "waiting for 4 CPU slots" in patient.shown["message"]
     why = four.run("--exec-why", patient.id).out
     assert why.startswith(f"{patient.id} is PENDING_PJ: waiting for 4 CPU slots; ")
-    assert f"  {urgent.id} has 4 slots: keeps them to its end\n" in why
-    assert "it starts when those before it have begun" in why or "it starts when 4 more of them come free" in why
-    assert "wait: it starts by itself (" in why
+    assert f"  {urgent.id} holds 4 slots: holds them until it finishes\n" in why
+    assert "when the jobs before it have started" in why or "when running jobs release 4 more slots" in why
+    assert "wait: the job starts without any action (" in why
     kill_server(four)
     eventually(lambda: first.shown["slots"] == 0 and urgent.shown["state"] == "RUNNING", "all is as it was")
     four.run("--exec-stop", patient.id)
@@ -209,7 +209,7 @@ def test_plans_are_applied_shown_and_obeyed(four) -> None:
     assert applied.code == 0, applied
     assert applied.out == "local\n  training\n  small  weight=2  max=1\n"
     runs = [Run(four, name, WAIT, "PyTorch", "--consumer", "small") for name in ("first", "second")]
-    eventually(lambda: "the plan /local/small has at most 1 slot" in runs[1].shown.get("message", ""), "it waits")
+    eventually(lambda: "the plan /local/small may have at most 1 slot" in runs[1].shown.get("message", ""), "it waits")
     assert four.run("--rp-get", "small").json == {"path": "/local/small", "name": "small", "weight": 2.0, "max": 1}
     assert four.run("--rp-delete", "small").code == 0
     eventually(lambda: runs[1].shown["state"] == "RUNNING", "there is no limit any more")
@@ -219,8 +219,8 @@ def test_plans_are_applied_shown_and_obeyed(four) -> None:
     file.write_text("plans: [\n")
     refused = four.run("--rp-apply", str(file))
     assert (refused.code, refused.out) == (2, "")
-    assert "plans.yaml: line 2: this is not YAML" in refused.err
+    assert "plans.yaml: line 2: invalid YAML" in refused.err
     file.write_text("plans:\n- name: a\n  weight: -1\n")
     refused = four.run("--rp-apply", str(file))
     assert refused.code == 2
-    assert "Plan local/a: weight is a number from 0.001 to 1000, not -1" in refused.err
+    assert "Plan local/a: weight must be a number from 0.001 to 1000, not -1" in refused.err

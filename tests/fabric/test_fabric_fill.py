@@ -21,15 +21,15 @@ def test_missing_values(data):
     dataset = fabric_data.open(data, fill={"n": -1, "t": "?"})
     assert dataset[1]["n"] == -1 and np.isnan(dataset[1]["x"]) and dataset[1]["t"] == "?"
     assert fabric_data.open(data, fill={"n": -2, "t": "?"})[1]["n"] == -2
-    with pytest.raises(DataProblem, match="'many' is no int64"):
+    with pytest.raises(DataProblem, match="'many' does not fit int64"):
         fabric_data.open(data, ["n"], fill={"n": "many"})
-    with pytest.raises(DataProblem, match="'fill' is a value for each column"):
+    with pytest.raises(DataProblem, match="'fill' must map columns to values"):
         fabric_data.open(data, fill=-1)
 
 
 def refused(file: Path, value: object) -> str:
     """What is said of a value that the column n of a file cannot hold."""
-    return re.escape(f"column n: fill: {value!r} is no {pq.read_schema(file).field('n').type}")
+    return re.escape(f"column n: fill: {value!r} does not fit {pq.read_schema(file).field('n').type}")
 
 
 @pytest.mark.parametrize(("kind", "value", "whole"), [
@@ -80,5 +80,5 @@ def test_what_is_filled_in_fits_the_dtype_too(data, kind):
     rounded = [np.float32(1e37)] if pa.types.is_list(kind) else np.float32(1e37)
     pq.write_table(pa.table({"n": pa.array([None], kind)}), data / "a.parquet")
     assert plain(fabric_data.open(data, fill={"n": value}, dtype="float32")[0]["n"]) == rounded
-    with pytest.raises(DataProblem, match=r"column n: fill: .* is no float16, which dtype says"):
+    with pytest.raises(DataProblem, match=r"column n: fill: .* does not fit float16, the requested dtype"):
         fabric_data.open(data, fill={"n": value}, dtype="float16")

@@ -64,7 +64,7 @@ def test_after_a_reboot_a_job_is_queued_again_once(pair: tuple[Host, Bench]) -> 
     host.start()
     row = one.wait(job)
     assert (row.state, row.reason) == (ERROR, wire.LOST)
-    assert row.message == "the machine was restarted while it ran, again; nothing of the job is left"
+    assert row.message == "the machine was restarted again while the job ran; no process of the job is left"
     assert starts(one, job) == "xx"
 
 
@@ -160,7 +160,7 @@ def test_an_exec_whose_files_are_gone_ends_in_error(pair: tuple[Host, Bench]) ->
     host.start()
     row = one.wait(job)
     assert (row.state, row.reason) == (ERROR, wire.LOST)
-    assert row.message is not None and row.message.startswith("its files cannot be used: ")
+    assert row.message is not None and row.message.startswith("cannot read the files of the exec: ")
 
 
 def test_a_job_that_cannot_be_started_now_says_why_and_is_tried_again(pair: tuple[Host, Bench]) -> None:
@@ -170,7 +170,7 @@ def test_a_job_that_cannot_be_started_now_says_why_and_is_tried_again(pair: tupl
     blocker = one.paths(job).attempt
     blocker.mkdir()
     host.start()
-    message = eventually(lambda: (one.row(job).message or "").startswith("cannot be started now") and
+    message = eventually(lambda: (one.row(job).message or "").startswith("cannot start the job now") and
                          one.row(job).message, "it says so")
     assert "Is a directory" in str(message)
     assert one.row(job).state == PENDING

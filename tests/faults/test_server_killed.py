@@ -180,7 +180,7 @@ def test_a_runner_killed_while_the_server_is_down_is_noticed(tmp_path: Path) -> 
         host.start()
         row = one.wait(job)
         assert (row.state, row.reason) == (ERROR, wire.LOST)
-        assert row.message == "its runner was killed; nothing of the job is left"
+        assert row.message == "the runner was killed; no process of the job is left"
         assert gone(daemon)
 
 

@@ -47,7 +47,7 @@ def test_what_a_job_uses_stays_and_the_next_one_waits(desk: Desk, site: Site) ->
     desk.limit = 250
     fill(desk, site, "a", 1)
     fill(desk, site, "b", 2)
-    with pytest.raises(DataUnavailable, match="the cache is full of what running jobs use: 200 of 250"):
+    with pytest.raises(DataUnavailable, match="the cache is full: running jobs use 200 of 250"):
         fill(desk, site, "c", 3)
     assert desk.read(1) == {"a": b"a" * 100}
     release(desk.job(1), desk.cache)
@@ -57,7 +57,7 @@ def test_what_a_job_uses_stays_and_the_next_one_waits(desk: Desk, site: Site) ->
 
 def test_more_than_the_cache_may_hold_is_refused(desk: Desk, site: Site) -> None:
     desk.limit = 99
-    with pytest.raises(DataError, match=r"100 bytes and the cache may hold 99; raise cache_bytes") as problem:
+    with pytest.raises(DataError, match=r"100 bytes, but the cache limit is 99; raise cache_bytes") as problem:
         fill(desk, site, "a", 1)
     assert not isinstance(problem.value, DataUnavailable)
     site.ranges = False

@@ -50,7 +50,7 @@ def test_a_file_that_changes_while_it_is_read_is_fetched_anew(
     meter = Count()
     get(desk, site, "a", meter=meter)
     assert desk.read() == {"a": new}
-    assert "a file changed while it was read; starting anew" in meter.said
+    assert "a file changed while it was read; starting again" in meter.said
     assert meter.bytes == LARGE
     assert len(desk.kept()) == 1
 
@@ -95,7 +95,7 @@ def test_a_file_that_is_overwritten_while_its_last_answers_are_on_their_way_is_n
     get(desk, site, "a", meter=meter)
     assert desk.read() == {"a": new}
     assert meter.bytes == LARGE
-    assert meter.said.count("a file changed while it was read; starting anew") == 1
+    assert meter.said.count("a file changed while it was read; starting again") == 1
     assert len(desk.kept()) == 1
 
 

@@ -116,20 +116,20 @@ def test_one_that_ends_soon_is_got_anew(cloud: str) -> None:
 
 def test_what_is_wrong_with_a_key_is_said_without_it(cloud: str) -> None:
     family = find("cos").open(values(cloud, apikey="planted-wrong-key"), loopback=True)
-    with pytest.raises(DataError, match=r"/identity/token gives no token for this 'api_key' \(400\)") as wrong:
+    with pytest.raises(DataError, match=r"/identity/token issues no token for this 'api_key' \(400\)") as wrong:
         family.test()
     assert not isinstance(wrong.value, DataUnavailable) and "planted" not in str(wrong.value)
     nobody = find("cos").open(values(cloud, iam_url="http://127.0.0.1:9/token"), loopback=True)
     with pytest.raises(DataUnavailable, match=r"127\.0\.0\.1:9/token does not answer: it refuses connections"):
         nobody.test()
-    with pytest.raises(DataError, match="an 'api_key' is not given to programs: leave 'access' out"):
+    with pytest.raises(DataError, match="programs cannot stream with an 'api_key'; remove 'access'"):
         find("cos").open(values(cloud), loopback=True).storage()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"url": "http://192.0.2.1"}, "'endpoint_url' must be https"),
     ({"url": "https://192.0.2.1", "iam_url": "http://192.0.2.1/token"}, "'iam_url' must be https"),
-    ({"url": "https://192.0.2.1", "iam_url": "https://127.0.0.1/token"}, "connects to no such address as 127"),
+    ({"url": "https://192.0.2.1", "iam_url": "https://127.0.0.1/token"}, "does not connect to the address 127"),
 ])
 def test_others_on_the_way_do_not_get_it(change: dict[str, str], said: str) -> None:
     pytest.importorskip("boto3")

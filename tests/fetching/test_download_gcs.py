@@ -57,8 +57,8 @@ def test_folders_and_files(values: dict[str, str], bucket: str, desk: Desk, monk
 
 
 def test_what_is_wrong_is_said(values: dict[str, str], bucket: str, desk: Desk) -> None:
-    for location, words in (({"bucket": bucket, "path": "no/such"}, "there is no no/such"),
-                            ({"bucket": "no-such"}, "there is no no-such"), ({"path": "a"}, "needs a 'bucket'")):
+    for location, words in (({"bucket": bucket, "path": "no/such"}, "no/such does not exist"),
+                            ({"bucket": "no-such"}, "no-such does not exist"), ({"path": "a"}, "needs a 'bucket'")):
         with pytest.raises(DataError, match=words) as problem:
             desk.get("gcs", values, location)
         assert not isinstance(problem.value, DataUnavailable)

@@ -69,8 +69,8 @@ def test_a_file_that_was_written_anew_is_fetched_anew(server: HdfsServer, values
 
 
 def test_what_is_wrong_is_said(values: dict[str, str], desk: Desk) -> None:
-    for location, words in (({"path": "no/such"}, "there is no no/such"), ({"path": "half/open/closed"}, "ada"),
-                            ({"path": "half"}, "lets nobody in to half .*user=ada")):
+    for location, words in (({"path": "no/such"}, "no/such does not exist"), ({"path": "half/open/closed"}, "ada"),
+                            ({"path": "half"}, "denies access to half .*user=ada")):
         with pytest.raises(DataError, match=words) as problem:
             desk.get("hdfs", values, location)
         assert not isinstance(problem.value, DataUnavailable)
@@ -84,9 +84,9 @@ def test_a_server_that_does_not_answer_and_a_token_that_nobody_sees(desk: Desk) 
 
 def test_a_connection_is_tested(values: dict[str, str]) -> None:
     find("hdfs").open(values, loopback=True).test()
-    with pytest.raises(DataError, match="lets nobody in"):
+    with pytest.raises(DataError, match="denies access"):
         find("hdfs").open(values | {"folder": "half/open/closed"}, loopback=True).test()
-    with pytest.raises(DataError, match="connects to no such address"):
+    with pytest.raises(DataError, match="does not connect to the address"):
         find("hdfs").open(values).test()
 
 

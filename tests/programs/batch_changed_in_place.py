@@ -1,6 +1,6 @@
 # family: data
 # about: the step changes samples in the storage of the data set
-# expect: refused EngineError "the same batch gives another result"
+# expect: refused EngineError "the same batch gives a different result"
 import torch
 from torch import nn
 from torch.utils.data import Dataset

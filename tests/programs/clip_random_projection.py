@@ -1,6 +1,6 @@
 # family: caches
 # about: a cached function draws a random projection in the first forward
-# expect: refused EngineError "A cache remembers what was drawn"
+# expect: refused EngineError "a cache keeps random numbers"
 import math
 from functools import cache
 

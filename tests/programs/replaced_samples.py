@@ -1,6 +1,6 @@
 # family: data
 # about: broken samples are replaced by others drawn at random, and the data set remembers by which
-# expect: refused EngineError "the data set remembers what it drew"
+# expect: refused EngineError "the data set caches random numbers"
 import random
 
 import torch

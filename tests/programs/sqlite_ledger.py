@@ -1,6 +1,6 @@
 # family: state
 # about: sample weights from earlier losses in a database in memory
-# expect: refused EngineError "the same batch gives another result"
+# expect: refused EngineError "the same batch gives a different result"
 import sqlite3
 
 import torch

@@ -71,17 +71,17 @@ def test_a_job_sees_the_slice_of_the_profile_that_it_asked_for(gpus, tmp_path):
         never = one.wait(one.submit(WAIT, mig_profile="7g.141gb"))
         assert never.reason == "NEVER_SCHEDULABLE"
         assert never.message == (
-            "asks for 1 MIG 7g.141gb slot, and this machine has 0; use another profile (hardwareSpec mig_profile)")
+            "the job needs 1 MIG 7g.141gb slot, but this machine has 0; use another profile (hardwareSpec mig_profile)")
         assert [one.wait(job).state for job in jobs.values()] == [FINISHED] * 2
 
 
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ({"lost": True}, "it does not answer (GPU is lost)"),
-        ({"used": 0.97}, "97% of its memory is in use by others"),
-        ({"rows": [0, 1, 1, 0]}, "its memory has errors, and it waits for a reset"),
-        ({"rows": [0, 1, 0, 1]}, "its memory has errors that cannot be mended"),
+        ({"lost": True}, "the GPU does not answer: GPU is lost"),
+        ({"used": 0.97}, "97% of its memory is used by other processes"),
+        ({"rows": [0, 1, 1, 0]}, "its memory has errors, and the GPU needs a reset"),
+        ({"rows": [0, 1, 0, 1]}, "its memory has errors that cannot be repaired"),
         ({"xid": 79}, "Xid error 79"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_gpu_in_trouble_gets_no_jobs_until_that_is_over(gpus, tmp_path, fault,
         gpus.there([{"uuid": "GPU-a", **fault}])
         eventually(lambda: one.supervisor.status()["slots"]["drained"] == {"gpu-0": why}, why)
         job = one.submit(WAIT)
-        sentence = f"waiting for 1 GPU slot; out of service are gpu-0: {why}"
+        sentence = f"waiting for 1 GPU slot; out of service: gpu-0 ({why})"
         eventually(lambda: one.waits_for(job) == sentence, "it waits")
         assert one.row(job).state == PENDING
         assert one.supervisor.reason(job).code == "DRAINED"

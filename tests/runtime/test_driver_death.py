@@ -64,7 +64,7 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     wait_for_state(backend, job, RECOVERING)
     name = signal.Signals(number).name
     how = f"the driver was killed by signal {number} ({name})"
-    eventually(lambda: told(backend, job, wire.MESSAGE) == f"{how} and is started again", "its message says why")
+    eventually(lambda: told(backend, job, wire.MESSAGE) == f"{how} and is being restarted", "its message says why")
     assert second.hello() == ["cpu-0", "cpu-1"]
     assert second.next_worker == 42
     second.spawn(42, "cpu-0")
@@ -77,7 +77,7 @@ def test_a_driver_that_is_killed_is_started_again(backend: Bench, held: Strings,
     assert backend.wait(job).state == FINISHED
     assert backend.row(job).start_time == began
     assert backend.history(job) == [*STARTED, RECOVERING, RUNNING, FINISHED]
-    assert f"{how}; starting it again, training resumes from its newest snapshot" in backend.launcher_log(job)
+    assert f"{how}; restarting it, training resumes from its newest snapshot" in backend.launcher_log(job)
     assert backend.output(job, task="task0") == "driver 0\ndriver 1\n"
 
 
@@ -106,7 +106,7 @@ def test_without_progress_it_is_started_again_three_times_only(backend: Bench, h
     row = backend.wait(job)
     assert (row.state, row.reason, row.exit_code) == (ERROR, wire.PROGRAM_FAILED, 137)
     assert row.message == (
-        "the driver was killed by signal 9 (SIGKILL); it is not started again, for 3 restarts brought no progress"
+        "the driver was killed by signal 9 (SIGKILL); it is not restarted, because 3 restarts brought no progress"
     )
     assert not backend.leftovers(job)
 

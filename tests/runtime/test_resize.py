@@ -145,7 +145,7 @@ def test_a_worker_is_not_started_on_a_slot_that_was_taken(backend: Bench, held: 
     worker = held.worker()
     assert worker.number == 5
     driver.spawn(5, "cpu-0")
-    assert driver.hear()["reason"] == "it is running already"
+    assert driver.hear()["reason"] == "the worker is already running"
     driver.close()
     backend.wait(job)
 
@@ -198,8 +198,8 @@ def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
     waiting = held.submit(backend)
     eventually(lambda: backend.row(waiting).state == PENDING, "it waits")
     for job, count, sentence in (
-        (fixed, 1, f"Exec {fixed} is not elastic: distPyTorch runs with the same slots to its end"),
-        (waiting, 1, f"Exec {waiting} is {PENDING}; only a running one can be given other slots"),
+        (fixed, 1, f"Exec {fixed} is not elastic: distPyTorch holds its slots until it finishes"),
+        (waiting, 1, f"Exec {waiting} is {PENDING}; only a running exec can be resized"),
         ("local-99", 1, "Exec 'local-99' is not found"),
     ):
         assert refusal(backend, job, count) == sentence
@@ -210,7 +210,7 @@ def test_what_cannot_be_resized(backend: Bench, held: Strings) -> None:
     assert read_allocation(backend.paths(waiting), 1) == Allocation(1, 0, cpu_slots(2))
     driver.close()
     backend.wait(waiting)
-    assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running one can be given other slots"
+    assert refusal(backend, waiting, 1) == f"Exec {waiting} is {FINISHED}; only a running exec can be resized"
 
 
 def test_a_stop_ends_a_parked_job(backend: Bench, held: Strings) -> None:

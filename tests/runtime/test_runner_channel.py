@@ -85,9 +85,10 @@ def test_what_makes_no_sense_is_answered_or_noted(cold: Bench) -> None:
     """
     one = elastic(cold, program)
     assert cold.wait(one).state == FINISHED, cold.output(one, "stderr", "task0")
-    assert cold.output(one, task="task0") == "slot 'gpu-7' is not in the allocation\nits number is out of range\n"
+    reasons = "slot 'gpu-7' is not in the allocation\nthe number of the worker is out of range\n"
+    assert cold.output(one, task="task0") == reasons
     log = cold.launcher_log(one)
-    assert "something that is not understood" in log
+    assert "ignored an unknown message" in log
     assert "runner: epoch 1 done and more\n" in log
 
 

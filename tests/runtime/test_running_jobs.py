@@ -154,7 +154,7 @@ def test_a_waiting_exec_can_be_stopped_and_says_what_it_waits_for(backend: Bench
     first = backend.submit(SLEEP, framework="distPyTorch", num_worker=2)
     backend.wait_running(first)
     second = backend.submit(SLEEP)
-    sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had"
+    sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots are free"
     eventually(lambda: backend.waits_for(second) == sentence, "its message")
     backend.stop(second)
     assert backend.wait(second).state == KILLED

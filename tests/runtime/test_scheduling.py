@@ -78,7 +78,7 @@ def test_the_slots_of_a_driver_that_hangs_are_taken_from_its_workers(tmp_path: P
         assert driver.allocation() == ["cpu-0"]
         assert driver.hear()["signal"] == signal.SIGKILL, "nobody told worker 2 to go"
         one.wait_running(other)
-        assert "worker 2 has not left its slot in 0.5 s" in one.launcher_log(job)
+        assert "worker 2 did not leave its slot within 0.5 s" in one.launcher_log(job)
         go(one, other)
         one.wait(other)
         driver.close()
@@ -91,7 +91,7 @@ def test_two_jobs_that_take_half_of_a_slot_each_run_on_one_and_a_third_waits(tmp
         halves = [one.submit(WAIT, device_share=0.5) for _ in range(3)]
         for job in halves[:2]:
             one.wait_running(job)
-        eventually(lambda: one.waits_for(halves[2]) == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had",
+        eventually(lambda: one.waits_for(halves[2]) == "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots are free",
                    "the third waits")
         go(one, halves[0])
         one.wait_running(halves[2])
@@ -135,7 +135,7 @@ def test_slots_that_the_limits_of_the_plan_forbid_cannot_be_fixed(tmp_path: Path
         driver = held.driver()
         assert len(driver.hello()) == 2
         one.wait_running(job)
-        with pytest.raises(ResizeError, match=r"the limits of its plan, .* leave it 2"):
+        with pytest.raises(ResizeError, match=r"the limits of its plan, .* allow only 2"):
             one.supervisor.resize(job, 4)
         assert one.row(job).pinned is None
         driver.close()

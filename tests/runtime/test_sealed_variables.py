@@ -26,7 +26,7 @@ def test_a_job_whose_key_is_gone_waits_and_says_so_until_it_is_back(
         key = vault.read_bytes()
         vault.unlink()
         wake()
-        eventually(lambda: f"there is no {vault}" in (one.row(job).message or ""), "it says what it waits for")
+        eventually(lambda: f"{vault}, which has the key" in (one.row(job).message or ""), "it says what it waits for")
         assert one.row(job).state == PENDING
         vault.write_bytes(key)
         assert one.wait(job).state == FINISHED and one.output(job) == f"{SECRET}\n"

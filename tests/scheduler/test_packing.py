@@ -38,7 +38,7 @@ def test_the_part_that_is_left_when_one_ends_goes_to_the_next():
     world = World(1)
     world.submit(*(job(n, share=HALF) for n in (1, 2, 3)))
     assert world.turn().waiting["local-3"].sentence == (
-        "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots can be had")
+        "waiting for 0.5 of a CPU slot; 0 of 1 CPU slots are free")
     world.end("local-1")
     world.turn()
     assert world.slots(3) == 1
@@ -97,11 +97,11 @@ def test_two_pairs_of_a_pack_do_not_need_a_second_slot_when_the_machine_has_one(
     ("asked", "sentence"),
     [
         (job(1, 3, share=HALF, pack="ann/p"),
-         "asks for 3 times 0.5 of a CPU slot in the pack p, and a pack has one slot; use a smaller --numWorker or "
+         "the job needs 3 times 0.5 of a CPU slot in the pack p, but a pack has 1 slot; use a smaller --numWorker or "
          "--workerGPULimit"),
         (job(1, 5, share=HALF),
-         "asks for 5 times 0.5 of a CPU slot, and this machine has 2; use a smaller --numWorker, or a server started "
-         "with a larger DLI_SLOTS"),
+         "the job needs 5 times 0.5 of a CPU slot, but this machine has 2; use a smaller --numWorker, or start the "
+         "server with a larger DLI_SLOTS"),
     ],
 )
 def test_what_can_never_be_shared_like_that_is_told(asked, sentence):
@@ -122,7 +122,7 @@ def test_nobody_joins_on_a_slot_that_is_out_of_service():
     assert where(world, 2) == where(world, 3) != where(world, 1)
     assert decision.waiting["local-4"].code == "DRAINED"
     assert decision.waiting["local-4"].sentence == (
-        f"waiting for 2 CPU slots; out of service are {slot}: uncorrectable memory errors")
+        f"waiting for 2 CPU slots; out of service: {slot} (uncorrectable memory errors)")
 
 
 def test_parts_count_as_parts_of_what_a_plan_may_have():
@@ -151,9 +151,9 @@ def test_a_node_selector_that_the_machine_does_not_meet_is_told():
     world.turn()
     assert world.slots(2) == 1
     assert world.told["local-1"] == (
-        "asks for a node with zone=b, and this machine has zone=a; use another --msd-task12n-node-selector, or a "
-        "server started with that label in DLI_NODE_LABELS")
-    assert "has no such label" in world.told["local-3"]
+        "the job needs a node with zone=b, but this machine has zone=a; use another --msd-task12n-node-selector, or "
+        "start the server with that label in DLI_NODE_LABELS")
+    assert "has no label disk" in world.told["local-3"]
 
 
 @given(st.lists(st.tuples(st.integers(1, WHOLE), st.integers(1, 3)), max_size=30))

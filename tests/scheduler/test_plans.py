@@ -76,30 +76,31 @@ def test_plans_are_found_changed_and_removed_by_path_or_name():
     ]
     with pytest.raises(PlanError, match="there is no plan 'vision'"):
         plans.locate(without, "vision")
-    with pytest.raises(PlanError, match="several plans 'x': /local/a/x, /local/b/x"):
+    with pytest.raises(PlanError, match="several plans have the name 'x': /local/a/x, /local/b/x"):
         plans.locate(plans.parse({"plans": [{"name": n, "plans": [{"name": "x"}]} for n in "ab"]}), "x")
-    with pytest.raises(PlanError, match="no plan /local/nowhere to put it under"):
+    with pytest.raises(PlanError, match="the parent plan /local/nowhere does not exist"):
         plans.put(root, ("local", "nowhere", "x"), {})
-    with pytest.raises(PlanError, match="always there"):
+    with pytest.raises(PlanError, match="cannot be removed"):
         plans.remove(root, ("local",))
 
 
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ([], '"plans:" with a list'),
-        ({"plans": 3}, "plan local: what is below 'plans:' has to be a list of plans"),
-        ({"plans": [{}]}, "local: each plan has a name"),
-        ({"plans": [{"name": "a/b"}]}, "'a/b' is no name for a plan"),
-        ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans 'a'"),
-        ({"plans": [{"name": "a", "wieght": 1}]}, "local/a: 'wieght' is not known; there are weight"),
-        ({"plans": [{"name": "a", "weight": 0}]}, "weight is a number from 0.001 to 1000, not 0"),
-        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight is a number from 0.001 to 1000, not nan"),
-        ({"plans": [{"name": "a", "weight": True}]}, "weight is a number from 0.001 to 1000, not True"),
-        ({"plans": [{"name": "a", "reserved": 1.5}]}, "reserved is a whole number of slots, not 1.5"),
+        ([], 'one key, "plans", with a list'),
+        ({"plans": 3}, "plan local: the value of 'plans' must be a list of plans"),
+        ({"plans": [{}]}, "local: each plan must have a name"),
+        ({"plans": [{"name": "a/b"}]}, "invalid plan name 'a/b'"),
+        ({"plans": [{"name": "a"}, {"name": "a"}]}, "two plans have the name 'a'"),
+        ({"plans": [{"name": "a", "wieght": 1}]}, "local/a: unknown key 'wieght'; the keys are weight"),
+        ({"plans": [{"name": "a", "weight": 0}]}, "weight must be a number from 0.001 to 1000, not 0"),
+        ({"plans": [{"name": "a", "weight": float("nan")}]}, "weight must be a number from 0.001 to 1000, not nan"),
+        ({"plans": [{"name": "a", "weight": True}]}, "weight must be a number from 0.001 to 1000, not True"),
+        ({"plans": [{"name": "a", "reserved": 1.5}]},
+         "reserved must be a whole number of slots from 0 to 1000000, not 1.5"),
         ({"plans": [{"name": "a", "reserved": 3, "max": 2}]}, r"reserved \(3\) is more than max \(2\)"),
-        ({"plans": [{"name": "a", "policy": "random"}]}, "policy is fairshare or priority, not 'random'"),
-        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace is a number from 0 to 1e\\+09, not -1"),
+        ({"plans": [{"name": "a", "policy": "random"}]}, "policy must be fairshare or priority, not 'random'"),
+        ({"plans": [{"name": "a", "reclaim_grace": -1}]}, "reclaim_grace must be a number from 0 to 1e\\+09, not -1"),
     ],
 )
 def test_what_is_written_wrongly_is_named(written, sentence):
@@ -111,7 +112,7 @@ def test_plans_cannot_be_too_deep():
     written: dict = {"name": "p"}
     for _ in range(10):
         written = {"name": "p", "plans": [written]}
-    with pytest.raises(PlanError, match="at most 7 deep below local"):
+    with pytest.raises(PlanError, match="at most 7 levels of plans are allowed below local"):
         plans.parse({"plans": [written]})
 
 

@@ -45,7 +45,7 @@ def test_a_fixed_job_starts_with_all_its_slots_or_waits():
     assert world.slots(1) == 3
     reason = decision.waiting["local-2"]
     assert (reason.code, reason.position) == ("SLOTS", 1)
-    assert reason.sentence == "waiting for 2 CPU slots; 1 of 4 CPU slots can be had"
+    assert reason.sentence == "waiting for 2 CPU slots; 1 of 4 CPU slots are free"
 
 
 def test_a_fixed_job_has_elastic_ones_make_room():
@@ -168,7 +168,7 @@ def test_limits_of_plans_and_users_hold_and_are_named():
     assert decision.waiting["local-2"].code == "USER_LIMIT"
     assert "ann may have at most 2 slots" in decision.waiting["local-2"].sentence
     assert decision.waiting["local-3"].code == "PLAN_LIMIT"
-    assert "/local/a has at most 3 slots" in decision.waiting["local-3"].sentence
+    assert "/local/a may have at most 3 slots" in decision.waiting["local-3"].sentence
     assert (world.slots(1), world.slots(4)) == (2, 1)
 
 
@@ -275,11 +275,11 @@ def test_what_can_never_run_says_why_and_what_to_do():
 
     decision = decide(world.machine, TREE, world.jobs.values(), 0.0)
     assert decision.impossible == {
-        "local-1": "asks for 5 CPU slots, and this machine has 4; use a smaller --numWorker, or a server started with "
-                   "a larger DLI_SLOTS",
-        "local-2": "asks for 3 GPU slots, and this machine has 2; use a smaller --workerDeviceNum",
-        "local-3": "asks for 2 workers of 1024 MiB of memory, and this machine has 1024 MiB; use a smaller "
-                   "--workerMemory",
+        "local-1": "the job needs 5 CPU slots, but this machine has 4; use a smaller --numWorker, or start the server "
+                   "with a larger DLI_SLOTS",
+        "local-2": "the job needs 3 GPU slots, but this machine has 2; use a smaller --workerDeviceNum",
+        "local-3": "the job needs 1024 MiB of memory for each of 2 workers, but this machine has 1024 MiB; use a "
+                   "smaller --workerMemory",
     }
 
 

@@ -167,7 +167,8 @@ def test_a_user_does_not_get_more_by_submitting_more():
     assert world.slots(100) == 4
     reason = world.decision.waiting["local-30"]
     assert (reason.code, reason.advice) == ("SHARE", "wait")
-    assert reason.sentence == "waiting for 1 CPU slot; ann has the part that is due, and others want theirs"
+    assert reason.sentence == (
+        "waiting for 1 CPU slot; ann already has a fair share, and other users or plans need slots")
     world.submit(job(200, 2, user="ann", priority=9000))
     world.turn()
     assert world.slots(200) == 2, "unless it is more urgent"

@@ -60,7 +60,7 @@ def test_a_secret_of_the_environment(command: Command, monkeypatch: pytest.Monke
 ])
 def test_what_is_given_twice_is_not_lost(command: Command, words: list[str]) -> None:
     refused = command("connection", "add", "box", "--type", "lockbox", *words, input=SECRET)
-    assert refused.exit_code == 2 and "it is given twice" in refused.stderr and "env:" not in refused.stderr
+    assert refused.exit_code == 2 and "is given twice" in refused.stderr and "env:" not in refused.stderr
     assert json.loads(command("connection", "list", "-o", "json").stdout) == []
 
 
@@ -83,7 +83,7 @@ def test_a_volume_that_is_not_there_fails_its_test(command: Command, tmp_path: P
     (tmp_path / "home" / "volumes" / "here").mkdir()
     assert command("connection", "test", "here").stdout == "here: ok\n"
     gone = command("connection", "test", "gone")
-    assert gone.exit_code == 1 and "there is no storage volume 'gone'" in gone.stderr
+    assert gone.exit_code == 1 and "storage volume 'gone' does not exist" in gone.stderr
 
 
 def test_kinds_and_their_fields_are_shown(command: Command) -> None:
@@ -101,17 +101,19 @@ def test_a_kind_says_what_has_to_be_installed_for_it(command: Command, monkeypat
 
 @pytest.mark.parametrize(("words", "code", "said"), [
     (["add", "x", "--type", "lockbux"], 2, "did you mean 'lockbox'"),
-    (["add", "x", "--type", "lockbox", "--set", "colour=red"], 2, "with a field of lockbox, not 'colour': folder"),
-    (["add", "x", "--type", "lockbox", "--set", "planted"], 2, "takes FIELD=VALUE with a field of lockbox: folder"),
-    (["add", "x", "--type", "lockbox", "--set", "pwd=planted"], 2, "everybody can read a command line"),
-    (["add", "x", "--type", "lockbox", "--secret", "password=planted"], 2, "everybody can read a command line"),
-    (["add", "x", "--type", "lockbox", "--secret", "folder"], 2, "--secret takes a field of lockbox that is one"),
-    (["add", "x", "--type", "lockbox"], 2, "password is needed: pipe it in"),
+    (["add", "x", "--type", "lockbox", "--set", "colour=red"], 2,
+     "with a field of lockbox, not 'colour'. Fields: folder"),
+    (["add", "x", "--type", "lockbox", "--set", "planted"], 2,
+     "takes FIELD=VALUE with a field of lockbox. Fields: folder"),
+    (["add", "x", "--type", "lockbox", "--set", "pwd=planted"], 2, "all users can read a command line"),
+    (["add", "x", "--type", "lockbox", "--secret", "password=planted"], 2, "all users can read a command line"),
+    (["add", "x", "--type", "lockbox", "--secret", "folder"], 2, "--secret takes a secret field of lockbox"),
+    (["add", "x", "--type", "lockbox"], 2, "password is missing: pipe in"),
     (["add", "x", "--type", "lockbox", "--secret", "password=env:X"], 1, "needs 'folder'"),
-    (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "is no name of"),
-    (["test", "none"], 6, "there is no connection 'none'"),
-    (["remove", "none"], 6, "there is no connection 'none'"),
-    (["kinds", "none"], 1, "there is no kind of connection 'none'"),
+    (["add", "a/b", "--type", "lockbox", "--set", "folder=/x", "--secret", "pwd=env:X"], 1, "invalid connection name"),
+    (["test", "none"], 6, "connection 'none' does not exist"),
+    (["remove", "none"], 6, "connection 'none' does not exist"),
+    (["kinds", "none"], 1, "unknown kind of connection 'none'"),
 ])
 def test_what_is_wrong_is_said_in_a_line(command: Command, words: list[str], code: int, said: str) -> None:
     done = command("connection", *words)

@@ -142,7 +142,7 @@ def test_a_disk_without_room_is_told(order: Order, gauge: Gauge, monkeypatch: py
     [first, _] = order.items
     item = Item(**{**vars(first), "folder": str(Path(order.lock).parent / "f")})
     values = {"host": "h", "database": "d", "username": "u", "password": "p"}
-    with pytest.raises(DataError, match="the disk of /disk/x is full; make room and submit again"):
+    with pytest.raises(DataError, match="the disk of /disk/x is full; free some space and submit again"):
         deliver.deliver(item, values, order, gauge)
 
 
@@ -153,8 +153,8 @@ def test_the_sentence_about_progress() -> None:
     gauge.expect(1_200_000_000)
     gauge.advance(492_000_000)
     assert gauge.sentence.startswith("fetching s3://b/x: 41 % of 1.2 GB, ") and gauge.sentence.endswith("/s")
-    gauge.say("waiting for another job that fetches the same")
-    assert gauge.sentence == "fetching s3://b/x: waiting for another job that fetches the same"
+    gauge.say("waiting for another job that fetches the same data")
+    assert gauge.sentence == "fetching s3://b/x: waiting for another job that fetches the same data"
     gauge.advance(-492_000_000)
     gauge.expect(1_200_000_000)
     gauge.resume(120_000_000)

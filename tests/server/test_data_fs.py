@@ -64,7 +64,7 @@ def test_a_volume_keeps_its_place_wherever_its_data_lies(roots: DataRoots, tmp_p
     (roots.volumes / "linked").symlink_to(tmp_path / "elsewhere")
     assert places({"volume": "linked", "paths": "x"}, roots) == [str(roots.volumes / "linked" / "x")]
     for path in ("../demo_project_pvc", "/etc", "x/../../mnist"):
-        with pytest.raises(DataError, match="leads out of"):
+        with pytest.raises(DataError, match="is outside"):
             places({"volume": "linked", "paths": path}, roots)
 
 
@@ -76,7 +76,7 @@ def test_a_home_where_the_data_lies_is_for_nobody(tmp_path: Path) -> None:
     settings = Settings(home, tmp_path / "data", tmp_path / "results", "ada", embedded=False)
     found = volumes.roots(settings, "ada", admin=False)
     for path in ("home/keys", "home/backend.db", "home/results"):
-        with pytest.raises(DataError, match="in a folder that the server keeps for itself"):
+        with pytest.raises(DataError, match="in a folder that is reserved for the server"):
             places({"path": path}, found)
     assert places({"path": "mnist"}, found) == [str(tmp_path / "data" / "mnist")]
     assert places({"volume": "pvc"}, found) == [str(home / "volumes" / "pvc")]
@@ -96,18 +96,18 @@ def test_a_cache_lies_beside_all_that_jobs_see(tmp_path: Path) -> None:
 def test_a_cache_is_never_on_another_disk_nor_somebody_elses(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / f".data.{os.getuid()}.dlicmd-cache"
     data.mkdir()
-    with pytest.raises(DataError, match=r"/ is on another disk; have .* made for the user of the server .*, or set X"):
+    with pytest.raises(DataError, match=r"/ is on another disk; create .* for .* only .*, or set X"):
         beside(Path("/proc"), [], ", or set X")
     (tmp_path / "all").symlink_to("/")
     for storage, seen in ((data, [tmp_path / "all"]), (tmp_path / "all", [])):
-        with pytest.raises(DataError, match=r"for .*/all leads to /; have that lead to a folder, or set X"):
+        with pytest.raises(DataError, match=r"but .*/all leads to /, the whole .*/all lead to a folder, or set X"):
             beside(storage, seen, ", or set X")
     place.mkdir(mode=0o700)
     assert beside(data, []) == place
     place.chmod(0o755)
-    with pytest.raises(DataError, match="is no folder of that user alone"):
+    with pytest.raises(DataError, match="is not a folder for the user of the server only"):
         beside(data, [])
     place.rmdir()
     place.symlink_to(data)
-    with pytest.raises(DataError, match="is no folder of that user alone"):
+    with pytest.raises(DataError, match="is not a folder for the user of the server only"):
         beside(data, [])

@@ -73,14 +73,16 @@ def test_a_key_that_is_none(look: Look, tmp_path: Path) -> None:
     (tmp_path / "home" / "keys").mkdir(mode=0o700)
     (tmp_path / "home" / "keys" / "1-0123456789abcdef.pem").write_text("nonsense")
     [found] = look("keys")
-    assert found.level == PROBLEM and "1-0123456789abcdef.pem: this is not a private key" in found.what
+    assert found.level == PROBLEM and "1-0123456789abcdef.pem: the file does not contain a private key" in found.what
 
 
-@pytest.mark.parametrize(("days", "level", "word"), [(-1, PROBLEM, "ended"), (5, WARNING, "ends"), (90, OK, "ends")])
+@pytest.mark.parametrize(("days", "level", "word"), [
+    (-1, PROBLEM, "expired"), (5, WARNING, "expires"), (90, OK, "expires"),
+])
 def test_when_a_certificate_ends(look: Look, tmp_path: Path, days: int, level: str, word: str) -> None:
     end = datetime.now(timezone.utc) + timedelta(days=days)
     [found] = look("tls", **certificate(tmp_path, end))
-    assert found.level == level and found.what == f"{tmp_path / 'cert.pem'} {word} {end:%Y-%m-%d}"
+    assert found.level == level and found.what == f"{tmp_path / 'cert.pem'} {word} on {end:%Y-%m-%d}"
     assert bool(found.do) == (level != OK)
 
 
@@ -91,12 +93,12 @@ def test_certificates_and_keys_that_cannot_be_used(look: Look, tmp_path: Path) -
     more["tls_key"].unlink()
     more["tls_cert"].write_text("nonsense")
     first, second = look("tls", **more)
-    assert "no certificate" in first.what and "--tls-cert" in first.do
-    assert "cannot be read" in second.what and second.level == PROBLEM
+    assert "not a readable certificate" in first.what and "--tls-cert" in first.do
+    assert "cannot read" in second.what and second.level == PROBLEM
     look("tls")
     (tmp_path / "home" / "tls").mkdir(mode=0o700)
     (tmp_path / "home" / "tls" / "server.pem").write_text("nonsense")
-    assert "makes another" in look("tls", tls_self_signed=True)[0].do
+    assert "makes a new one" in look("tls", tls_self_signed=True)[0].do
 
 
 def test_a_note_about_forwarding_that_is_damaged(look: Look, tmp_path: Path) -> None:

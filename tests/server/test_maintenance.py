@@ -126,7 +126,7 @@ def test_backups_while_execs_come_and_go(tmp_path: Path, command: Command) -> No
 def test_without_results_a_waiting_exec_can_still_run(served: Live, tmp_path: Path, command: Command) -> None:
     file, home = tmp_path / "b.tar.gz", tmp_path / "new"
     assert "without results" in command(served.settings.home, "backup", str(file)).output
-    assert "without their results" in command(home, "restore", str(file)).output
+    assert "without results: " in command(home, "restore", str(file)).output
     log = settings_for(home).paths.job("local-1", "alice").launcher_log
     assert "made without --results" in log.read_text() and log.stat().st_mode & 0o777 == 0o600
     waiting = settings_for(home).paths.job("local-2", "alice")
@@ -153,13 +153,13 @@ def test_neither_under_a_server_nor_under_a_job(made: Path, tmp_path: Path, comm
     make_home(settings)
     with locked(settings):
         refused = command(tmp_path, "restore", str(made), "--force")
-    assert refused.exit_code == 1 and "another server runs" in refused.output
+    assert refused.exit_code == 1 and "another server is running" in refused.output
     job = settings.paths.job("local-9", "alice")
     job.state.mkdir()
     with job.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = command(tmp_path, "restore", str(made), "--force")
-    assert refused.exit_code == 1 and "local-9 still runs" in refused.output
+    assert refused.exit_code == 1 and "local-9 is still running" in refused.output
 
 
 def entries(made: Path) -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -197,11 +197,12 @@ def same(_entry: tarfile.TarInfo, content: bytes) -> bytes:
     (with_manifest(format=2), (), "another version"),
     (with_manifest(schema="9999"), (), "newer version"),
     (with_manifest(unknown=1), (), "damaged"),
-    (lambda e, c: c if e.name != "manifest.json" else None, (), "no backup"),
+    (lambda e, c: c if e.name != "manifest.json" else None, (), "not a backup"),
     (lambda e, c: c if e.name != "backend.db" else None, (), "damaged"),
     (lambda e, c: c if e.name != "backend.db" else c[:-1] + b"!", (), "damaged"),
-    (same, ("jobs/../../evil",), "no backup holds"), (same, ("/evil",), "no backup holds"),
-    (same, ("trees/alice/../../../evil",), "no backup holds"), (same, ("backend.json",), "no backup holds"),
+    (same, ("jobs/../../evil",), "does not belong in a backup"), (same, ("/evil",), "does not belong in a backup"),
+    (same, ("trees/alice/../../../evil",), "does not belong in a backup"),
+    (same, ("backend.json",), "does not belong in a backup"),
 ])
 def test_a_bad_backup_changes_nothing(
     *, change: Callable[..., Any], more: tuple[str, ...], said: str, made: Path, tmp_path: Path, command: Command
@@ -263,7 +264,7 @@ def test_a_backup_is_written_whole_or_not_at_all(served: Live, tmp_path: Path, c
     taken = tmp_path / "taken"
     taken.write_text("mine")
     refused = command(served.settings.home, "backup", str(taken))
-    assert refused.exit_code == 1 and "exists already" in refused.output and taken.read_text() == "mine"
+    assert refused.exit_code == 1 and "already exists" in refused.output and taken.read_text() == "mine"
     refused = command(served.settings.home, "backup", str(tmp_path / "nowhere" / "x"))
     assert refused.exit_code == 1 and "cannot write" in refused.output
     refused = command(tmp_path / "empty", "backup", str(tmp_path / "x"))
@@ -295,7 +296,8 @@ def test_doctor_names_what_is_wrong_and_what_to_do(
         database.execute("UPDATE execs SET create_time = create_time + 1000000")
     said = command(tmp_path, "doctor")
     assert said.exit_code == 1
-    for text in ("chmod 600", "local-2: the files in", "local-7: results of no exec", "import torch fails", "NTP"):
+    for text in ("chmod 600", "local-2: files missing in", "local-7: results without an exec",
+                 "import torch fails", "NTP"):
         assert text in said.output, said.output
     (tmp_path / "backend.db").write_bytes((tmp_path / "backend.db").read_bytes()[:9000])
     said = command(tmp_path, "doctor")

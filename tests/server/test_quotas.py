@@ -36,8 +36,8 @@ def test_execs_that_wait_or_run_are_counted_and_no_two_slip_through(start: Calla
         answers = list(pool.map(lambda _: live.submit(ARGS, MAIN), range(6)))
     assert sorted(answer.status for answer in answers) == [200, 200, 507, 507, 507, 507]
     refused = next(answer for answer in answers if answer.status == 507)
-    assert refused.text == ("Error 507: alice may have 2 execs that wait or run, and has 2; wait for one to end, or "
-                            "stop one (dlicmd --exec-stop ID).\n")
+    assert refused.text == ("Error 507: alice has 2 pending or running jobs; the limit is 2. Wait until one finishes, "
+                            "or stop one (dlicmd --exec-stop ID).\n")
     kept = sorted(path.name for path in live.settings.paths.jobs.iterdir())
     assert len(kept) == 2 and not list(live.settings.paths.incoming.iterdir())
     live.move(kept[0], PENDING, KILLED)
@@ -49,7 +49,7 @@ def test_execs_that_are_kept_are_counted(start: Callable[..., Live]) -> None:
     only = live.submitted(ARGS)
     live.move(only, PENDING, KILLED)
     refused = live.submit(ARGS, MAIN)
-    assert refused.status == 507 and "may have 1 execs, and has 1" in refused.text and "--exec-delete" in refused.text
+    assert refused.status == 507 and "has 1 jobs; the limit is 1" in refused.text and "--exec-delete" in refused.text
     entry = json.loads((live.settings.home / "audit.log").read_text().splitlines()[-1])
     assert (entry["action"], entry["outcome"], entry["code"]) == ("exec.submit", "refused", "quota.execs")
     assert live.call("DELETE", f"/execs/{only}").status == 204
@@ -61,7 +61,7 @@ def test_bytes_are_counted_and_deleting_makes_room_at_once(start: Callable[..., 
     keeper = Housekeeper(live.settings, live.database, live.services.sizes, lambda: None)
     first = live.submitted(files={"main.py": b"#" * 600_000})
     refused = live.submit(ARGS, {"main.py": b"#" * 600_000})
-    assert refused.status == 507 and "may take 976.6K in all" in refused.text, "what has just come counts"
+    assert refused.status == 507 and "the limit is 976.6K in total" in refused.text, "what has just come counts"
     live.paths(first).model.joinpath("weights").write_bytes(b"w" * 500_000)
     keeper.round()
     refused = live.submit(ARGS, MAIN)
@@ -79,7 +79,8 @@ def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
     real = os.statvfs
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=200, f_frsize=4096))
     refused = live.submit(ARGS, MAIN)
-    assert refused.status == 507 and "has 800.0K left" in refused.text and "less than 976.6K" in refused.text
+    assert refused.status == 507 and "has only 800.0K free" in refused.text
+    assert "the minimum after a submission is 976.6K" in refused.text
     assert live.call("GET", f"/execs/{running}").json()["state"] == RUNNING
     monkeypatch.setattr(os, "statvfs", real)
     live.submitted(ARGS)
@@ -154,8 +155,9 @@ def test_prune_by_hand(tmp_path: Path, command: Callable[..., Result]) -> None:
     live.close()
     settings = live.settings
     assert command(settings, "prune").exit_code == 2
-    for size, why in (("0", "0 would keep nothing"), ("abc", "'abc' is no number of bytes; write it like 500G"),
-                      ("-1", "'-1' is no number of bytes"), ("0G", "'0G' is no number"), ("", "'' is no number")):
+    for size, why in (("0", "0 is too small"), ("abc", "'abc' is not a number of bytes; use a form like 500G"),
+                      ("-1", "'-1' is not a number of bytes"), ("0G", "'0G' is not a number"),
+                      ("", "'' is not a number")):
         said = command(settings, "prune", "--keep-bytes", size)
         assert said.exit_code == 2 and why in said.output, said.output
     said = command(settings, "prune", "--keep-days", "10", "--dry-run")

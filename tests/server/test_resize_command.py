@@ -72,7 +72,7 @@ def test_it_waits_until_the_job_trains_on_its_slots(user: User, held: Strings) -
     driver.say(op="progress", workers=0, step=3)
     done = user.backend("resize", job, "1", "--wait", "--wait-timeout", "1")
     assert done.code == 7
-    assert done.err == f"local-backend: {job} is RUNNING with 0 workers on 1 slots after 1 s\n"
+    assert done.err == f"local-backend: timeout after 1 s: {job} is RUNNING with 0 workers on 1 slots\n"
     worker.close()
     driver.hear()
     done = user.backend("resize", job, "0", "--wait", "--output", "json")
@@ -82,12 +82,13 @@ def test_it_waits_until_the_job_trains_on_its_slots(user: User, held: Strings) -
     assert driver.allocation() == ["cpu-0", "cpu-1"]
     driver.close()
     out, err = waiting.communicate(timeout=150)
-    assert waiting.returncode == 1 and err == f"local-backend: {job} has ended FINISHED\n"
+    assert waiting.returncode == 1 and err == f"local-backend: {job} ended with state FINISHED\n"
 
 
 def test_what_cannot_be_is_one_sentence(user: User, held: Strings) -> None:
     done = user.backend("resize", "local-1", "1")
-    assert done.code == 1 and done.err.startswith("local-backend: no server runs on ") and done.err.count("\n") == 1
+    assert done.code == 1 and done.err.count("\n") == 1
+    assert done.err.startswith("local-backend: no server is running on ")
     job, driver = submit(user, held)
     for words, code, sentence in (
         (["local-9", "1"], 6, "Exec 'local-9' is not found"),
@@ -99,7 +100,7 @@ def test_what_cannot_be_is_one_sentence(user: User, held: Strings) -> None:
         assert (done.code, done.out, done.err) == (code, "", f"local-backend: {sentence}\n")
     for words in ([job, "-1"], [job, "many"], [job]):
         assert user.backend("resize", *words).code == 2
-    assert "'many' is neither a number of slots, 0 or more, nor auto" in user.backend("resize", job, "many").err
+    assert "'many' is not a number of slots; use a whole number >= 0" in user.backend("resize", job, "many").err
     os.kill(user.server_pid, signal.SIGSTOP)
     pid = user.server_pid
     waiting = user.start("resize", job, "1", program="local_backend.cli")

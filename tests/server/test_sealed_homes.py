@@ -92,7 +92,9 @@ def test_what_an_earlier_version_left_is_sealed_and_still_works(old: Settings) -
 def test_an_old_launch_says_who_and_how_often_and_nothing_else(old: Settings) -> None:
     opened(old).close()
     paths = old.paths.job("local-1", "ada")
-    assert requeues(paths) == 2 and json.loads(paths.spec.read_text()) == {"user": "ada", "requeues": 2}
+    assert requeues(paths) == 2 and json.loads(paths.spec.read_text()) == {
+        "user": "ada", "requeues": 2, "reboots": 0,
+    }
 
 
 def test_without_a_key_it_is_not_opened_and_nothing_is_changed(old: Settings) -> None:
@@ -115,7 +117,7 @@ def test_a_launch_is_read_with_its_variables_and_written_without(tmp_path: Path)
     found = Launch.read(launch.paths.spec)
     assert found.spec.env == {"MY_TOKEN": SECRET} and found.environment == launch.environment
     settings.paths.vault.unlink()
-    with pytest.raises(VaultError, match="there is no"):
+    with pytest.raises(VaultError, match="does not exist"):
         launch.write()
 
 
@@ -136,9 +138,9 @@ def test_another_key_seals_everything_and_doctor_knows_when_it_is_gone(
     assert orders.find(old.paths, "local-3") is not None
     old.paths.vault.write_bytes(first)
     found = findings(command)
-    assert found["level"] == "problem" and "put the key back" in found["do"]
+    assert found["level"] == "problem" and "restore the key" in found["do"]
     assert "local-3, metrics of local-3" in found["what"]
     old.paths.vault.unlink()
     assert "local-3" in findings(command)["what"]
     old.paths.vault.write_bytes(b"broken")
-    assert "holds no keys" in findings(command)["what"]
+    assert "contains no valid keys" in findings(command)["what"]

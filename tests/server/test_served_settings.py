@@ -81,7 +81,7 @@ def test_a_database_with_a_password_is_to_be_said_here_too(home: Path, monkeypat
     with running(settings):
         assert "hidden" not in (home / "served.json").read_text()
         done = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
-        assert done.exit_code == 1 and "say the same DLI_DATABASE here" in done.output
+        assert done.exit_code == 1 and "set the same DLI_DATABASE here" in done.output
         assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE"), "where it is from can be told"
         monkeypatch.setenv("DLI_DATABASE", secret)
         assert shown()["DLI_DATABASE"] == ("***", "DLI_DATABASE")
@@ -106,7 +106,7 @@ def test_how_it_is_started_again(home: Path) -> None:
     with running(Settings.from_environment(["keep_days=7"], host="127.0.0.1", port=0, tls_cert=cert, tls_key=cert)):
         pass
     command = f"local-backend serve --set keep_days=7 --host 127.0.0.1 --port 0 --tls-cert '{cert}' --tls-key '{cert}'"
-    with pytest.raises(BackendNotStarted, match="does not run; start it") as refused:
+    with pytest.raises(BackendNotStarted, match="is not running; start its service") as refused:
         backend._mind_team(home)
     assert command in str(refused.value)
 

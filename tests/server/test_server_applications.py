@@ -88,16 +88,16 @@ def test_on_a_machine_without_gpus_a_request_is_for_cores(live: Live) -> None:
 
 def test_one_that_waits_says_why_in_the_words_of_its_exec(live: Live) -> None:
     exec_id = live.submitted()
-    live.supervisor.reasons[exec_id] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots can be had", 1, 60.0)
+    live.supervisor.reasons[exec_id] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots are free", 1, 60.0)
     shown = live.call("GET", f"/execs/{exec_id}").json()
-    assert shown["message"].endswith("place 1 in the queue, not before 1970-01-01T00:01:00Z")
+    assert shown["message"].endswith("position 1 in the queue, not before 1970-01-01T00:01:00Z")
     (detail,) = live.call("GET", f"/scheduler/applications?applicationid={exec_id}").json()
     for found in (application(live, exec_id), detail):
         assert (found["message"], found["reason"]) == (shown["message"], "SLOTS")
     live.supervisor.reasons.clear()
-    live.database.write(lambda c: execs.note(c, exec_id, message="cannot be started now, trying again: no space"))
+    live.database.write(lambda c: execs.note(c, exec_id, message="cannot start the job now, trying again: no space"))
     found = application(live, exec_id)
-    assert found["message"] == "cannot be started now, trying again: no space" and "reason" not in found
+    assert found["message"] == "cannot start the job now, trying again: no space" and "reason" not in found
 
 
 def test_one_that_has_ended_says_how_and_one_that_runs_nothing_unless_it_is_parked(live: Live) -> None:
@@ -132,7 +132,7 @@ def test_they_are_sorted_by_any_field_even_where_some_lack_it(live: Live, path: 
     assert sorted_by(f"{down}task12n_num{'' if down else '&order=desc'}") == [elastic, single]
     for wrong in ("nothing", "-", "__class__"):
         answer = live.call("GET", f"{path}?sort={wrong}")
-        assert answer.status == 400 and answer.text.startswith("Error 400: sort: there is no field"), wrong
+        assert answer.status == 400 and answer.text.startswith("Error 400: sort: unknown field"), wrong
     assert sorted_by("") == sorted_by("submit_time")
 
 

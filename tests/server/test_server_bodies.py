@@ -244,10 +244,10 @@ def test_bodies_that_make_no_sense(shared: Live, kind: str, body: bytes) -> None
 
 
 def test_missing_upload_and_missing_main(live: Live) -> None:
-    assert "nothing was uploaded" in live.submit(SINGLE).text
+    assert "no program was uploaded" in live.submit(SINGLE).text
     other, empty = {"a.modelDir.tar": tar({"d/y.py": b""})}, {"a.modelDir.tar": tar({"d/": b""})}
-    assert "no file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", other).text
-    assert "no files in it" in live.submit("--exec-start PyTorch --model-dir d", empty).text
+    assert "does not contain the file 'x.py'" in live.submit("--exec-start PyTorch --model-main x.py", other).text
+    assert "it contains no files" in live.submit("--exec-start PyTorch --model-dir d", empty).text
     assert live.nothing_left()
 
 
@@ -315,7 +315,7 @@ def test_the_mode_of_elastic_training(live: Live, mode: str) -> None:
 def test_a_mode_that_there_is_not(live: Live) -> None:
     words = "--model-main main.py --msd-attr mode=fast --msd-attr mode=Exact"
     answer = live.submit(f"--exec-start edtPyTorch {words}", {"main.py": b""})
-    assert answer.text == "Error 400: --msd-attr mode: 'Exact' is not one of exact, fast, async.\n"
+    assert answer.text == "Error 400: --msd-attr mode: unknown mode 'Exact'; use one of exact, fast, async.\n"
     assert live.row(live.submitted(f"--exec-start PyTorch {words}")).job.attributes == {"mode": "Exact"}
 
 
@@ -340,7 +340,7 @@ def test_data_places(live: Live, tmp_path) -> None:
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc")
     volume["location"]["paths"] = "x"
     assert data_dir(sources=[volume]) == str(volumes / "demo_project_pvc" / "x")
-    assert "leads out of" in data_dir("type=fs,data_path=out")
+    assert "is outside" in data_dir("type=fs,data_path=out")
     assert str(data / "none") in data_dir("type=fs,data_path=none")
     assert "needs a 'connection'" in data_dir(sources=[{"type": "connection_asset"}])
 

@@ -83,4 +83,5 @@ def test_an_installation_that_cannot_be_read(live: Live, monkeypatch: pytest.Mon
     monkeypatch.setattr(handout, "_made", broken)
     answer = fetched(live)
     assert answer.status == 500
-    assert answer.text == "Error 500: The client cannot be put together (Permission denied: /lib/click/core.py).\n"
+    sentence = "The server cannot build the client file (Permission denied: /lib/click/core.py)"
+    assert answer.text == f"Error 500: {sentence}.\n"

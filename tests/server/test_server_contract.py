@@ -195,8 +195,8 @@ def test_deploy_is_refused_with_a_sentence(live: Live) -> None:
 
 
 def test_unknown_path_and_method_are_text(live: Live) -> None:
-    assert live.call("GET", "/nothing").text == "Error 404: There is no such path.\n"
-    assert live.call("PATCH", "/execs").text == "Error 405: This path does not take this method.\n"
+    assert live.call("GET", "/nothing").text == "Error 404: No such path.\n"
+    assert live.call("PATCH", "/execs").text == "Error 405: This path does not accept this method.\n"
 
 
 def test_openapi_describes_every_path(live: Live) -> None:

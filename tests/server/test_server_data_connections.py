@@ -75,21 +75,21 @@ def test_it_is_kept_without_showing_its_secrets(live: Live) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [
-    ({"name": "../x"}, "is no name of a connection"),
-    ({"name": ""}, "is no name of a connection"),
-    ({"name": "ünï cödé"}, "'ünï cödé' is no name of a connection: 1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces"),
-    ({"name": 3}, 'text "name"'),
+    ({"name": "../x"}, "invalid connection name"),
+    ({"name": ""}, "invalid connection name"),
+    ({"name": "ünï cödé"}, "invalid connection name 'ünï cödé': 1 to 64 of A-Z a-z 0-9 . _ @ ( ) - and spaces"),
+    ({"name": 3}, 'string "name"'),
     ({"type": "lockbux"}, "did you mean 'lockbox'"),
     ({"values": []}, "is not a JSON object"),
     ({"values": {"folder": "/x"}}, "needs 'password'"),
     ({"values": {"folder": "/x", "password": ""}}, "needs 'password'"),
-    ({"values": {"folder": "/x", "password": [SECRET]}}, "neither a text nor"),
-    ({"values": {"folder": "/x", "password": {"env": 3}}}, "neither a text nor"),
-    ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder' is no secret"),
-    ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "has no 'colour'"),
+    ({"values": {"folder": "/x", "password": [SECRET]}}, "must be a string"),
+    ({"values": {"folder": "/x", "password": {"env": 3}}}, "must be a string"),
+    ({"values": {"folder": {"env": "X"}, "password": "p"}}, "'folder' is not a secret"),
+    ({"values": {"folder": "/x", "password": "p", "colour": "red"}}, "has no field 'colour'"),
     ({"values": {"folder": "/x" * 40_000, "password": "p"}}, "'folder' has more than 65536 characters"),
-    ({"sharedWith": "nobody"}, "neither"),
-    ({"sharedWith": ["../x"]}, "neither"),
+    ({"sharedWith": "nobody"}, "must be"),
+    ({"sharedWith": ["../x"]}, "must be"),
 ])
 def test_what_makes_no_connection_is_refused(live: Live, change: dict[str, Any], said: str) -> None:
     answer = add(live, **{"name": "new", **change})
@@ -128,7 +128,7 @@ def test_the_own_one_comes_first_and_several_of_others_are_told_apart(live: Live
         assert add(live, "same", live.add_user(user), sharedWith="everybody").status == 200
     connections = live.services.connections.known
     assert connections.row("same", "gus", False).owner == "gus"
-    with pytest.raises(DataError, match=r"several connections 'same'.* of gus, .* of han"):
+    with pytest.raises(DataError, match=r"more than one connection has the name 'same'.* of gus, .* of han"):
         connections.row("same", "ida", False)
 
 
@@ -156,7 +156,7 @@ def test_a_keyring_is_asked(live: Live, monkeypatch: pytest.MonkeyPatch) -> None
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/b/c"}})
     assert find({"name": "ring"}, "alice", True).values["password"] == SECRET
     add(live, "ring", values={"folder": "/x", "password": {"keyring": "a/x"}}, replace=True)
-    with pytest.raises(DataError, match="has no 'a/x'"):
+    with pytest.raises(DataError, match="has no entry 'a/x'"):
         find({"name": "ring"}, "alice", True)
 
 
@@ -179,7 +179,7 @@ def test_without_the_key_it_says_so(live: Live) -> None:
     vault.unlink()
     try:
         answer = live.call("POST", "/connections/sealed/test").json()
-        assert not answer["ok"] and "connection 'sealed'" in answer["message"] and "put it back" in answer["message"]
+        assert not answer["ok"] and "connection 'sealed'" in answer["message"] and "restore it" in answer["message"]
     finally:
         vault.write_bytes(key)
 
@@ -194,7 +194,7 @@ def test_credentials_in_a_data_source_are_sealed_until_the_exec_is_over(live: Li
     answer = live.submit(args, {"main.py": b"x"}, data)
     assert answer.status == 200, answer.text
     shown = answer.json()
-    assert "sealed until the exec has ended" in shown["warning"] and SECRET not in answer.text
+    assert "encrypted until the job finishes" in shown["warning"] and SECRET not in answer.text
     assert shown["dataSource"][0]["connection"] == {
         "type": "lockbox", "folder": "/srv", "username": "reader", "password": "***"}
     again = live.call("GET", f"/execs/{shown['id']}")
@@ -220,7 +220,7 @@ def test_a_source_names_a_connection_of_its_user(live: Live) -> None:
     unknown = live.submit(args, files, data.replace("of pam", "of nob"), live.add_user("pot"))
     assert hidden.status == unknown.status == 400 and hidden.text == unknown.text.replace("of nob", "of pam")
     live.call("DELETE", "/connections/of%20pam", token=token)
-    with pytest.raises(DataError, match="there is no connection 'of pam'"):
+    with pytest.raises(DataError, match="connection 'of pam' does not exist"):
         connections.of_sources(row)
 
 
@@ -248,9 +248,9 @@ def test_a_file_has_connections_that_nobody_else_changes(
     connections = Connections(replace(live.settings, connections=file), live.database)
     assert connections.find({"name": "warehouse"}, "eve", False).values["password"] == "of the environment"
     assert connections.find({"name": "own"}, "bob", False).values == {"folder": "/srv/own", "password": SECRET}
-    with pytest.raises(DataError, match="there is no connection 'own'"):
+    with pytest.raises(DataError, match="connection 'own' does not exist"):
         connections.find({"name": "own"}, "eve", False)
-    with pytest.raises(DataError, match="stands in"):
+    with pytest.raises(DataError, match="is defined in"):
         connections.remove(connections.row("own", "alice", True))
     for replaced in (False, True):
         with pytest.raises(ConnectionExists, match=r"a connection 'own' already, in .*connections\.yaml"):
@@ -262,13 +262,13 @@ def test_a_file_has_connections_that_nobody_else_changes(
 
 @pytest.mark.parametrize(("text", "said"), [
     ("- a\n", "line 1: the list of connections needs lines of 'name: value'"),
-    ("a b/c:\n  type: lockbox\n", "line 1: this is no name"),
+    ("a b/c:\n  type: lockbox\n", "line 1: invalid connection name"),
     ("a:\n  folder: /x\n", "line 1: connection 'a' needs a 'type'"),
-    ("a:\n  type: lockbux\n", "line 1: there is no kind of connection 'lockbux'; did you mean 'lockbox'"),
+    ("a:\n  type: lockbux\n", "line 1: unknown kind of connection 'lockbux'; did you mean 'lockbox'"),
     ("a:\n  type: lockbox\n  folder: /x\n", "line 1: a connection of type 'lockbox' needs 'password'"),
-    ("a:\n  type: lockbox\n  folder: /x\n  password: p\n  colour: red\n", "has no 'colour'"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: p\n  colour: red\n", "has no field 'colour'"),
     ("a:\n  type: lockbox\n  folder: /x\n  password: [p]\n", "line 4: password needs one value"),
-    ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "others may read it: chmod 600"),
+    ("a:\n  type: lockbox\n  folder: /x\n  password: planted\n", "other users can read it; run chmod 600"),
 ])
 def test_what_is_wrong_with_a_file_is_said_with_its_line(live: Live, tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "connections.yaml"

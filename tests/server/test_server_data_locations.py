@@ -68,27 +68,27 @@ def values(live: Live, answer: Answer) -> dict[str, str]:
 # --- keys
 
 @pytest.mark.parametrize(("name", "location", "said"), [
-    ("my", {"table_name": "t", "bucket": "b"}, "the location has 'bucket', which means nothing to MySQL; it knows"),
-    ("my", {"paths": "x"}, "the location has 'paths', which means nothing to MySQL"),
+    ("my", {"table_name": "t", "bucket": "b"}, "the location has 'bucket', which MySQL does not support; it supports"),
+    ("my", {"paths": "x"}, "the location has 'paths', which MySQL does not support"),
     ("my", {"table_name": "t", "keyspace": "k"}, "the location has 'keyspace'"),
-    ("lake", {"table_name": "t"}, "'table_name', which means nothing to Amazon S3; it knows bucket, paths"),
+    ("lake", {"table_name": "t"}, "'table_name', which Amazon S3 does not support; it supports bucket, paths"),
     ("lake", {"path": "x", "share": "s"}, "the location has 'share'"),
-    ("web", {"path": "x", "bucket": "b"}, "which means nothing to HTTP; it knows url, paths, path, file_name"),
-    ("far", {"path": "x", "bucket": "b"}, "which means nothing to SFTP"),
-    ("docs", {"collection": "c", "catalog_name": "c"}, "which means nothing to MongoDB"),
-    ("clouds", {"table_name": "t"}, "which means nothing to Cloudant; it knows database_name, query"),
-    ("mine", {"path": "x", "bucket": "b"}, "which means nothing to Storage volume; it knows paths, path, file_name"),
+    ("web", {"path": "x", "bucket": "b"}, "which HTTP does not support; it supports url, paths, path, file_name"),
+    ("far", {"path": "x", "bucket": "b"}, "which SFTP does not support"),
+    ("docs", {"collection": "c", "catalog_name": "c"}, "which MongoDB does not support"),
+    ("clouds", {"table_name": "t"}, "which Cloudant does not support; it supports database_name, query"),
+    ("mine", {"path": "x", "bucket": "b"}, "which Storage volume does not support; it supports paths, path, file_name"),
 ])
 def test_a_key_that_means_nothing_there_is_refused(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location))
 
 
 @pytest.mark.parametrize(("more", "said"), [
-    ({"location": {"bucket": "train"}}, "'location.bucket' must be left out: data of this type has paths"),
-    ({"location": {"paths": "mnist", "table_name": "x"}}, "'location.table_name' must be left out"),
-    ({"location": {"folder": "mnist"}}, "'location.folder' must be left out"),
-    ({"connection": {"name": "lake"}}, "'connection' must be left out: data of this type lies on the server already"),
-    ({"asset": {"asset_id": "1"}}, "'asset' must be left out"),
+    ({"location": {"bucket": "train"}}, "'location.bucket' must be omitted: data of this type has only paths"),
+    ({"location": {"paths": "mnist", "table_name": "x"}}, "'location.table_name' must be omitted"),
+    ({"location": {"folder": "mnist"}}, "'location.folder' must be omitted"),
+    ({"connection": {"name": "lake"}}, "'connection' must be omitted: data of this type is already on the server"),
+    ({"asset": {"asset_id": "1"}}, "'asset' must be omitted"),
 ])
 def test_so_is_one_that_means_nothing_to_data_on_the_server(live: Live, more: Any, said: str) -> None:
     for kind in ("fs", "data_asset"):
@@ -145,18 +145,18 @@ def test_a_database_is_a_name_and_nothing_that_a_driver_would_obey(kept: Live, d
 @pytest.mark.parametrize(("name", "location", "said"), [
     ("my", {}, "needs either 'table_name' or 'query'"),
     ("my", {"table_name": "t", "query": "select 1"}, "either 'table_name' or 'query', not both"),
-    ("my", {"query": "delete from orders"}, "the query does not read: it begins with 'delete'"),
+    ("my", {"query": "delete from orders"}, "the query must only read, but it begins with 'delete'"),
     ("my", {"query": "select 1; drop table t"}, "second statement"),
-    ("my", {"query": "  "}, "'query' has nothing in it"),
-    ("my", {"query": {"a": 1}}, "'query' is no text"), ("my", {"query": "select 1 # x"}, "'#'"),
-    ("my", {"query": ""}, "'location.query' must be a query that reads"),
+    ("my", {"query": "  "}, "'query' is empty"),
+    ("my", {"query": {"a": 1}}, "'query' must be a text"), ("my", {"query": "select 1 # x"}, "'#'"),
+    ("my", {"query": ""}, "'location.query' must be a query that only reads"),
     ("docs", {}, "needs 'collection'"), ("docs", {"collection": "c", "query": "SELECT 1"}, "not a filter of MongoDB"),
-    ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "runs a program at the server"),
+    ("docs", {"collection": "c", "query": {"$where": "sleep(1)"}}, "runs a program on the server"),
     ("docs", {"collection": "c", "table_name": "t"}, "names two collections"),
     ("clouds", {"query": "SELECT 1"}, "not a selector"),
-    ("bucketless", {}, "needs a 'bucket', for its connection names none"),
-    ("bucketless", {"path": "x"}, "needs a 'bucket', for its connection names none"),
-    ("web", {}, "is a folder, and web servers do not say what is in one"),
+    ("bucketless", {}, "needs a 'bucket' because its connection names none"),
+    ("bucketless", {"path": "x"}, "needs a 'bucket' because its connection names none"),
+    ("web", {}, "is a folder, and web servers do not list folders"),
 ])
 def test_what_can_be_known_is_said_at_once(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location))
@@ -166,7 +166,7 @@ def test_what_can_be_known_is_said_at_once(kept: Live, name: str, location: Any,
     ("my", {"table_name": "t"}, "a table cannot be streamed"),
     ("docs", {"collection": "c"}, "a table cannot be streamed"),
     ("known", {"path": "x"}, "SFTP with a 'private_key' or a 'host_key' cannot be streamed"),
-    ("secretive", {"path": "x"}, "addresses with a secret 'query' are not given to programs"),
+    ("secretive", {"path": "x"}, "programs cannot stream from a connection with a secret 'query'"),
 ])
 def test_so_is_what_cannot_be_streamed(kept: Live, name: str, location: Any, said: str) -> None:
     assert said in refused(kept, source(name, location, access="stream"))
@@ -184,7 +184,7 @@ def test_a_filter_is_an_object_or_its_text(kept: Live, query: Any) -> None:
 
 
 def test_people_type_tables_like_paths_in_a_look_alone(kept: Live) -> None:
-    assert "'path', which means nothing to MySQL" in submit(kept, source("my", {"path": "sales.orders"})).text
+    assert "'path', which MySQL does not support" in submit(kept, source("my", {"path": "sales.orders"})).text
     looked = post(kept, "/data/preview", {"dataSource": [source("my", {"path": "sales."})]})
     assert looked.status == 400 and "either 'table_name' or 'query'" in looked.text, "a table without a name"
 
@@ -197,7 +197,7 @@ def test_people_type_tables_like_paths_in_a_look_alone(kept: Live) -> None:
     {"paths": "ok, ../../one.csv"},
 ])
 def test_no_path_leads_out_of_what_a_connection_names(kept: Live, name: str, location: Any) -> None:
-    assert "leads out of the place that its connection names" in refused(kept, source(name, location))
+    assert "is outside the data of its connection" in refused(kept, source(name, location))
     assert submit(kept, source(name, {"path": "a/../one.csv"})).status == 200, "this one stays inside"
 
 
@@ -205,22 +205,22 @@ def test_nor_out_of_the_folder_of_a_volume(kept: Live) -> None:
     train = kept.settings.paths.volumes / "deep_lake" / "train"
     (train / "link").symlink_to("../other")
     for path in ("../other", "..", "x/../../other", "link"):
-        assert "leads out of volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
+        assert "is outside volume deep-lake, folder train" in refused(kept, source("mine", {"path": path}))
     answer = submit(kept, source("mine", {"path": "/x"}))
     assert kept.row(answer.json()["id"]).job.data_dir == str(train / "x")
     climbing = {"type": "nfs", "volume": "deep-lake", "folder": "../elsewhere"}
     said = refused(kept, {"type": "connection", "connection": climbing, "location": {}})
-    assert "leads out of volume deep-lake" in said
+    assert "is outside volume deep-lake" in said
 
 
 # --- secrets
 
 @pytest.mark.parametrize(("more", "said"), [
-    ({"password": "planted"}, "data source 1: 'password' stands outside of 'connection'"),
-    ({"credentials": {"user": "planted"}}, "'credentials' stands outside of 'connection'"),
-    ({"location": {"paths": "x", "password": "planted"}}, "'location.password' stands outside of 'connection'"),
-    ({"location": {"paths": "x", "api_key": "planted"}}, "'location.api_key' stands outside of 'connection'"),
-    ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string' stands outside"),
+    ({"password": "planted"}, "data source 1: 'password' is outside of 'connection'"),
+    ({"credentials": {"user": "planted"}}, "'credentials' is outside of 'connection'"),
+    ({"location": {"paths": "x", "password": "planted"}}, "'location.password' is outside of 'connection'"),
+    ({"location": {"paths": "x", "api_key": "planted"}}, "'location.api_key' is outside of 'connection'"),
+    ({"location": {"paths": "x", "connection_string": "planted"}}, "'location.connection_string' is outside"),
     ({"location": {"paths": "x", "pin": "planted"}}, "the location has 'pin'"),
 ])
 def test_credentials_out_of_place_are_refused_and_never_kept(kept: Live, more: Any, said: str) -> None:
@@ -245,7 +245,7 @@ def test_a_path_with_a_colon_is_told(live: Live, tmp_path: Path) -> None:
         (live.settings.data_fs / folder).mkdir(parents=True)
     place = live.settings.data_fs / "a:b"
     answer = submit(live, {"type": "fs", "location": {"paths": "c, a:b"}})
-    assert f"data source 1: {place} has a ':' in it, which is what stands between" in answer.json()["warning"]
+    assert f"data source 1: {place} contains ':', the separator of DLI_DATA_DIRS" in answer.json()["warning"]
     meta = live.submit(f"{START} --cs-datastore-meta type=fs,data_path=a:b", {"main.py": b""})
-    assert f"{place} has a ':' in it" in meta.json()["warning"]
+    assert f"{place} contains ':'" in meta.json()["warning"]
     assert "warning" not in submit(live, {"type": "fs", "location": {"paths": "c"}}).json()

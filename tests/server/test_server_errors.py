@@ -12,8 +12,8 @@ from local_backend.api.errors import database_failed
 
 @pytest.mark.parametrize(("problem", "status", "said"), [
     (OperationalError("SELECT 1", {}, ConnectionError("the server closed\nthe connection")), 503,
-     b"does not reach its database (the server closed the connection)"),
-    (InterfaceError("SELECT 1", {}, ConnectionError("closed")), 503, b"does not reach its database (closed)"),
+     b"cannot connect to its database (the server closed the connection)"),
+    (InterfaceError("SELECT 1", {}, ConnectionError("closed")), 503, b"cannot connect to its database (closed)"),
     (OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full")), 507,
      b"cannot use its database (database or disk is full); nothing was changed"),
     (SQLAlchemyError("odd"), 507, b"cannot use its database"),

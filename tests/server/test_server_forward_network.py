@@ -41,7 +41,7 @@ def test_a_name_that_leads_to_a_refused_address(monkeypatch: pytest.MonkeyPatch)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with pytest.raises(Trouble, match="connects to no such address as"):
+    with pytest.raises(Trouble, match="does not connect to the address"):
         RestChannel(Rest("http://metadata.example/x"), "local-1", loopback=True).send([Line("f", 0, 9, {})])
 
 

@@ -57,7 +57,7 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
     assert ask(home, wire.READY) == (200, "ready\n")
 
     home.supervisor.rounds = False
-    assert ask(home, wire.READY) == (503, "Error 503: the scheduler does not come round.\n")
+    assert ask(home, wire.READY) == (503, "Error 503: the scheduler does not respond.\n")
     home.supervisor.rounds = True
 
     def full(_: object) -> None:
@@ -65,7 +65,7 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
 
     with monkeypatch.context() as broken:
         broken.setattr(home.services.base.database, "write", full)
-        assert ask(home, wire.READY) == (503, "Error 503: the database cannot be written.\n")
+        assert ask(home, wire.READY) == (503, "Error 503: cannot write to the database.\n")
     assert ask(home, wire.READY)[0] == 200
 
     home.services.machine.closing = True
@@ -76,7 +76,7 @@ def test_it_is_ready_until_something_is_in_the_way(home: Live, monkeypatch: pyte
 def test_it_is_not_ready_without_room(home: Live) -> None:
     settings = settings_for(home.settings.home, ready_free_bytes=2**60)
     found = Readiness(settings, home.database, home.supervisor.comes_round).troubles()
-    assert len(found) == 2 and "free, less than" in found[0] and str(home.settings.home) not in "".join(found)
+    assert len(found) == 2 and "free; the minimum is" in found[0] and str(home.settings.home) not in "".join(found)
 
 
 def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
@@ -86,7 +86,7 @@ def test_a_check_that_hangs_is_a_trouble_and_takes_no_other_call_with_it(
     monkeypatch.setattr(readiness, "_PATIENCE", 0.05)
     release = threading.Event()
     one = Readiness(home.settings, home.database, lambda _: release.wait())
-    assert one.troubles() == one.troubles() == ["the database or a disk does not answer"]
+    assert one.troubles() == one.troubles() == ["the database or a disk does not respond"]
     assert sum(thread.name == "readiness" and thread.is_alive() for thread in threading.enumerate()) == 1
     release.set()
     eventually(lambda: one.troubles() == [], "the check ends")

@@ -121,18 +121,18 @@ def test_nothing_was_held(live: Live) -> None:
 
 
 @pytest.mark.parametrize(("query", "sentence"), [
-    ("from=x", "from: 'x' is neither an ISO-8601 time nor epoch seconds"),
-    ("to=2026-13-01", "to: '2026-13-01' is neither an ISO-8601 time nor epoch seconds"),
-    ("from=", "from: '' is neither an ISO-8601 time nor epoch seconds"),
-    ("from=nan", "from: 'nan' is neither an ISO-8601 time nor epoch seconds"),
-    ("from=-5", "from: '-5' is neither an ISO-8601 time nor epoch seconds"),
-    ("from=%EF%BC%91", "from: '１' is neither an ISO-8601 time nor epoch seconds"),
+    ("from=x", "from: 'x' is not a time; use ISO 8601 or epoch seconds"),
+    ("to=2026-13-01", "to: '2026-13-01' is not a time; use ISO 8601 or epoch seconds"),
+    ("from=", "from: '' is not a time; use ISO 8601 or epoch seconds"),
+    ("from=nan", "from: 'nan' is not a time; use ISO 8601 or epoch seconds"),
+    ("from=-5", "from: '-5' is not a time; use ISO 8601 or epoch seconds"),
+    ("from=%EF%BC%91", "from: '１' is not a time; use ISO 8601 or epoch seconds"),
     ("to=99999999999999999999", "to: '99999999999999999999' is not between 1970 and 9999"),
     ("to=1969-12-31T00:00:00Z", "to: '1969-12-31T00:00:00Z' is not between 1970 and 9999"),
     ("from=0001-01-01T00:00:00%2B14:00", "from: '0001-01-01T00:00:00+14:00' is not between 1970 and 9999"),
-    ("from=200&to=100", "from: 1970-01-01T00:03:20Z is after to, 1970-01-01T00:01:40Z"),
-    ("by=plan", "by: 'plan' is none of consumer, user, exec, slot and holding"),
-    ("kind=tpu", "kind: 'tpu' is neither gpu nor cpu"),
+    ("from=200&to=100", "from: 1970-01-01T00:03:20Z is later than to, 1970-01-01T00:01:40Z"),
+    ("by=plan", "by: unknown value 'plan'; use consumer, user, exec, slot or holding"),
+    ("kind=tpu", "kind: unknown value 'tpu'; use gpu or cpu"),
 ])
 def test_what_is_wrong_is_a_sentence(shared: Live, query: str, sentence: str) -> None:
     answer = shared.call("GET", f"{PATH}?{query}")
@@ -143,7 +143,7 @@ def test_a_list_that_is_too_long_is_refused(live: Live, monkeypatch: pytest.Monk
     fill(live)
     monkeypatch.setattr("local_backend.services.holdings._MOST", 2)
     answer = live.call("GET", f"{PATH}?from=0&by=holding")
-    assert answer.text == "Error 400: There are more than 2 intervals in that time; ask for a shorter one.\n"
+    assert answer.text == "Error 400: More than 2 intervals in this period; request a shorter period.\n"
 
 
 def test_a_server_that_starts_forgets_what_is_too_old(tmp_path) -> None:

@@ -18,8 +18,8 @@ START = "--exec-start PyTorch --model-main main.py"
 JSON = {"Content-Type": "application/json"}
 HALF = r'"\ud800"'
 FAULTS = [
-    (HALF, "surrogate"), ('"\udcff"', "not UTF-8"), ("[" * 101 + "]" * 101, "more than 100 deep"),
-    ("[" * 900 + "]" * 900, "more than 100 deep"), ("[" * 50_000 + "]" * 50_000, "more than 100 deep"),
+    (HALF, "surrogate"), ('"\udcff"', "not UTF-8"), ("[" * 101 + "]" * 101, "more than 100 levels deep"),
+    ("[" * 900 + "]" * 900, "more than 100 levels deep"), ("[" * 50_000 + "]" * 50_000, "more than 100 levels deep"),
     ("1e999", "too large"), ("9" * 5000, "too large"), ("NaN", "NaN"), ('{"k": 1, "k": 2}', "'k' twice"),
 ]
 #: Where in a body one of the faults may stand.

@@ -257,4 +257,4 @@ def test_result_is_the_model_folder_with_a_checksum(live: Live, tmp_path: Path) 
 def test_result_when_nothing_was_stored(live: Live) -> None:
     exec_id = live.submitted()
     answer = live.call("GET", f"/execs/{exec_id}/result", headers={"Accept": "application/octet-stream"})
-    assert answer.status == 400 and "stored nothing" in answer.text and "SUBMITTED" in answer.text
+    assert answer.status == 400 and "stored no file" in answer.text and "SUBMITTED" in answer.text

@@ -62,4 +62,4 @@ def test_stopping_a_pack_stops_its_jobs_and_one_that_has_ended_says_so(live: Liv
     live.move(first, KILLED)
     live.move(second, KILLED)
     answer = live.call("PUT", f"/scheduler/applications/{name}/stop")
-    assert (answer.status, answer.text) == (400, f"Error 400: All jobs of {name} have ended already.\n")
+    assert (answer.status, answer.text) == (400, f"Error 400: All jobs of {name} have already finished.\n")

@@ -50,12 +50,12 @@ def test_plans_are_replaced_changed_and_removed(live: Live) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "document", "expected"),
     [
-        ("PUT", TREE, [], (400, 'Error 400: The plans are written as "plans:" with a list of plans below it.\n')),
-        ("PUT", TREE, {"plans": [{"name": "a", "wait": 1}]}, (400, "Error 400: Plan local/a: 'wait' is not known")),
-        ("PUT", "/resplans/resplan/nowhere/x", {}, (400, "Error 400: There is no plan /local/nowhere to put it under")),
-        ("PUT", "/resplans/resplan/training", 3, (400, "Error 400: A plan is written as an object.\n")),
+        ("PUT", TREE, [], (400, 'Error 400: The document must have one key, "plans", with a list of plans.\n')),
+        ("PUT", TREE, {"plans": [{"name": "a", "wait": 1}]}, (400, "Error 400: Plan local/a: unknown key 'wait'")),
+        ("PUT", "/resplans/resplan/nowhere/x", {}, (400, "Error 400: The parent plan /local/nowhere does not exist")),
+        ("PUT", "/resplans/resplan/training", 3, (400, "Error 400: A plan must be a JSON object.\n")),
         ("DELETE", "/resplans/resplan/nowhere", None, (404, "Error 404: There is no plan 'nowhere'.\n")),
-        ("DELETE", "/resplans/resplan/local", None, (400, "Error 400: The outermost plan is always there.\n")),
+        ("DELETE", "/resplans/resplan/local", None, (400, "Error 400: The outermost plan cannot be removed.\n")),
     ],
 )
 def test_what_is_wrong_is_a_sentence_and_changes_nothing(
@@ -90,15 +90,16 @@ def test_a_waiting_exec_says_why_and_who_has_what_it_lacks(live: Live) -> None:
     words = "--exec-start PyTorch --model-main main.py"
     holder, waiting = live.submitted(f"{words} --msd-priority 6000"), live.submitted(words)
     live.run_on(holder, "cpu-0", "cpu-1")
-    sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had"
-    live.supervisor.reasons[waiting] = Reason("SLOTS", sentence, 1, 7200.0, starts="when 1 more of them come free")
-    text = "waiting for 1 CPU slot; 0 of 2 CPU slots can be had; place 1 in the queue, not before 1970-01-01T02:00:00Z"
+    sentence = "waiting for 1 CPU slot; 0 of 2 CPU slots are free"
+    starts = "when running jobs release 1 more slot"
+    live.supervisor.reasons[waiting] = Reason("SLOTS", sentence, 1, 7200.0, starts=starts)
+    text = "waiting for 1 CPU slot; 0 of 2 CPU slots are free; position 1 in the queue, not before 1970-01-01T02:00:00Z"
     told = {"message": text, "reason": "SLOTS", "queuePosition": 1, "expectedStart": "1970-01-01T02:00:00Z"}
     shown = live.call("GET", f"/execs/{waiting}").json()
     assert {name: shown[name] for name in told} == told
     assert live.call("GET", f"/execs/{waiting}/why").json() == {
         "id": waiting, "state": "SUBMITTED", **told, "advice": "wait",
-        "starts": "when 1 more of them come free",
+        "starts": starts,
         "holders": [
             {"id": holder, "slots": 2, "elastic": False, "gives": 0, "shares": False, "priority": 6000},
         ],

@@ -91,7 +91,7 @@ def test_serve_status_stop(run: Run, environment: dict[str, str]) -> None:
     assert "Traceback" not in (home / "backend.log").read_text()
     assert found["token"] not in (home / "backend.log").read_text()
     assert ended(run("status"))[0] == 1
-    assert "no server runs" in ended(run("stop"))[1]
+    assert "no server is running" in ended(run("stop"))[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -109,7 +109,7 @@ def test_the_second_server_on_one_home_refuses(run: Run, environment: dict[str, 
     url = serving(first)
     for _ in range(5):
         code, out, err = ended(run("serve"))
-        assert code == 1 and out == "" and err.count("\n") == 1 and "another server runs on" in err
+        assert code == 1 and out == "" and err.count("\n") == 1 and "another server is running on" in err
     assert backend_file(environment)["url"] == url
     first.kill()
     first.wait()
@@ -128,17 +128,17 @@ def test_of_servers_started_at_once_one_serves(run: Run) -> None:
 def test_a_taken_port_is_one_line(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, out, err = ended(run("serve", "--port", str(taken.getsockname()[1])))
-    assert code == 1 and out == "" and err.count("\n") == 1 and "is taken by another program" in err
+    assert code == 1 and out == "" and err.count("\n") == 1 and "is in use by another program" in err
 
 
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["--host", "0.0.0.0"], "needs TLS: add --tls-cert FILE --tls-key FILE"),
-        (["--host", "192.0.2.1", "--embedded"], "--embedded listens on the loopback only"),
-        (["--tls-cert", "x.pem"], "belong together"),
+        (["--host", "0.0.0.0"], "TLS is required; add --tls-cert FILE --tls-key FILE"),
+        (["--host", "192.0.2.1", "--embedded"], "--embedded listens only on the loopback address"),
+        (["--tls-cert", "x.pem"], "must be given together"),
         (["--tls-cert", "absent.pem", "--tls-key", "absent.pem"], "absent.pem"),
-        (["--tls-cert", __file__, "--tls-key", __file__], "this is not a certificate and its key in PEM form"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "not a certificate and its matching key in PEM form"),
         (["--host", "no such host", "--tls-cert", "a", "--tls-key", "b"], ""),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_stale_backend_file_is_no_running_server(run: Run, environment: dict[s
     home.mkdir()
     (home / "backend.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": os.getpid(), "token": "x"}))
     assert ended(run("status"))[0] == 1
-    assert "no server runs" in ended(run("stop"))[1]
+    assert "no server is running" in ended(run("stop"))[1]
     with (home / "backend.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert ended(run("status"))[0] == 1, "the lock is held by another process than the file names"

@@ -68,16 +68,18 @@ def test_a_pack_with_its_limits(live: Live) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--msd-pack-id a/b", "--msd-pack-id: 'a/b' is not an id; use letters, digits, '.', '_', ':' and '-'."),
+        ("--msd-pack-id a/b", "--msd-pack-id: invalid id 'a/b'; use letters, digits, '.', '_', ':' and '-'."),
         ("--msd-pack-id p --workerDeviceNum 2",
-         "--msd-pack-id: jobs of a pack share one device, and --workerDeviceNum is 2."),
+         "--msd-pack-id: jobs of a pack share one device; --workerDeviceNum must be 1, not 2."),
         ("--msd-pack-id p --workerGPULimit lots",
          "--workerGPULimit: 'lots' is not an amount between 0.001 and 1000000000, such as 0.5 or 2."),
-        ("--submit-user 'a b'", "--submit-user: 'a b' is not the name of a user."),
+        ("--submit-user 'a b'", "--submit-user: 'a b' is not a valid user name."),
         ("--msd-task12n-node-selector =x",
-         "--msd-task12n-node-selector: '' is not a label; write --msd-task12n-node-selector label=value,label=value."),
+         "--msd-task12n-node-selector: '' is not a valid label; write --msd-task12n-node-selector "
+         "label=value,label=value."),
         ("--msd-task12n-node-selector zone=a --msd-task0-node-selector zone=b",
-         "--msd-task12n-node-selector: zone=a, and elsewhere zone=b; this backend has one machine."),
+         "--msd-task12n-node-selector: zone=a conflicts with zone=b in the other node selector; "
+         "this backend has only one machine."),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(live: Live, words, sentence) -> None:
@@ -98,7 +100,7 @@ def test_the_least_number_of_workers(live: Live) -> None:
     assert spec(live, "--numWorker 4", "edtPyTorch").min_workers == 1
     assert spec(live, "--numWorker 2 --workerDeviceNum 2 --msd-attr minWorkers=3", "edtPyTorch").engines == 4
     assert refusal(live, "--numWorker 2 --msd-attr minWorkers=3", "edtPyTorch") == (
-        "--msd-attr minWorkers=3 is more than the 2 workers that the job can have (--numWorker).")
+        "--msd-attr minWorkers=3 is more than the maximum of 2 workers of this job (--numWorker).")
     assert refusal(live, "--msd-attr minWorkers=some", "edtPyTorch").startswith("--msd-attr minWorkers: 'some' is not")
     assert spec(live, "--msd-attr minWorkers=some").min_workers == 1, "of other frameworks it is the program's own"
 
@@ -119,8 +121,8 @@ def test_the_profile_of_a_slice(live: Live, gpu, profile) -> None:
 
 def test_a_profile_that_is_none(live: Live) -> None:
     assert refusal(live, "", nodes={"gpu": {"mig_profile": "../x"}}) == (
-        "hardwareSpec gpu.mig_profile: '../x' is not a profile such as 1g.10gb.")
-    assert refusal(live, "", nodes={"gpu": {"gpu_profile": 3}}) == "hardwareSpec gpu.gpu_profile: '3' is not a text."
+        "hardwareSpec gpu.mig_profile: '../x' is not a valid profile, for example 1g.10gb.")
+    assert refusal(live, "", nodes={"gpu": {"gpu_profile": 3}}) == "hardwareSpec gpu.gpu_profile: '3' is not a string."
 
 
 def test_a_job_counts_for_the_user_that_it_is_submitted_for(live: Live) -> None:

@@ -77,7 +77,7 @@ def test_a_lost_copy_is_written_again_and_a_broken_key_is_named(tmp_path: Path) 
     found.authority.write_text("something else")
     assert not found.make(NOW) and found.authority.read_bytes() == authority
     (tmp_path / "authority.pem").write_text("nonsense")
-    with pytest.raises(OSError, match="remove it") as problem:
+    with pytest.raises(OSError, match="remove the file") as problem:
         found.make(NOW)
     assert problem.value.filename.endswith("authority.pem")
 
@@ -136,7 +136,7 @@ def test_a_running_server_shows_the_renewed_one(tmp_path: Path, monkeypatch: pyt
 
 def test_one_certificate_is_enough(tmp_path: Path) -> None:
     more = {"tls_cert": Path("c"), "tls_key": Path("k")}
-    with pytest.raises(ServerError, match="leave out --tls-cert"):
+    with pytest.raises(ServerError, match="remove --tls-cert"):
         check_network(settings_for(tmp_path, embedded=False, tls_self_signed=True, **more))
 
 

@@ -73,6 +73,6 @@ def test_tokens_that_are_over_or_say_too_little(tmp_path: Path) -> None:
 def test_a_file_that_is_no_key_is_named(tmp_path: Path) -> None:
     (tmp_path / "1-0123456789abcdef.pem").write_text("nonsense")
     (tmp_path / "notes.txt").write_text("left alone")
-    with pytest.raises(OSError, match="not a private key") as problem:
+    with pytest.raises(OSError, match="does not contain a private key") as problem:
         SigningKeys(tmp_path, LIFETIME).sign(claims())
     assert problem.value.filename.endswith(".pem")

@@ -15,6 +15,8 @@ from local_backend.runtime.resizing import Resized, ResizeError
 from local_backend.services.executors import MOST_LISTED
 
 ELASTIC = "--exec-start edtPyTorch --numWorker 4 --model-main main.py"
+#: Answer to a resize that the server did not process in time.
+LATE = "Error 503: The server did not process the request in time; the slots of local-1 are unchanged.\n"
 
 
 def put(live: Live, exec_id: str, body: bytes, token: str | None = "t0ken-of-this-test") -> tuple[int, str]:
@@ -41,10 +43,10 @@ def test_null_leaves_the_slots_to_the_scheduler(live: Live) -> None:
     ("problem", "expected"),
     [
         (ResizeError("Exec local-1 cannot have 9 slots"), (409, "Error 409: Exec local-1 cannot have 9 slots.\n")),
-        (TimeoutError(), (503, "Error 503: The server did not come to it; the slots of local-1 are as they were.\n")),
-        (CancelledError(), (503, "Error 503: The server did not come to it; the slots of local-1 are as they were.\n")),
+        (TimeoutError(), (503, LATE)),
+        (CancelledError(), (503, LATE)),
         (OSError(28, "No space left on device"),
-         (507, "Error 507: The server could not pass it on (No space left on device); try again.\n")),
+         (507, "Error 507: The server could not send the request to the job (No space left on device); try again.\n")),
     ],
 )
 def test_a_resize_that_fails_says_why(live: Live, problem: Exception, expected: tuple[int, str]) -> None:
@@ -69,7 +71,8 @@ def test_only_an_administrator_resizes_an_exec(start: Callable[..., Live]) -> No
     assert put(live, "local-99", b'{"slots": 1}') == (400, "Error 400: Exec 'local-99' is not found.\n")
     assert put(live, exec_id, b'{"slots": 1}', token=None)[0] == 401
     status, text = put(live, exec_id, b'{"slots": 1}', token=bob)
-    assert status == 403 and text == "Error 403: Only an administrator fixes the slots of an exec, and bob is none.\n"
+    sentence = "Only an administrator fixes the slots of an exec; bob is not an administrator"
+    assert status == 403 and text == f"Error 403: {sentence}.\n"
     assert put(live, exec_id, b'{"slots": 1}', token=live.add_user("carol"))[0] == 400
     assert live.supervisor.asked == []
 

@@ -92,9 +92,9 @@ def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
     words = "--exec-start edtPyTorch --model-main main.py --numWorker 4 --msd-priority 7000"
     late, first, new = live.submitted(), live.submitted(words), live.submitted()
     live.move(late, PENDING)
-    live.database.write(lambda c: execs.note(c, new, message="cannot be started now, trying again: no space"))
-    live.supervisor.reasons[late] = Reason("QUEUE", "waiting for 1 CPU slot; others wait before it", 2)
-    live.supervisor.reasons[first] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots can be had", 1, 60.0)
+    live.database.write(lambda c: execs.note(c, new, message="cannot start the job now, trying again: no space"))
+    live.supervisor.reasons[late] = Reason("QUEUE", "waiting for 1 CPU slot; other jobs are before it in the queue", 2)
+    live.supervisor.reasons[first] = Reason("SLOTS", "waiting for 1 CPU slot; 0 of 2 CPU slots are free", 1, 60.0)
     shown = live.call("GET", PATH).json()
     assert [row["id"] for row in shown["queue"]] == [first, late, new] and shown["running"] == []
     assert shown["queue"][0] == {
@@ -104,7 +104,7 @@ def test_the_queue_is_in_its_order_and_says_why(live: Live) -> None:
         "message": live.call("GET", f"/execs/{first}").json()["message"],
     }
     assert "expectedStart" not in shown["queue"][1]
-    assert shown["queue"][2]["message"] == "cannot be started now, trying again: no space"
+    assert shown["queue"][2]["message"] == "cannot start the job now, trying again: no space"
 
 
 def test_those_that_run_show_their_progress(live: Live) -> None:

@@ -53,10 +53,10 @@ def test_any_setting_for_one_server(write: Write, monkeypatch: pytest.MonkeyPatc
     write("keep_days: 30\n")
     monkeypatch.setenv("DLI_KEEP_DAYS", "40")
     assert Settings.from_environment(["keep_days=50"]).quotas.keep_days == 50
-    for word, said in (("keep_day=1", "did you mean keep_days?"), ("database=x", "--set database: everybody can read"),
+    for word, said in (("keep_day=1", "did you mean keep_days?"), ("database=x", "--set database: all users can read"),
                        ("keep_days", "--set keep_days: =VALUE is missing"),
-                       ("slots=", "--set slots: there is nothing behind ="),
-                       ("x", "--set takes KEY=VALUE"),
+                       ("slots=", "--set slots: no value after ="),
+                       ("x", "--set needs KEY=VALUE"),
                        ("keep_days=x", "--set keep_days must be a whole number")):
         refused = CliRunner().invoke(main, ["serve", "--set", word], catch_exceptions=False)
         assert refused.exit_code == 1 and said in refused.output, refused.output
@@ -68,14 +68,14 @@ def test_without_address_or_certificate_it_is_embedded(write: Write) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("slot: 3\n", "line 1: there is no setting 'slot'; did you mean slots?"),
-    ("slots: 3\nslots: 4\n", "line 2: 'slots' stands there twice"),
+    ("slot: 3\n", "line 1: unknown setting 'slot'; did you mean slots?"),
+    ("slots: 3\nslots: 4\n", "line 2: 'slots' occurs twice"),
     ("slots: many\n", "server.yaml: slots must be a whole number between 0 and 100000, not 'many'"),
     ("keep_bytes: lots\n", "server.yaml: keep_bytes must be a number of bytes"),
-    ("password: x\n", "there is no setting 'password'"),
+    ("password: x\n", "unknown setting 'password'"),
     ("- 3\n", "needs lines of 'name: value'"),
     ("slots: [3]\n", "needs one value"),
-    ("{", "not YAML"),
+    ("{", "invalid YAML"),
     ("database: oracle://x\n", "the database must be postgresql+psycopg://"),
 ])
 def test_what_is_wrong_is_named(text: str, said: str, write: Write) -> None:
@@ -117,7 +117,7 @@ def test_no_cache_lies_where_every_job_would_see_it(write: Write, tmp_path: Path
     (tmp_path / "link").symlink_to(tmp_path / "data")
     for folder in ("data/cache", "data", "link/cache", "."):
         write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/{folder}\n")
-        with pytest.raises(ValueError, match=f"server.yaml: {key} must be a folder outside of DLI_DATA_FS"):
+        with pytest.raises(ValueError, match=f"server.yaml: {key} must be a folder that is not in DLI_DATA_FS"):
             Settings.from_environment()
     write(f"data_fs: {tmp_path}/data\n{key}: {tmp_path}/data-cache\n")
     assert getattr(Settings.from_environment(), key) == tmp_path / "data-cache"

@@ -131,7 +131,7 @@ def test_an_embedded_server_is_said_to_take_no_others(tmp_path: Path) -> None:
         write_json(live.settings.home / "backend.json", found)
         done = Desk(live.settings.home, live).add("bob")
     live.close()
-    assert done.exit_code == 0 and done.stdout == "added bob (user)\n" and "its own user only" in done.stderr
+    assert done.exit_code == 0 and done.stdout == "added bob (user)\n" and "only its own user" in done.stderr
 
 
 def test_a_database_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_those_that_seal_first_at_once_use_one_key(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("harm", "said"), [
-    (lambda file: file.unlink(), "there is no"),
-    (lambda file: (file.unlink(), Vault(file).seal(b"")), "sealed with a key that is not in"),
-    (lambda file: file.write_bytes(b"no key\n"), "holds no keys, or damaged ones"),
-    (lambda file: file.write_bytes(b""), "holds no keys, or damaged ones"),
+    (lambda file: file.unlink(), "does not exist"),
+    (lambda file: (file.unlink(), Vault(file).seal(b"")), "its key is not in"),
+    (lambda file: file.write_bytes(b"no key\n"), "contains no valid keys"),
+    (lambda file: file.write_bytes(b""), "contains no valid keys"),
     (lambda file: (file.unlink(), file.mkdir()), "cannot read"),
 ])
 def test_what_is_wrong_with_the_key_is_said(file: Path, harm: Callable[[Path], object], said: str) -> None:

@@ -36,7 +36,7 @@ def test_what_the_server_has_for_itself_is_no_volume(add: Add, tmp_path: Path, d
     (tmp_path / directory).mkdir(parents=True, exist_ok=True)
     refused = add(tmp_path / directory)
     assert refused.exit_code == 1 and told.format(tmp_path) in refused.output, refused.output
-    assert "name a folder that has their data alone" in refused.output
+    assert "Name a folder that contains only data for jobs" in refused.output
     assert not list((tmp_path / "mnts").iterdir()) and not (tmp_path / "here/home/volumes.json").exists()
 
 

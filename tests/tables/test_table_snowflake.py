@@ -102,9 +102,10 @@ def test_what_is_missing(family: Any) -> None:
 
 
 def test_addresses_that_are_none(values: dict[str, str]) -> None:
-    for address, words in (("ftp://x", "no address of a server"), ("https://x:y", "no address")):
+    for address, words in (("ftp://x", "not a server address"), ("https://x:y", "not a valid address")):
         with pytest.raises(DataError, match=words):
             find("snowflake").open(values | {"url": address}, loopback=True).test()
-    for address, words in (("http://db.example", "must be https"), ("https://127.0.0.1", "connects to no such")):
+    for address, words in (("http://db.example", "must be https"),
+                           ("https://127.0.0.1", "does not connect to the address")):
         with pytest.raises(DataError, match=words):
             find("snowflake").open(values | {"url": address}).test()

@@ -24,10 +24,10 @@ def test_a_table_or_a_query() -> None:
 @pytest.mark.parametrize(("location", "words"), [
     ({}, "either 'table_name' or 'query'"),
     ({"table_name": "t", "query": "SELECT 1"}, "not both"),
-    ({"table_name": 7}, "'table_name' is not a name"),
-    ({"table_name": "a\0b"}, "'table_name' is not a name"),
+    ({"table_name": 7}, "'table_name' is not a valid name"),
+    ({"table_name": "a\0b"}, "'table_name' is not a valid name"),
     ({"table_name": "t" * 256}, "at most 255"),
-    ({"table_name": "t", "schema_name": ["s"]}, "'schema_name' is not a name"),
+    ({"table_name": "t", "schema_name": ["s"]}, "'schema_name' is not a valid name"),
 ])
 def test_other_locations_are_refused(location: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
@@ -51,8 +51,8 @@ def test_what_does_more_is_refused(query: Any) -> None:
 
 
 @pytest.mark.parametrize(("query", "said"), [
-    ({"a": 1}, "'query' is no text, and this kind of server takes nothing else"),
-    ("SELECT 1" + " " * LONGEST, "has 20,008 characters, and may have 20,000"),
+    ({"a": 1}, "'query' must be a text for this kind of server"),
+    ("SELECT 1" + " " * LONGEST, "has 20,008 characters; the limit is 20,000"),
 ])
 def test_it_is_said_what_is_wrong_with_it(query: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):

@@ -33,8 +33,8 @@ def find(name: str) -> Kind:
     kind = names.get(_plain(name)) or {_bare(alias): kind for alias, kind in names.items()}.get(_bare(_plain(name)))
     if kind is None:
         near = difflib.get_close_matches(_plain(name), names, 1)
-        hint = f"; did you mean '{names[near[0]].name}'?" if near else f"; there are {', '.join(every())}"
-        raise DataError(f"there is no kind of connection '{name[:80]}'{hint}")
+        hint = f"; did you mean '{names[near[0]].name}'?" if near else f"; the kinds are {', '.join(every())}"
+        raise DataError(f"unknown kind of connection '{name[:80]}'{hint}")
     return kind
 
 

@@ -68,7 +68,7 @@ class Share(FileFamily):
                 raise DataChanged(f"{entry.key} changed while it was read")
 
     def storage(self) -> tuple[str, dict[str, Any]]:
-        raise DataError("files of Azure Files cannot be streamed; have them downloaded ('access': 'download')")
+        raise DataError("files of Azure Files cannot be streamed; download them ('access': 'download')")
 
     def _below(self, share: Any, path: str) -> Iterator[tuple[str, Any]]:
         """Yield path and properties of a file, or of all files below a folder."""
@@ -115,13 +115,13 @@ class Share(FileFamily):
         except ResourceNotFoundError:
             raise DataError(f"Azure Files: there is no {what}") from None
         except ClientAuthenticationError as problem:
-            raise DataError(f"Azure Files lets nobody in to {what} with these credentials: {_short(problem)}") from None
+            raise DataError(f"Azure Files denies access to {what} with these credentials: {_short(problem)}") from None
         except ValueError as problem:
             if isinstance(problem, DataError):
                 raise
             raise DataError(f"Azure Files: {_short(problem)}") from None
         except AzureError as problem:
-            raise DataUnavailable(f"Azure Files does not give {what}: {_short(problem)}") from None
+            raise DataUnavailable(f"Azure Files: cannot read {what}: {_short(problem)}") from None
 
 
 def _short(problem: BaseException) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Longest text of a library that is shown, in characters.
 LONGEST_TEXT = 400
 #: Message for a program that wants to read a table by itself.
-NO_STREAM = "a table cannot be streamed; leave 'access' out, and it comes as Parquet files"
+NO_STREAM = "a table cannot be streamed; remove 'access' to get it as Parquet files"
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Kind:
         known = {alias: item.name for item in self.fields for alias in (item.name, *item.aliases)}
         unknown = [name for name in values if name not in known]
         if unknown:
-            raise DataError(f"a connection of type '{self.name}' has no '{unknown[0]}'; it has "
+            raise DataError(f"a connection of type '{self.name}' has no field '{unknown[0]}'; its fields are "
                             + ", ".join(item.name for item in self.fields))
         given: dict[str, str] = {}
         for name, value in values.items():
             first = given.setdefault(known[name], name)
             if values[first] != value:
-                raise DataError(f"the connection has '{first}' and '{name}', which are two names of one value, and "
-                                "differ; give one of them")
+                raise DataError(f"'{first}' and '{name}' of the connection are two names of one value, but differ; "
+                                "give only one of them")
         found = {known[name]: value for name, value in values.items()}
         missing = [item.name for item in self.fields if item.required and not found.get(item.name)]
         if missing:
@@ -113,12 +113,12 @@ class Kind:
         for item in self.fields:
             address = found.get(item.name, "")
             if not is_unicode(address):
-                raise DataError(f"'{item.name}' of the connection is no text in UTF-8")
+                raise DataError(f"'{item.name}' of the connection is not UTF-8 text")
             if address and not item.secret:
                 addresses.check(item, address, {one.name for one in self.fields})
             if address and item.name == "port" and not (address.isascii() and address.isdecimal()
                                                         and 0 < int(address[:9]) < 65536):
-                raise DataError("'port' of the connection is no number from 1 to 65535")
+                raise DataError("'port' of the connection is not a number from 1 to 65535")
         return found
 
 
@@ -160,7 +160,7 @@ class Family(ABC):
         known = (*self.tops, *self.keys)
         strange = next((key for key in location if key not in known and key not in wire.FOREIGN), None)
         if strange is not None:
-            raise DataError(f"the location has '{strange[:80]}', which means nothing to {self.kind.title}; it knows "
+            raise DataError(f"the location has '{strange[:80]}', which {self.kind.title} does not support; it supports "
                             + ", ".join(known))
 
     def storage(self) -> tuple[str, dict[str, Any]]:
@@ -176,14 +176,14 @@ class Family(ABC):
         except network.AddressRefused as problem:
             raise DataError(f"{self.kind.title}: {problem}") from None
         except OSError as problem:
-            raise DataUnavailable(f"{self.kind.title}: the name '{host}' cannot be looked up: {problem}") from None
+            raise DataUnavailable(f"{self.kind.title}: cannot look up the host name '{host}': {problem}") from None
 
     def tls_wish(self) -> bool | None:
         """Return the value `ssl` of the connection, None if it is not given. Raises DataError for other text than true
         and false: the password must not cross the network in clear because of a typing error."""
         wish = self.values.get("ssl", "").lower()
         if wish not in ("", "true", "false"):
-            raise DataError(f"{self.kind.title}: 'ssl' is '{wish[:40]}'; it is either true or false")
+            raise DataError(f"{self.kind.title}: 'ssl' is '{wish[:40]}'; it must be true or false")
         return {"true": True, "false": False}.get(wish)
 
     def without_secrets(self, text: object) -> str:
@@ -243,7 +243,7 @@ class FileFamily(Family):
         named = (location[key] for key in self.tops if location.get(key))
         found = str(next(named, self.values.get(self.tops[0], ""))).strip("/")
         if not found:
-            raise DataError(f"the location needs a '{self.tops[0]}', for its connection names none")
+            raise DataError(f"the location needs a '{self.tops[0]}' because its connection names none")
         if ".." in found.split("/"):
             raise outside(found)
         return found
@@ -286,7 +286,7 @@ class FileFamily(Family):
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise DataError(f"{self.kind.title}: the port in the address of the server is no number") from None
+            raise DataError(f"{self.kind.title}: the port in the server address is not a number") from None
         host = parts.hostname or ""
         if parts.scheme not in getproxies() or proxy_bypass(host):
             self.addresses(host, port)

@@ -138,9 +138,9 @@ class Cloudant(TableFamily):
         url, database = self.values["url"].rstrip("/"), self.values["database"]
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise DataError(f"{self.kind.title}: 'url' is not the address of a server: https://HOST")
+            raise DataError(f"{self.kind.title}: 'url' is not a server address; write https://HOST")
         if parts.scheme == "http" and not self.loopback:
-            raise DataError(f"{self.kind.title}: 'url' must be https, else the password crosses the network in clear")
+            raise DataError(f"{self.kind.title}: 'url' must be https, because http sends the password unencrypted")
         return self._send(session, method, f"{url}/{quote(database, safe='')}{path}", **more)
 
     def _send(self, session: requests.Session, method: str, url: str, **more: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ class Cos(S3):
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         if self._by_token():
-            raise DataError(f"{self.kind.title}: an 'api_key' is not given to programs: leave 'access' out, and the "
-                            "files are fetched; or use HMAC keys (access_key_id and secret_access_key)")
+            raise DataError(f"{self.kind.title}: programs cannot stream with an 'api_key'; remove 'access' to "
+                            "download the files, or use HMAC keys (access_key_id and secret_access_key)")
         return super().storage()
 
     def _new_client(self) -> Any:
@@ -37,7 +37,7 @@ class Cos(S3):
     def _check_secrecy(self, name: str) -> None:
         """Raise DataError for an address that would receive the key or the token in clear."""
         if urlsplit(self.values.get(name, "")).scheme == "http" and not self.loopback:
-            raise DataError(f"{self.kind.title}: '{name}' must be https, else who listens has the key")
+            raise DataError(f"{self.kind.title}: '{name}' must be https, because http sends the key unencrypted")
 
     def _let_in(self, request: Any, **_: Any) -> None:
         request.headers["Authorization"] = f"Bearer {self._tokens.current()}"

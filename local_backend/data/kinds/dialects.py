@@ -32,7 +32,7 @@ class Snowflake(Sql):
         values = self.values
         account = values["account"].removesuffix(".snowflakecomputing.com")
         if not all(character.isalnum() or character in "-_." for character in account):
-            raise DataError(f"{self.kind.title}: 'account' is no name of an account")
+            raise DataError(f"{self.kind.title}: 'account' is not a valid account name")
         _, host, number = self._server(account)
         self.addresses(host, number)
         schema = f"/{values['schema']}" if values.get("schema") else ""
@@ -63,7 +63,7 @@ class Snowflake(Sql):
         address = self.values.get("url") or f"https://{account}.snowflakecomputing.com"
         parts = urlsplit(address if "://" in address else f"https://{address}")
         if parts.scheme == "http" and not self.loopback:
-            raise DataError(f"{self.kind.title}: 'url' must be https, else the password crosses the network in clear")
+            raise DataError(f"{self.kind.title}: 'url' must be https, because http sends the password unencrypted")
         return parts.scheme, str(parts.hostname), parts.port or (80 if parts.scheme == "http" else 443)
 
 

@@ -48,7 +48,7 @@ class FileSystem(FileFamily):
         return self.protocol, self.storage_options()
 
     def test(self) -> None:
-        with self._told("its files"):
+        with self._told("the data of the connection"):
             # Some file systems list buckets only with the listings cache on.
             self._new_files({}).ls(self.top({}) if not self.tops or self.values.get(self.tops[0]) else "", detail=False)
 
@@ -80,7 +80,7 @@ class FileSystem(FileFamily):
 
     def _first_below(self, top: str, path: str) -> tuple[str, dict[str, Any]]:
         """Return the first spelling of a path that has files, and these files. Raises DataError."""
-        shown, spellings = path or top or "its files", self.spellings(path)
+        shown, spellings = path or top or "the data of the connection", self.spellings(path)
         for spelling in spellings:
             with self._told(shown):
                 try:
@@ -123,16 +123,16 @@ class FileSystem(FileFamily):
         except (DataError, GeneratorExit):
             raise
         except FileNotFoundError:
-            raise DataError(f"{title}: there is no {what}") from None
+            raise DataError(f"{title}: {what} does not exist") from None
         except Exception as problem:
             # Some errors quote the address, and the address has a token in it.
             text = self.without_secrets(problem) or in_words(problem)
             if isinstance(problem, PermissionError) or type(problem).__name__.endswith(_NOT_LET_IN) \
                     or getattr(problem, "status_code", getattr(problem, "code", None)) in (401, 403):
-                raise DataError(f"{title} lets nobody in to {what} with these credentials: {text}") from None
+                raise DataError(f"{title} denies access to {what} with these credentials: {text}") from None
             if isinstance(problem, ValueError | TypeError):
                 raise DataError(f"{title}: {text}") from None
-            raise DataUnavailable(f"{title} does not give {what}: {text}") from None
+            raise DataUnavailable(f"{title}: cannot read {what}: {text}") from None
 
 
 class Folders(FileSystem):

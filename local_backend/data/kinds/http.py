@@ -44,7 +44,7 @@ class Web(FileFamily):
         super().check(location)
         for place in (*named(location), str(location.get(URL, ""))):
             if "?" in place:
-                raise DataError("a path has something behind a '?', and paths are shown to people; give that to the "
+                raise DataError("a path contains a query ('?...'), but users can see paths; give the query to the "
                                 "connection as its secret 'query'")
         self._named(location)
 
@@ -62,7 +62,7 @@ class Web(FileFamily):
             if not whole:
                 given = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
                 if answer.status_code != 206 or given is None or int(given[1]) != start:
-                    raise DataUnavailable(f"{_shown(entry.key)} is not given in parts any more")
+                    raise DataUnavailable(f"{_shown(entry.key)} can no longer be read in parts")
             yield from answer.iter_content(_PIECE)
 
     def confirm(self, entry: Entry) -> None:
@@ -82,8 +82,8 @@ class Web(FileFamily):
 
     def storage(self) -> tuple[str, dict[str, Any]]:
         if self.values.get("query"):
-            raise DataError("addresses with a secret 'query' are not given to programs: leave 'access' out, and the "
-                            "files are fetched")
+            raise DataError("programs cannot stream from a connection with a secret 'query'; remove 'access' to "
+                            "download the files")
         found: dict[str, Any] = {}
         if self.values.get("token"):
             found["headers"] = {"Authorization": f"Bearer {self.values['token']}"}
@@ -103,7 +103,7 @@ class Web(FileFamily):
         try:
             base = urljoin(f"{top.rstrip('/')}/", str(location[URL])) if location.get(URL) else top
         except ValueError:
-            raise DataError(f"'{URL}' of the location is no address") from None
+            raise DataError(f"'{URL}' of the location is not a valid address") from None
         asked, found = paths_of(location), []
         for path in asked or [""]:
             url = urljoin(f"{base.rstrip('/')}/", quote(path)) if path else base
@@ -114,14 +114,14 @@ class Web(FileFamily):
                 raise outside(_shown(url))
             name = plain(path) if len(asked) > 1 else unquote(urlsplit(url).path.rpartition("/")[2])
             if not name:
-                raise DataError(f"{_shown(url)} is a folder, and web servers do not say what is in one; name its files")
+                raise DataError(f"{_shown(url)} is a folder, and web servers do not list folders; name its files")
             found.append((url, name))
         return found
 
     def _base(self) -> str:
         url = self.values["url"]
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise DataError(f"{_shown(url)} is no address of a web server; write https://HOST/PATH")
+            raise DataError(f"{_shown(url)} is not the address of a web server; write https://HOST/PATH")
         return url
 
     def _entry(self, url: str, path: str) -> Entry:
@@ -147,9 +147,9 @@ class Web(FileFamily):
                 with self._told(url):
                     answer = self._session().get(self._signed(url), stream=True, timeout=_PATIENCE_S)
             elif status == 416:
-                raise DataChanged(f"{_shown(url)} is shorter than it was")
+                raise DataChanged(f"{_shown(url)} is shorter than when it was listed")
             elif status in (401, 403):
-                raise DataError(f"{_shown(url)}: the server lets nobody in with these credentials ({status})")
+                raise DataError(f"{_shown(url)}: the server denies access with these credentials ({status})")
             elif status >= 300:
                 kind = DataUnavailable if status in _PASSING else DataError
                 raise kind(f"{_shown(url)}: the server answers {status} {answer.reason}")
@@ -190,7 +190,7 @@ class Web(FileFamily):
             raise DataError(f"{_shown(url)}: {in_words(problem)}") from None
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.InvalidHeader,
                 requests.exceptions.MissingSchema) as problem:
-            raise DataError(f"{_shown(url)} is no address that can be asked: {type(problem).__name__}") from None
+            raise DataError(f"{_shown(url)} is not a valid address: {type(problem).__name__}") from None
         except requests.RequestException as problem:
             raise DataUnavailable(f"{_shown(url)} does not answer: {in_words(problem)}") from None
 

@@ -172,7 +172,7 @@ def _filter(query: Any) -> dict[str, Any]:
 def _check_reads(part: Any) -> None:
     for key, value in part.items() if isinstance(part, dict) else enumerate(part):
         if key in _PROGRAMS:
-            raise DataError(f"'query' has {key}, which runs a program at the server")
+            raise DataError(f"'query' has {key}, which runs a program on the server; remove it")
         if isinstance(value, dict | list):
             _check_reads(value)
 

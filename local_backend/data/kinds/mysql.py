@@ -138,7 +138,7 @@ class Mysql(Sql):
         try:
             self._socket = network.connect(host, number, _CONNECT_SECONDS, self.loopback)
         except OSError as problem:
-            raise DataUnavailable(f"{self.kind.title}: no connection to {host}:{number}: {problem}") from None
+            raise DataUnavailable(f"{self.kind.title}: cannot connect to {host}:{number}: {problem}") from None
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket.settimeout(None)
         connection.connect(self._socket)
@@ -152,7 +152,7 @@ class Mysql(Sql):
         try:
             return ssl.create_default_context(cadata=authority or None)
         except ssl.SSLError as problem:
-            raise DataError(f"{self.kind.title}: 'ssl_certificate' is no certificate in PEM form: {problem}") from None
+            raise DataError(f"{self.kind.title}: 'ssl_certificate' is not in PEM format: {problem}") from None
 
 
 def _quoted(name: str) -> str:

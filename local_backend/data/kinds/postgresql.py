@@ -150,7 +150,7 @@ class Postgresql(TableFamily):
             addresses = self.addresses(host, port)
             words |= {"host": ",".join([host] * len(addresses)), "hostaddr": ",".join(addresses)}
         elif not self.loopback:
-            raise DataError(f"{self.kind.title}: the server connects to no socket of its own machine")
+            raise DataError(f"{self.kind.title}: the server does not connect to Unix sockets of its own machine")
         if self.values.get("ssl_certificate"):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pg-")))
             (folder / "root.pem").write_text(self.values["ssl_certificate"], encoding="utf-8")
@@ -161,7 +161,7 @@ class Postgresql(TableFamily):
         schema = cursor.adbc_execute_schema(f"SELECT * FROM {_source(what)}")
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice or not schema.names:
-            raise DataError(f"{what.title} has two columns '{twice[0]}'; name them with AS" if twice
+            raise DataError(f"{what.title} has two columns '{twice[0]}'; rename one with AS" if twice
                             else f"{what.title} has no columns")
         return [_column(found) for found in schema]
 
@@ -254,8 +254,8 @@ def _cast(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordB
         try:
             arrays.append(plain if plain.type.equals(wanted_field.type) else plain.cast(wanted_field.type))
         except pyarrow.ArrowException as problem:
-            raise DataError(f"column '{wanted_field.name}' has a value that is no {wanted_field.type}: {problem}; "
-                            "name a query that casts it") from None
+            raise DataError(f"column '{wanted_field.name}' has a value that is not a valid {wanted_field.type}: "
+                            f"{problem}; use a query that casts it") from None
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -269,8 +269,8 @@ def _check_finite(column: pyarrow.Field, values: pyarrow.Array) -> None:
         return
     numbers = values.view(pyarrow.int32() if pyarrow.types.is_date32(values.type) else pyarrow.int64())
     if pyarrow.compute.min(numbers).as_py() < first:
-        raise DataError(f"column '{column.name}' has an infinite time, which is none elsewhere; name a query that says "
-                        f"what it is: NULLIF({_quoted(column.name)}, 'infinity')")
+        raise DataError(f"column '{column.name}' has an infinite time, which only PostgreSQL supports; use a query "
+                        f"that replaces it, such as NULLIF({_quoted(column.name)}, 'infinity')")
 
 
 KINDS = (

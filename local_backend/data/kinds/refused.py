@@ -10,21 +10,21 @@ class Refused(Family):
     """The family of refused kinds. It never contacts a server."""
 
     def test(self) -> None:
-        raise DataError(f"{self.kind.title} is not read by this backend")
+        raise DataError(f"this backend cannot read {self.kind.title}")
 
 
 class RefusedKind(Kind):
     """A kind that is always refused. Its option `instead` says what to do."""
 
     def require(self) -> None:
-        raise DataError(f"{self.title} is not read by this backend: {self.options['instead']}")
+        raise DataError(f"this backend cannot read {self.title}: {self.options['instead']}")
 
 
 KINDS = (
     RefusedKind("cognos-analytics", "Cognos Analytics", Refused, aliases=("cognos", "ibm-cognos-analytics"), options={
-        "instead": "it answers reports, not rows; read the database that its data module stands on, or save the report "
-                   "as a file and read that"}),
+        "instead": "it returns reports, not rows; read the database of its data module, or save the report as a file "
+                   "and read the file"}),
     RefusedKind("data-engine", "Cloud Data Engine", Refused,
                 aliases=("sql-query", "ibm-cloud-data-engine", "dataengine"), options={
-        "instead": "it leaves its results in Cloud Object Storage; read them there, with a connection of type s3"}),
+        "instead": "it stores its results in Cloud Object Storage; read them there with a connection of type s3"}),
 )

@@ -154,7 +154,7 @@ class S3(FileFamily):
             # Reading a body raises one of the last two when the connection breaks.
             raise DataUnavailable(f"{where} does not answer: {in_words(problem)}") from None
         except BotoCoreError as problem:
-            raise DataUnavailable(f"{where} cannot be asked: {' '.join(str(problem).split())[:200]}") from None
+            raise DataUnavailable(f"the request to {where} failed: {' '.join(str(problem).split())[:200]}") from None
 
     def _refused(self, problem: Any, what: str, where: str) -> DataError:
         code = _code(problem)
@@ -163,7 +163,7 @@ class S3(FileFamily):
         if code in _MISSING:
             return DataError(f"there is no {what} at {where}")
         if code in _WRONG_KEY:
-            return DataError(f"{where} lets nobody in to {what or 'it'} with this access key ({code})")
+            return DataError(f"{where} denies access to {what or 'it'} with this access key ({code})")
         kind = DataUnavailable if code in _PASSING else DataError
         return kind(f"{where} answers {code} for {what}: {problem.response.get('Error', {}).get('Message', '')[:200]}")
 

@@ -19,7 +19,7 @@ class Sftp(Folders):
 
     def storage_options(self) -> dict[str, Any]:
         if self.values.get("private_key") or self.values.get("host_key"):
-            raise DataError("SFTP with a 'private_key' or a 'host_key' cannot be streamed; have the files downloaded "
+            raise DataError("SFTP with a 'private_key' or a 'host_key' cannot be streamed; download the files "
                             "('access': 'download')")
         if not self.values.get("folder", "").startswith("/"):
             raise DataError("to stream over SFTP, give the connection a 'folder' that begins with a slash")

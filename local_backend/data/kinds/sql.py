@@ -203,7 +203,7 @@ class Sql(TableFamily):
         names = list(result.keys())
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise DataError(f"the query has two columns '{twice[0]}'; name them with AS")
+            raise DataError(f"the query has two columns '{twice[0]}'; rename one with AS")
         return result
 
     def _query(self, what: Wanted) -> str:

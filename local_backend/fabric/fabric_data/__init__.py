@@ -59,20 +59,20 @@ def open(
     if remote := streamed(source):
         other = [str(file) for file in remote if not file.url.lower().endswith(".parquet")]
         if other:
-            raise DataProblem(f"{other[0]} is a stream, and only *.parquet can be opened from there; submit without "
+            raise DataProblem(f"{other[0]} is a stream, but only *.parquet can be streamed; submit without "
                               "\"access\": \"stream\", or read it through fsspec")
         return Table(str(source or remote[0]), remote, columns, dtype=dtype, fill=fill or {}, transform=transform)
     place = where(source)
     if found := files_below(place, (".parquet",)):
         return Table(place, found, columns, dtype=dtype, fill=fill or {}, transform=transform)
     if fill:
-        raise DataProblem("'fill' is for tables, and there is no *.parquet file in " + str(place))
+        raise DataProblem("'fill' works only for tables, but there is no *.parquet file in " + str(place))
     if found := files_below(place, (".npy",)):
         return Arrays(place, found, columns, dtype=dtype, transform=transform)
     if found := files_below(place, SUFFIXES):
         if columns is not None or dtype is not None:
-            raise DataProblem(f"{place} holds pictures, which have no columns; use 'transform'")
+            raise DataProblem(f"{place} contains pictures, which have no columns; use 'transform'")
         return Images(place, found, transform)
-    raise DataProblem(f"there is nothing in {place} that fabric_data knows: *.parquet, *.npy, or pictures in folders")
+    raise DataProblem(f"{place} contains no known data; fabric_data reads *.parquet, *.npy and pictures in folders")
 
 

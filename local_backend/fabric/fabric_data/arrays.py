@@ -40,7 +40,7 @@ def mapped(path: Path) -> np.ndarray[Any, Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as problem:
-        raise DataProblem(f"{path} is not an array that can be mapped: {problem}") from None
+        raise DataProblem(f"{path} cannot be mapped as an array: {problem}") from None
     # Indexing a memmap itself creates a memmap each time, which is slow.
     return np.asarray(array)
 
@@ -59,7 +59,7 @@ def picker(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> Cal
 def _signed(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the numbers, if a tensor can hold them: there are no tensors of uint64. Raises DataProblem."""
     if numbers.dtype.kind == "u" and numbers.dtype.itemsize == 8 and numbers.size and numbers.max() > SIGNED_MOST:
-        raise DataProblem(f"{numbers.max()} is more than a tensor of whole numbers can hold")
+        raise DataProblem(f"{numbers.max()} is too large for a tensor of whole numbers")
     return numbers
 
 
@@ -68,7 +68,7 @@ def joiner(arrays: Sequence[np.ndarray[Any, Any]], float_type: np.dtype[Any] | N
     if len(arrays) == 1 and arrays[0].ndim > 1:
         return picker(arrays[0], float_type)
     if any(array.ndim > 1 for array in arrays):
-        raise DataProblem("arrays of several dimensions cannot be put beside others")
+        raise DataProblem("an array of several dimensions cannot be joined with other arrays into one tensor")
     final = np.result_type(*(_final(array, float_type) for array in arrays))
     return lambda row: torch.from_numpy(np.array([_signed(array[row]) for array in arrays], final))
 
@@ -81,7 +81,7 @@ def _final(array: np.ndarray[Any, Any], float_type: np.dtype[Any] | None) -> np.
     try:
         torch.from_numpy(np.empty(0, final))
     except TypeError:
-        raise DataProblem(f"there are no tensors of {array.dtype}") from None
+        raise DataProblem(f"torch has no tensors of type {array.dtype}") from None
     return final
 
 
@@ -101,12 +101,12 @@ class Arrays(Samples):
         self._named = columns is None
         known = {file.stem: file for file in files}
         if len(known) < len(files):
-            raise DataProblem(f"two arrays in {place} have the same name; open a folder that holds one of them")
+            raise DataProblem(f"two arrays in {place} have the same name; open a folder with only one of them")
         self._groups = groups(list(known) if columns is None else columns)
         names = [name for group in self._groups for name in group.names]
         for name in names:
             if name not in known:
-                raise DataProblem(f"there is no array '{name}' in {place}; there are {', '.join(known)}")
+                raise DataProblem(f"there is no array '{name}' in {place}; the arrays are {', '.join(known)}")
         self._files = {name: known[name] for name in names}
         self._open()
 

@@ -148,9 +148,9 @@ def _check_together(types: list[Any], tensor: bool) -> None:
     for kind in types if tensor else ():
         listed = _is_list(kind) or t.is_fixed_size_list(kind)
         if listed and len(types) > 1:
-            raise DataProblem("a list column cannot be put beside others")
+            raise DataProblem("a list column cannot be joined with other columns into one tensor")
         if _is_ragged(kind) and not listed:
-            raise DataProblem(f"a tensor cannot hold {kind}; name the column outside of the list")
+            raise DataProblem(f"a tensor cannot hold {kind}; name the column outside the inner list")
 
 
 def _element(kind: Any) -> tuple[np.dtype[Any], int]:
@@ -167,7 +167,7 @@ def _element(kind: Any) -> tuple[np.dtype[Any], int]:
         return np.dtype("float64"), 0
     elif t.is_temporal(kind) and not t.is_interval(kind):
         return np.dtype("int64"), 0
-    raise DataProblem(f"a sample cannot hold {kind}; leave the column out by naming others")
+    raise DataProblem(f"a sample cannot hold {kind}; name only other columns in 'columns'")
 
 
 def _numbers(part: pyarrow.Array) -> np.ndarray[Any, Any]:
@@ -185,7 +185,7 @@ def _numbers(part: pyarrow.Array) -> np.ndarray[Any, Any]:
         part = part.cast(narrow)
     found: np.ndarray[Any, Any] = part.to_numpy(zero_copy_only=False)
     if found.dtype == np.dtype("uint64") and len(found) and found.max() > SIGNED_MOST:
-        raise DataProblem(f"{found.max()} is more than a tensor of whole numbers can hold")
+        raise DataProblem(f"{found.max()} is too large for a tensor of whole numbers")
     return found
 
 

@@ -23,7 +23,7 @@ def groups(columns: Columns) -> list[Group]:
     """Return the named parts of a sample. Raises DataProblem if `columns` is empty or no list of names."""
     found = [Group((item,)) if isinstance(item, str) else Group(_names(item), True) for item in _items(columns)]
     if not found:
-        raise DataProblem("'columns' is empty; leave it out for all of them")
+        raise DataProblem("'columns' is empty; leave it out to get all columns")
     return found
 
 
@@ -31,7 +31,7 @@ def _names(columns: object) -> tuple[str, ...]:
     found = _items(columns)
     wrong = [item for item in found if not isinstance(item, str)]
     if wrong:
-        raise DataProblem(f"columns: {wrong[0]!r} is no name of a column")
+        raise DataProblem(f"columns: {wrong[0]!r} is not a column name")
     if not found:
         raise DataProblem("a group of columns is empty")
     return tuple(str(item) for item in found)
@@ -39,7 +39,7 @@ def _names(columns: object) -> tuple[str, ...]:
 
 def _items(columns: object) -> list[object]:
     if isinstance(columns, str):
-        raise DataProblem(f"columns: {columns!r} is one name, not a list of names: [{columns!r}]")
+        raise DataProblem(f"columns: {columns!r} is one name, not a list of names; write [{columns!r}]")
     try:
         return list(columns)  # type: ignore[call-overload]
     except TypeError:

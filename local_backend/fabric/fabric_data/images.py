@@ -29,8 +29,8 @@ class Images(Samples):
         inside = [(path.relative_to(place).parts, path) for path in files] if place.is_dir() else []
         flat = [path for parts, path in inside if len(parts) < 2]
         if flat or not inside:
-            raise DataProblem(f"{flat[0] if flat else place} lies in no folder of a class; put the pictures of a class "
-                              "into a folder of its name, and open the folder above")
+            raise DataProblem(f"{flat[0] if flat else place} is not in the folder of a class; put the pictures of each "
+                              "class into a folder with its name, and open the parent folder")
         self.classes = sorted({parts[0] for parts, _ in inside})
         numbers = {name: number for number, name in enumerate(self.classes)}
         self._samples = [(str(path), numbers[parts[0]]) for parts, path in inside]

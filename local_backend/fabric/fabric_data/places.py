@@ -99,14 +99,14 @@ def where(source: str | os.PathLike[str] | None) -> Path:
     known = sources()
     if source is None:
         if not known:
-            raise DataProblem("there is no data: DATA_DIR is not set; name a file or a folder")
+            raise DataProblem("no data: DATA_DIR is not set; name a file or a folder")
         path = known[0].path
     else:
         named = _called(source)
         path = named[0].path if named else Path(source)
     if not path.exists():
         names = ", ".join(item.name for item in known if item.name)
-        raise DataProblem(f"there is no {path}" + (f"; the data sources of this job are {names}" if names else ""))
+        raise DataProblem(f"{path} does not exist" + (f"; the data sources of this job are {names}" if names else ""))
     return path
 
 

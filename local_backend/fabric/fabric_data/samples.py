@@ -31,8 +31,8 @@ class Samples(Dataset[Any]):
         try:
             asked = operator.index(index)
         except TypeError:
-            raise TypeError(f"{self.sample}s are asked for by a whole number, one at a time, not by {index!r:.80}; "
-                            "for some of them there is torch.utils.data.Subset(data, [0, 2])") from None
+            raise TypeError(f"the index of one {self.sample} must be a whole number, not {index!r:.80}; to select "
+                            f"several {self.sample}s, use torch.utils.data.Subset(data, [0, 2])") from None
         length = len(self)
         if not -length <= asked < length:
             raise IndexError(f"there is no {self.sample} {asked}: {self.whole} {length}")

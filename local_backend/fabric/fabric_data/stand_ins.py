@@ -23,11 +23,11 @@ def stand_in(value: Any, kind: Any, float_type: np.dtype[Any] | None) -> pyarrow
     try:
         found = pa.scalar(value, kind)
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as problem:
-        raise DataProblem(f"fill: {value!r} is no {kind}: {problem}") from None
+        raise DataProblem(f"fill: {value!r} does not fit {kind}: {problem}") from None
     if not _is_whole(value, found):
-        raise DataProblem(f"fill: {value!r} is no {kind}: something of it would be lost")
+        raise DataProblem(f"fill: {value!r} does not fit {kind}: part of the value would be lost")
     if float_type is not None and not _is_within(found, float_type):
-        raise DataProblem(f"fill: {value!r} is no {float_type}, which dtype says that it is to be")
+        raise DataProblem(f"fill: {value!r} does not fit {float_type}, the requested dtype")
     return found
 
 

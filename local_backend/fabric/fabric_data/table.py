@@ -36,7 +36,7 @@ class Table(Samples):
         fill: Mapping[str, Any], transform: Callable[[Any], Any] | None,
     ) -> None:
         if not isinstance(fill, Mapping):
-            raise DataProblem(f"'fill' is a value for each column, such as {{'age': -1}}, not {fill!r}")
+            raise DataProblem(f"'fill' must map columns to values, such as {{'age': -1}}, not {fill!r}")
         super().__init__(transform)
         self._place, self._files, self._fill = place, list(files), dict(fill)
         self._float_type: np.dtype[Any] | None = None if dtype is None else numpy_type(dtype)
@@ -97,7 +97,7 @@ class Table(Samples):
         if column.null_count and name in self._fill:
             column = column.fill_null(self._instead(name, column.type))
         if column.null_count and not (t.is_floating(column.type) or t.is_decimal(column.type)):
-            raise DataProblem(f"it has missing values; give one to use instead: fill={{'{name}': ...}}")
+            raise DataProblem(f"it has missing values; give a replacement with fill={{'{name}': ...}}")
         if t.is_list(column.type) or t.is_large_list(column.type) or t.is_fixed_size_list(column.type):
             inner = column.flatten()
             if inner.null_count and not t.is_floating(inner.type):
@@ -166,7 +166,7 @@ def _survey(files: list[Path | Remote]) -> tuple[pyarrow.Schema, int]:
         except (pa.ArrowInvalid, OSError) as problem:
             raise DataProblem(f"{path} is not a Parquet file: {problem}") from None
         if schema is not None and found != schema:
-            raise DataProblem(f"{path} has other columns than {files[0]}")
+            raise DataProblem(f"the columns of {path} differ from those of {files[0]}")
         schema, rows = found, rows + count
     return schema, rows
 
@@ -180,7 +180,7 @@ def _selected(
 
     for name in [*(name for group in groups for name in group.names), *fill]:
         if not isinstance(name, str) or name not in schema.names:
-            raise DataProblem(f"there is no column '{name}' in {place}; there are {', '.join(schema.names[:50])}")
+            raise DataProblem(f"there is no column '{name}' in {place}; the columns are {', '.join(schema.names[:50])}")
     return pa.schema([
         pa.field(item.name, item.type.value_type if t.is_dictionary(item.type) else item.type) for item in schema
     ])

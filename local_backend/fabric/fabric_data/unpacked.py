@@ -62,7 +62,7 @@ def entry(key: str, fill: Callable[[Path], None]) -> Path:
                     _trim(root, keep=found)
         except OSError as problem:
             raise DataProblem(f"the table cannot be unpacked to {root}: {problem.strerror or problem}; "
-                              f"{FOLDER_VARIABLE} names another folder") from None
+                              f"set {FOLDER_VARIABLE} to another folder") from None
     return found
 
 
