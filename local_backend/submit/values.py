@@ -27,7 +27,7 @@ def pairs(option: str, items: Iterable[str]) -> list[tuple[str, str]]:
     return result
 
 
-def whole_number(value: Any, what: str, least: int) -> int:
+def whole_number(value: Any, what: str, least: int, code: str = "submission.option") -> int:
     """Return a number that clients send as a number or as text. Raises Invalid."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,10}(\.0*)?", value.strip()):
         value = float(value)
@@ -35,10 +35,10 @@ def whole_number(value: Any, what: str, least: int) -> int:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Invalid(
-            "submission.option", f"{what}: '{str(value)[:40]}' is not a whole number between {least} and {MAX_NUMBER}"
+            code, f"{what}: '{str(value)[:40]}' is not a whole number between {least} and {MAX_NUMBER}"
         )
     if not least <= value <= MAX_NUMBER:
-        raise Invalid("submission.option", f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
+        raise Invalid(code, f"{what}: {str(value)[:40]} is not between {least} and {MAX_NUMBER}")
     return value
 
 
@@ -60,7 +60,7 @@ class Hardware:
     def number(self, path: str, least: int) -> int | None:
         """Return a whole number at a dotted path; None if it is missing."""
         value = self._at(path)
-        return None if value is None else whole_number(value, f"hardwareSpec {path}", least)
+        return None if value is None else whole_number(value, f"hardwareSpec {path}", least, "submission.hardware")
 
     def amount(self, path: str) -> float | None:
         """Return a whole number, or a fraction below 1, at a dotted path; None if it is missing."""
