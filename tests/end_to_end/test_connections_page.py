@@ -106,7 +106,7 @@ def test_the_file_of_the_page(reader: User) -> None:
         assert {item["name"]: (item["fromFile"], item["sharedWith"]) for item in shown} == {
             "warehouse": (True, "everybody"), "lake": (True, ["ada", "bob"])}
         done = reader.backend("connection", "remove", "lake")
-        assert done.code == 1 and "stands in" in done.err and "connections.yaml" in done.err
+        assert done.code == 1 and "is defined in" in done.err and "connections.yaml" in done.err
         done = reader.backend("connection", "test", next(item["id"] for item in shown if item["name"] == "warehouse"))
         assert done.code == 1 and "WAREHOUSE_PASSWORD is not set in the environment of the server" in done.err
     finally:

@@ -121,7 +121,7 @@ def test_while_it_comes_the_job_waits_without_slots_and_says_how_far_it_is(user:
     found = shown(user, exec_id)
     assert (found["state"], found["reason"]) == ("PENDING_CRD_SCHEDULER", "DATA") and "queuePosition" not in found
     why = user.run("--exec-why", exec_id).out
-    assert "fetching d (toy)" in why and "it starts when all its data is fetched" in why and "(DATA)" in why
+    assert "fetching d (toy)" in why and "the job starts when all its data is fetched" in why and "(DATA)" in why
     assert "fetching d (toy)" in user.run("--top").out
     follower = user.start("--follow", exec_id)
     assert follower.stderr is not None

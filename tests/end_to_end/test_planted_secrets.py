@@ -118,7 +118,7 @@ def test_none_is_left_anywhere(serving: User) -> None:
             ["--exec-outlogs", "last"], ["--app-history-get-all", "-o", "json"], ["--status"], ["--config-show"])),
     ]
     assert [done.code for done in commands[:5]] == [0, 3, 0, 0, 0], commands[:5]
-    assert "credentials were written into a data source" in commands[1].err and "***" in commands[1].err, commands[1]
+    assert "the data source contains credentials" in commands[1].err and "***" in commands[1].err, commands[1]
     replies += [ask(serving, "GET", f"{BASE}{path}", Authorization=f"Bearer {token}") for path in (
         "/execs", "/scheduler/applications", "/scheduler/engine/applications", "/scheduler/kubernetesobjects?type=pod",
         "/scheduler/kubernetesobjects?type=paralleljob", "/scheduler/slots", "/status", "/conf", "/nothing")]
