@@ -133,7 +133,7 @@ def test_in_the_middle_of_a_download(user, trained: str, number: signal.Signals)
         assert sorted(path.name for path in user.folder.iterdir()) == [part.name, part.name + ".json"]
         came = part.stat().st_size
     done = user.run("--exec-trainresult", trained)
-    assert done.code == 0 and f"going on with {came} bytes" in done.err, done
+    assert done.code == 0 and f"after {came} bytes" in done.err, done
     (fetched,) = user.folder.iterdir()
     again = user.folder / "again"
     again.mkdir()

@@ -111,8 +111,8 @@ def test_what_needs_the_local_backend_says_that_it_is_not_there(tmp_path: Path) 
     before = set(agent.folder.rglob("*"))
     listed = agent.run("--exec-get-all")
     assert (listed.code, listed.out) == (8, "")
-    assert listed.err == ("dlicmd: name a server with --rest-host HOST: this dlicmd is a client for remote servers "
-                          "alone; pip install dlicmd brings the local backend\n")
+    assert listed.err == ("dlicmd: name a server with --rest-host HOST: this dlicmd is only a client for remote "
+                          "servers; pip install dlicmd installs the local backend\n")
     demo = agent.run("--demo")
     assert demo.code == 1 and "only a client for remote servers" in demo.err and len(demo.err.splitlines()) == 1
     assert set(agent.folder.rglob("*")) == before

@@ -149,7 +149,7 @@ def test_an_urgent_job_parks_an_elastic_one_until_it_is_over_whatever_dies(four,
     assert shown["message"].startswith("parked, waiting for 1 CPU slot") and shown["reason"] == "SLOTS"
     assert "secondsLeft" not in shown and "samplesPerSecond" not in shown
     why = four.run("--exec-why", first.id).out
-    assert f"{first.id} is RUNNING: parked, " in why and f"  {urgent.id} has 4 slots: " in why
+    assert f"{first.id} is RUNNING: parked, " in why and f"  {urgent.id} holds 4 slots: " in why
     assert "the job continues when" in why and "wait: the job continues without any action" in why
     assert "1 running, 1 parked, 1 pending" in four.run("--top").out
     assert "waiting for 4 CPU slots" in patient.shown["message"]
