@@ -137,24 +137,24 @@ class Group:
         if backend is None:
             return
         _standing.discard(self)
-        grave = [backend, self._companions, self._recent]
+        dropped = [backend, self._companions, self._recent]
         del backend
         self._companions = ()
-        aside(lambda: self._destroy(grave), "drop")
+        aside(lambda: self._destroy(dropped), "drop")
 
     def __del__(self) -> None:
         self.drop()
 
-    def _destroy(self, grave: list[Any]) -> None:
-        """Destroy the backend. `grave`: the backend, to which no other reference may exist, and objects that must
+    def _destroy(self, dropped: list[Any]) -> None:
+        """Destroy the backend. `dropped`: the backend, to which no other reference may exist, and objects that must
         outlive it."""
         try:
-            unanswered = grave[0].recv([torch.empty(1)], (self.rank + 1) % self.size, FAREWELL)
+            unanswered = dropped[0].recv([torch.empty(1)], (self.rank + 1) % self.size, FAREWELL)
             unanswered.wait(timedelta(milliseconds=1))
         except RuntimeError:
             pass  # expected: all connections are closed now
-        grave[0] = None
-        grave.clear()
+        dropped[0] = None
+        dropped.clear()
 
     def _start(self, operation: str, *arguments: Any) -> Any:
         backend = self._backend
@@ -229,10 +229,10 @@ class DeviceGroup(Group):
     def _wait_aside(self, work: Any, tensor: torch.Tensor) -> None:
         self._wait(work)
 
-    def _destroy(self, grave: list[Any]) -> None:
-        grave[0].abort()
-        grave[0] = None
-        grave.clear()
+    def _destroy(self, dropped: list[Any]) -> None:
+        dropped[0].abort()
+        dropped[0] = None
+        dropped.clear()
 
 
 class Formation:

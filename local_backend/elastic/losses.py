@@ -102,7 +102,7 @@ def _count_loss(state: State, why: str) -> Outcome:
 def _unless(times: int, at: int, why: str, state: State) -> Outcome:
     if times < BREAKS:
         return state, ()
-    before = state.crew.obituary
+    before = state.crew.last_loss
     if before:
         # The end of the present worker is often not known yet, but was probably the same.
         why += f" (before that, {before})"

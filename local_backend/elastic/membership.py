@@ -85,7 +85,7 @@ class Crew:
     resizes: int = 0
     deaths: int = 0
     #: End of the last worker that was lost, for example "worker-3 was killed by signal 9"; empty if none was lost.
-    obituary: str = ""
+    last_loss: str = ""
 
     def at(self, *stages: Stage) -> tuple[int, ...]:
         """Return the workers in one of these stages, in order."""
@@ -274,20 +274,20 @@ def tell(crew: Crew, worker: int, how: str, step: int) -> Outcome:
     peer = crew.peers[worker]
     if peer.lost is None:
         return crew, ()
-    obituary = f"worker-{worker} {how}"
-    text = f"step {step}: {obituary}"
+    last_loss = f"worker-{worker} {how}"
+    text = f"step {step}: {last_loss}"
     if peer.lost is not Stage.MEMBER:
         doing = "" if peer.lost is Stage.STARTING else f" while {peer.lost.value}"
-        text = obituary = f"{obituary}{doing} on {peer.slot}"
+        text = last_loss = f"{last_loss}{doing} on {peer.slot}"
         count = crew.failures.get(peer.slot, 0)
         if count >= SLOT_FAILURES:
             text += f"; {peer.slot} is no longer used: {count} workers in a row ended there before they joined"
-    return replace(crew.put([worker], lost=None), obituary=obituary), (Note(text),)
+    return replace(crew.put([worker], lost=None), last_loss=last_loss), (Note(text),)
 
 
 def unusable(crew: Crew) -> str:
     """Return why the job fails: workers ended too often on every one of its slots."""
-    return f"no worker started training on any slot of the job: {crew.obituary}"
+    return f"no worker started training on any slot of the job: {crew.last_loss}"
 
 
 def bury(crew: Crew, worker: int) -> Crew:
