@@ -94,7 +94,7 @@ async def submit(
     the files and `data`."""
     folder = services.submissions.folder()
     try:
-        key = key_of(request.headers)
+        key = _key(request, services, caller)
         upload = await _received(request, services, caller, folder, keyed=key is not None)
         submission = Submission(args, upload, sig_name, key)
         made = await run_in_threadpool(services.submissions.submit, caller, submission)
@@ -153,6 +153,15 @@ def stop(services: TheServices, caller: TheCaller, exec_id: str) -> Response:
 def deploy(services: TheServices, caller: TheCaller, exec_id: str) -> None:
     """Refuse to deploy a trained model: the local backend serves no models."""
     services.execs.deploy(caller, exec_id)
+
+
+def _key(request: Request, services: Services, caller: Caller) -> str | None:
+    """Return the idempotency key of a submission, None without one. Raises Invalid, and records it."""
+    try:
+        return key_of(request.headers)
+    except Invalid as problem:
+        services.submissions.refused(caller, problem)
+        raise
 
 
 async def _received(

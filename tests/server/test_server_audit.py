@@ -122,6 +122,11 @@ def test_every_call_that_changes_something_is_recorded(live: Live) -> None:
         assert new[0]["user"] == "alice" and new[0]["from"] == "127.0.0.1"
 
 
+def test_a_submission_with_a_wrong_key_is_recorded(live: Live) -> None:
+    assert live.call("POST", "/execs", headers={wire.KEY_HEADER: "two words"}).status == 400
+    assert [shown(found)[1:] for found in entries(live)] == [("exec.submit", [], "refused", "submission.key")]
+
+
 def test_a_command_leaves_a_record_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DLI_USER_PASSWORD", "long enough 1")
