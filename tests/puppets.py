@@ -66,7 +66,8 @@ FILES = {
     "main.py": DRIVER,
     "local_backend/__init__.py": "",
     "local_backend/elastic/__init__.py": "",
-    "local_backend/elastic/worker.py": WORKER,
+    "local_backend/elastic/worker/__init__.py": "",
+    "local_backend/elastic/worker/worker.py": WORKER,
 }
 
 

@@ -110,6 +110,19 @@ def test_arrows_point_down(room: str) -> None:
                 assert seen & (MAY_IMPORT[room] | {room}), f"{path.relative_to(ROOT)} imports {module}"
 
 
+#: Packages of the engine: each may import those after it, and the modules of `local_backend.elastic` itself.
+ENGINE_LAYERS = ("api", "driver", "worker", "collective", "data", "state", "script", "hub")
+
+
+@pytest.mark.parametrize("layer", ENGINE_LAYERS)
+def test_packages_of_the_engine_import_only_lower_ones(layer: str) -> None:
+    lower = set(ENGINE_LAYERS[ENGINE_LAYERS.index(layer):])
+    for path in sources(f"local_backend.elastic.{layer}"):
+        used = {parts[2] for module in imports(path) if (parts := module.split("."))[:2] == ["local_backend", "elastic"]
+                and len(parts) > 2 and parts[2] in ENGINE_LAYERS}
+        assert used <= lower, f"{path.relative_to(ROOT)} imports {sorted(used - lower)}"
+
+
 @pytest.mark.parametrize(
     ("room", "libraries"),
     [("dlicmd.contract", {"platformdirs"}), ("local_backend.elastic", ENGINE_LIBRARIES)]

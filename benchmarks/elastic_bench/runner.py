@@ -41,7 +41,7 @@ def be_worker(variables: dict[str, str], output: Path) -> None:
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(output.parent)
-    from local_backend.elastic.worker import main
+    from local_backend.elastic.worker.worker import main
 
     raise SystemExit(main())
 
@@ -164,7 +164,7 @@ class Runner:
         worker: Process
         if self.cold:
             with output.open("a") as file:
-                command = [sys.executable, "-m", "local_backend.elastic.worker"]
+                command = [sys.executable, "-m", "local_backend.elastic.worker.worker"]
                 worker = subprocess.Popen(command, env=variables, cwd=self.folder, stdout=file, stderr=file)
         else:
             worker = WARM.Process(target=be_worker, args=(variables, output))

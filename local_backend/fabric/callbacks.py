@@ -1,5 +1,5 @@
 """The name under which training scripts import the base classes of callbacks and loggers."""
 
-from local_backend.elastic.callbacks import Callback, LoggerCallback
+from local_backend.elastic.api.callbacks import Callback, LoggerCallback
 
 __all__ = ["Callback", "LoggerCallback"]

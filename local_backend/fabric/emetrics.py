@@ -1,5 +1,5 @@
 """The name under which training scripts import EMetrics."""
 
-from local_backend.elastic.emetrics import EMetrics
+from local_backend.elastic.api.emetrics import EMetrics
 
 __all__ = ["EMetrics"]

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from local_backend.elastic import initial_environment
+from local_backend.elastic.script import initial_environment
 
 #: An action that this process takes next; returns when it is done.
 Step = Callable[[], None]

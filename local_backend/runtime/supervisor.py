@@ -68,7 +68,7 @@ class Supervisor:
 
         Raises OSError when the home cannot be used.
         """
-        bundle = importlib.import_module("local_backend.elastic.bundle")
+        bundle = importlib.import_module("local_backend.elastic.api.bundle")
         bundle.build(self._settings.paths.fabric_home)
         self._starter.warm_up()
         try:

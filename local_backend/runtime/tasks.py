@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_backend.elastic import initial_environment
+from local_backend.elastic.script import initial_environment
 from local_backend.files import is_plain
 from local_backend.runtime import environment
 from local_backend.runtime.environment import TaskId
@@ -23,7 +23,7 @@ from local_backend.runtime.processes import WORKER_MARK, die_with_parent, stamp
 from local_backend.runtime.program import Become, Function, Interpreter, Script, Step
 from local_backend.scheduler.model import Slot
 
-ENGINE_WORKER = "local_backend.elastic.worker"
+ENGINE_WORKER = "local_backend.elastic.worker.worker"
 #: Shell syntax: lists, pipes, redirections, patterns and variables.
 _FOR_A_SHELL = re.compile(r"[|&;<>()$`*?\n]|^\s*\w+=")
 

@@ -38,7 +38,7 @@ def be_worker(environment: dict[str, str], folder: Path, stdout: Path, stderr: P
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    from local_backend.elastic.worker import main
+    from local_backend.elastic.worker.worker import main
 
     raise SystemExit(main())
 
@@ -64,7 +64,7 @@ class Outcome:
 class FakeRunner:
     """Serves one driver. `slots` slots are allocated; `on_message` sees each message after it was carried out."""
 
-    #: Start driver and workers as fresh interpreters, `python train.py` and `python -m local_backend.elastic.worker`.
+    #: Start driver and workers as fresh interpreters: `python train.py`, and `python -m` of the worker module.
     cold = False
     #: Seconds that the whole training may take.
     patience = PATIENCE
@@ -178,7 +178,7 @@ class FakeRunner:
         if self.cold:
             with open(stdout, "a") as out, open(stderr, "a") as err:
                 self.workers[number] = subprocess.Popen(
-                    [sys.executable, "-m", "local_backend.elastic.worker"],
+                    [sys.executable, "-m", "local_backend.elastic.worker.worker"],
                     env=environment,
                     cwd=self.tmp,
                     stdout=out,

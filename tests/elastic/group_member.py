@@ -10,8 +10,8 @@ import threading
 
 import torch
 
+from local_backend.elastic.collective.group import Formation, Interrupted
 from local_backend.elastic.errors import GroupBroken
-from local_backend.elastic.group import Formation, Interrupted
 
 printing = threading.Lock()
 formations = {}

@@ -11,7 +11,8 @@ from pathlib import Path
 from churn import Training
 from fake_runner import Outcome
 
-from local_backend.elastic import launcher
+from local_backend.elastic import RUNNER_FD
+from local_backend.elastic.driver import launcher
 
 
 class Resident(Training):
@@ -25,7 +26,7 @@ class Resident(Training):
         """Train to the end, and see that all workers end too. Raises what `train` raises."""
         ours, theirs = socket.socketpair()
         self._channel, self._extra = ours, extra
-        os.environ[launcher.RUNNER_FD] = str(theirs.detach())
+        os.environ[RUNNER_FD] = str(theirs.detach())
         serving = threading.Thread(target=self._serve)
         serving.start()
         try:

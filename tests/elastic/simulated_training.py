@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from local_backend.elastic import hub
-from local_backend.elastic.events import BatchResult
+from local_backend.elastic.hub import hub
+from local_backend.elastic.hub.events import BatchResult
+from local_backend.elastic.hub.watching import Totals, Values, validation_values
 from local_backend.elastic.plan import Plan
-from local_backend.elastic.watching import Totals, Values, validation_values
 
 #: Stages of a version.
 ENDED, TOLD, BEGUN = 1, 2, 3

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulated_training import BEGUN, ENDED, TOLD, computed, mix, told, validated
 
-from local_backend.elastic.events import (
+from local_backend.elastic.hub.events import (
     Applied,
     Arrived,
     AtBoundary,
@@ -30,7 +30,7 @@ from local_backend.elastic.events import (
     Stepped,
     TaskDone,
 )
-from local_backend.elastic.membership import even
+from local_backend.elastic.hub.membership import even
 from local_backend.elastic.plan import Plan
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TypeVar
 from simulated_training import BEGUN, TOLD, Undisturbed
 from simulated_worker import Group, Worker
 
-from local_backend.elastic import hub
-from local_backend.elastic.events import (
+from local_backend.elastic.hub import hub
+from local_backend.elastic.hub.events import (
     Action,
     Allocated,
     Begin,
@@ -37,10 +37,10 @@ from local_backend.elastic.events import (
     Unbalanced,
     Validated,
 )
-from local_backend.elastic.liveness import Liveness
-from local_backend.elastic.membership import Stage
+from local_backend.elastic.hub.liveness import Liveness
+from local_backend.elastic.hub.membership import Stage
+from local_backend.elastic.hub.watching import Values
 from local_backend.elastic.plan import Plan
-from local_backend.elastic.watching import Values
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")

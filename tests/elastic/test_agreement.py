@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts import lay_out
 
-from local_backend.elastic.agreement import CAUSES, Row, Table, first_difference
+from local_backend.elastic.worker.agreement import CAUSES, Row, Table, first_difference
 
 #: One training with several things that a script may do wrong, and some that only look so.
 SCRIPT = '''

@@ -4,7 +4,7 @@ import pytest
 from fake_runner import FakeRunner
 from scripts import lay_out
 
-from local_backend.elastic.options import Options, Request
+from local_backend.elastic.driver.options import Options, Request
 
 REQUEST = Request(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=0)
 

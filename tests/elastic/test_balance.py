@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from local_backend.elastic import hub
-from local_backend.elastic.balance import MEASURED, SECONDS, STEPS, Balance, counts
-from local_backend.elastic.events import BatchResult, Gone, Stepped, Unbalanced
-from local_backend.elastic.hub_state import Phase
-from local_backend.elastic.membership import Generation, Peer, Stage
+from local_backend.elastic.hub import hub
+from local_backend.elastic.hub.balance import MEASURED, SECONDS, STEPS, Balance, counts
+from local_backend.elastic.hub.events import BatchResult, Gone, Stepped, Unbalanced
+from local_backend.elastic.hub.membership import Generation, Peer, Stage
+from local_backend.elastic.hub.state import Phase
 from local_backend.elastic.plan import Plan
 
 

@@ -9,7 +9,7 @@ import pytest
 from fake_runner import FakeRunner
 from support import PATIENCE
 
-from local_backend.elastic import bundle
+from local_backend.elastic.api import bundle
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DIGITS = REPOSITORY / "samples" / "digits"
@@ -37,7 +37,7 @@ def test_every_module_comes_from_the_zip(fabric_home):
     code = f"""
 import sys
 sys.path.insert(0, {path!r})
-import fabric_model, callbacks, pyedt.fabric_model, local_backend.elastic.worker as worker
+import fabric_model, callbacks, pyedt.fabric_model, local_backend.elastic.worker.worker as worker
 for module in (fabric_model, callbacks, pyedt.fabric_model, worker, sys.modules["local_backend"]):
     assert module.__file__.startswith({path!r}), module.__file__
 assert fabric_model.FabricModel is pyedt.fabric_model.FabricModel
@@ -100,7 +100,7 @@ def test_building_again_changes_nothing_and_repairs_what_is_broken(fabric_home):
 
 
 def test_building_needs_no_torch():
-    code = "import sys; import local_backend.elastic.bundle; assert 'torch' not in sys.modules"
+    code = "import sys; import local_backend.elastic.api.bundle; assert 'torch' not in sys.modules"
     assert run(code).returncode == 0
 
 

@@ -16,12 +16,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.flop_counter import FlopCounterMode
 
-from local_backend.elastic import captured, initial_environment
+from local_backend.elastic.driver.record import Record
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.hub import Course
-from local_backend.elastic.job import Job
-from local_backend.elastic.record import Record
-from local_backend.elastic.surroundings import reproducible
+from local_backend.elastic.hub.hub import Course
+from local_backend.elastic.script import captured, initial_environment
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.surroundings import reproducible
 
 #: Random numbers of all generators, sets of texts, environment, settings, autocast without gradients; two trainings.
 SCRIPT = '''
@@ -134,7 +134,7 @@ def test_the_initial_environment_is_the_one_before_the_program_changed_it(tmp_pa
     script = tmp_path / "main.py"
     script.write_text(
         "import os\nos.environ['ADDED'] = '1'\ndel os.environ['BEFORE']\n"
-        "from local_backend.elastic.initial_environment import initial\n"
+        "from local_backend.elastic.script.initial_environment import initial\n"
         "print('ADDED' in initial(), initial()['BEFORE'])\n"
     )
     environment = {**os.environ, "BEFORE": "a=b"}
@@ -209,8 +209,8 @@ import random, sys
 {early}
 import torch
 from fabric_model import FabricModel
-from local_backend.elastic import early_seeding
-from local_backend.elastic.surroundings import thread_count
+from local_backend.elastic.script import early_seeding
+from local_backend.elastic.script.surroundings import thread_count
 def unused():
     random.seed(1)
 print(early_seeding.seeded())
@@ -240,7 +240,7 @@ def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_p
     job = Job(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
     records = []
     for seed in (1, 2):
-        monkeypatch.setattr("local_backend.elastic.record._trainings", 0)
+        monkeypatch.setattr("local_backend.elastic.driver.record._trainings", 0)
         course = Course(
             workers=1, epochs=1, batch=4, step_samples=4, seed=seed, validation_freq=1, checkpoint_freq=1, test_chunk=1,
             limits=(),

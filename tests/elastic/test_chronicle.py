@@ -2,8 +2,8 @@
 
 import pytest
 
-from local_backend.elastic.chronicle import Chronicle
-from local_backend.elastic.events import Commit, End, Note, Switched
+from local_backend.elastic.driver.chronicle import Chronicle
+from local_backend.elastic.hub.events import Commit, End, Note, Switched
 
 
 def told(*steps):

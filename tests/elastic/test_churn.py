@@ -5,7 +5,7 @@ import random
 import pytest
 from trouble import Recipe, Trouble
 
-from local_backend.elastic import reporting
+from local_backend.elastic.driver import reporting
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from local_backend.elastic.buffers import Buffers, find
+from local_backend.elastic.collective.buffers import Buffers, find
 from local_backend.elastic.combine import concatenate
 from local_backend.elastic.errors import EngineError
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support import PATIENCE, eventually
 from torch.utils.data import Dataset
 
-from local_backend.elastic.data import Loader, LoaderLost, Stream, keys_of
-from local_backend.elastic.feed import AHEAD, Feed
+from local_backend.elastic.data.feed import AHEAD, Feed
+from local_backend.elastic.data.loading import Loader, LoaderLost, Stream, keys_of
 
 
 class Noisy(Dataset):

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset, default_collate
 from callbacks import Callback
 from fabric_model import FabricModel
-from local_backend.elastic import driver
+from local_backend.elastic.driver import driver
 
 class OwnError(Exception):
     def __init__(self, code, text):

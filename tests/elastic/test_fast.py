@@ -6,9 +6,9 @@ from thread_group import members, the_same, train
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from local_backend.elastic import fast
+from local_backend.elastic.collective import fast
+from local_backend.elastic.collective.reduce import Layout, make_reducer
 from local_backend.elastic.plan import split
-from local_backend.elastic.reduce import Layout, make_reducer
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from local_backend.elastic.fingerprints import leaves, of_tensors, tensors_in
+from local_backend.elastic.state.fingerprints import leaves, of_tensors, tensors_in
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.complex64)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_backend.elastic.finishing import all_finite
+from local_backend.elastic.worker.finishing import all_finite
 
 TYPES = st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64])
 LISTS = st.lists(st.tuples(st.lists(st.floats(width=32), max_size=5), TYPES), max_size=4)

@@ -7,7 +7,7 @@ import pytest
 from fake_runner import FakeRunner
 from scripts import lay_out
 
-from local_backend.elastic import bundle
+from local_backend.elastic.api import bundle
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from fake_runner import FakeRunner
 from scripts import alone, lay_out
 from torch import nn
 
+from local_backend.elastic.data.seeding import SeededLoading, own_generators, seed_everything, watch
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.generators import find, restore
-from local_backend.elastic.seeding import SeededLoading, own_generators, seed_everything, watch
+from local_backend.elastic.script.generators import find, restore
 
 KINDS = {
     "generator": lambda: np.random.default_rng(1),

@@ -12,8 +12,8 @@ import pytest
 import torch
 from support import PATIENCE, eventually
 
+from local_backend.elastic.collective.group import Formation, Interrupted
 from local_backend.elastic.errors import GroupBroken
-from local_backend.elastic.group import Formation, Interrupted
 
 CPU = torch.device("cpu")
 never = bool

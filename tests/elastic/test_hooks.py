@@ -7,7 +7,7 @@ from fabric_model import FabricModel
 from small import MiddleLogger, NewLogger, OldLogger, datasets, fabric
 from torch import nn
 
-from local_backend.elastic.hooks import LoggerHooks, Values, call_step_hooks, has_step_hooks
+from local_backend.elastic.script.hooks import LoggerHooks, Values, call_step_hooks, has_step_hooks
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

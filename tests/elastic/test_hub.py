@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from simulation import WEATHERS, Weather, World
 from support import examples
 
-from local_backend.elastic import events, hub, losses
-from local_backend.elastic.events import (
+from local_backend.elastic.hub import deaths, events, hub
+from local_backend.elastic.hub.events import (
     Allocated,
     Applied,
     Arrived,
@@ -39,9 +39,9 @@ from local_backend.elastic.events import (
     TaskDone,
     Unbalanced,
 )
-from local_backend.elastic.hub import Course, Phase
-from local_backend.elastic.membership import SLOT_FAILURES, Stage
-from local_backend.elastic.watching import Rule, Watch
+from local_backend.elastic.hub.hub import Course, Phase
+from local_backend.elastic.hub.membership import SLOT_FAILURES, Stage
+from local_backend.elastic.hub.watching import Rule, Watch
 
 
 def course(workers=4, epochs=3, **changes):
@@ -283,7 +283,7 @@ def test_the_first_step_after_a_death_is_committed_before_the_next_is_computed(s
 
 def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
     world = World(course(6, step_samples=32), 0, slots=6)
-    for _ in range(losses.BREAKS - 1):
+    for _ in range(deaths.BREAKS - 1):
         settle_and_kill(world)
         assert world.of(Fail) == []
     settle_and_kill(world)
@@ -294,7 +294,7 @@ def test_training_that_is_broken_off_at_the_same_step_again_and_again_fails():
 
 def test_training_that_loses_all_its_workers_at_the_same_step_again_and_again_fails():
     world = World(course(), 0, slots=1)
-    for _ in range(losses.BREAKS):
+    for _ in range(deaths.BREAKS):
         assert world.of(Fail) == []
         settle_and_kill(world)
     (fail,) = world.of(Fail)

@@ -7,12 +7,11 @@ import pytest
 import torch
 from support import PATIENCE
 
-from local_backend.elastic.control import Control
+from local_backend.elastic.driver.hub_server import HubServer
 from local_backend.elastic.errors import Dismissed, HubGone
-from local_backend.elastic.events import Arrived, Lost
 from local_backend.elastic.frames import receive_frame, send_frame
-from local_backend.elastic.hub_io import HubServer
-from local_backend.elastic.link import Link
+from local_backend.elastic.hub.events import Arrived, Lost
+from local_backend.elastic.worker.control import Control, Link
 
 
 def connect(server, worker):

@@ -10,10 +10,10 @@ from scripts import lay_out
 from small import fabric
 from torch.utils.data import Dataset, IterableDataset
 
-from local_backend.elastic import probes
-from local_backend.elastic.data_sets import DataSets
-from local_backend.elastic.likeness import difference
-from local_backend.elastic.probes import Probe
+from local_backend.elastic.data import probes
+from local_backend.elastic.data.data_sets import DataSets
+from local_backend.elastic.data.probes import Probe
+from local_backend.elastic.hub.boundary import difference
 
 SCRIPT = """
 import os, random

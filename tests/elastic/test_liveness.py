@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from local_backend.elastic import hub
-from local_backend.elastic.events import Entered, Gone, Hung, Impatient, Kill, Send, Stepped
-from local_backend.elastic.hub_state import Phase
-from local_backend.elastic.liveness import (
+from local_backend.elastic.hub import hub
+from local_backend.elastic.hub.events import Entered, Gone, Hung, Impatient, Kill, Send, Stepped
+from local_backend.elastic.hub.liveness import (
     ANSWER,
     CONNECTING,
     GATHERING,
@@ -17,7 +16,8 @@ from local_backend.elastic.liveness import (
     UNKNOWN,
     Liveness,
 )
-from local_backend.elastic.membership import Generation, Peer, Stage
+from local_backend.elastic.hub.membership import Generation, Peer, Stage
+from local_backend.elastic.hub.state import Phase
 from local_backend.elastic.plan import Plan
 
 MINIMUM = 5.0

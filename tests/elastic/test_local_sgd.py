@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from thread_group import Board, ThreadGroup
 from torch import nn
 
-from local_backend.elastic.job import Job
-from local_backend.elastic.layout import Layout
-from local_backend.elastic.local_sgd import LocalSteps, Window
-from local_backend.elastic.options import Options, Request
+from local_backend.elastic.collective.layout import Layout
+from local_backend.elastic.collective.local_sgd import LocalSteps, Window
+from local_backend.elastic.collective.reduce import make_reducer
+from local_backend.elastic.driver.options import Options, Request
 from local_backend.elastic.plan import split
-from local_backend.elastic.reduce import make_reducer
-from local_backend.elastic.replica import Replica
-from local_backend.elastic.training import shares
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.state.replica import Replica
+from local_backend.elastic.worker.trainer import shares
 
 
 class Mixed(nn.Module):

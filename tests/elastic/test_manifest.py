@@ -10,8 +10,8 @@ from fake_runner import FakeRunner
 from scripts import alone, lay_out
 from small import fabric
 
-from local_backend.elastic import artifacts, manifest
-from local_backend.elastic.manifest import code_of, compare, weights_digest
+from local_backend.elastic.state import artifacts, manifest
+from local_backend.elastic.state.manifest import code_of, compare, weights_digest
 
 SCRIPT = """
 import torch

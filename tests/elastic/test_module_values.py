@@ -9,9 +9,9 @@ import pytest
 from fake_runner import FakeRunner
 from scripts import alone, lay_out
 
-from local_backend.elastic import module_values
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.module_values import ModuleValues
+from local_backend.elastic.script import module_values
+from local_backend.elastic.script.module_values import ModuleValues
 
 #: Draws at import, changes constants, dicts, class attributes and a model of modules beside it.
 SCRIPT = '''

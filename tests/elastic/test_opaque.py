@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from local_backend.elastic.job import Job
-from local_backend.elastic.strays import Drift, Strays, scan
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.worker.strays import Drift, Strays, scan
 
 
 class Slotted:

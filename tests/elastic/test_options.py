@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.finishing import Nonfinite
+from local_backend.elastic.worker.finishing import Nonfinite
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

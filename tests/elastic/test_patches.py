@@ -8,9 +8,9 @@ import pytest
 import torch.nn.functional as F
 from torch import nn
 
-from local_backend.elastic import patches
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.patches import Patch
+from local_backend.elastic.script import patches
+from local_backend.elastic.script.patches import Patch
 
 
 def twice(x):

@@ -10,8 +10,8 @@ from churn import Training
 from fake_runner import FakeRunner
 from scripts import lay_out, plain
 
+from local_backend.elastic.driver.hub_server import HubServer
 from local_backend.elastic.frames import receive_frame, send_frame
-from local_backend.elastic.hub_io import HubServer
 
 #: Dropout, BatchNorm, augmentation, a schedule, metrics; classes and functions of the main script; a module beside it.
 SCRIPT = '''

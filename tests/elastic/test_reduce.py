@@ -5,9 +5,9 @@ import torch
 from thread_group import Branches, members, the_same, train
 from torch import nn
 
+from local_backend.elastic.collective.reduce import Layout, make_reducer
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.plan import split
-from local_backend.elastic.reduce import Layout, make_reducer
 
 
 def fingerprint(model):

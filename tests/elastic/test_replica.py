@@ -11,9 +11,9 @@ from torch import nn
 from zoo import OPTIMIZERS, TENSORS, Course, make, over_the_wire, same, train
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.live import Live, dumps, loads
-from local_backend.elastic.replica import Replica
-from local_backend.elastic.snapshots import SnapshotFolder
+from local_backend.elastic.state.live import Live, dumps, loads
+from local_backend.elastic.state.replica import Replica
+from local_backend.elastic.state.snapshots import SnapshotFolder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

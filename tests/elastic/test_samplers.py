@@ -22,9 +22,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from local_backend.elastic.digests import digest
+from local_backend.elastic.data.data_sets import SampledOrder
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.samplers import SampledOrder
+from local_backend.elastic.state.fingerprints import digest
 
 DATA = list(range(100, 130))
 

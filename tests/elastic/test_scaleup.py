@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ordinary import EPOCHS, train, with_optimizer
 from resident import Resident
 
-from local_backend.elastic.scaleup import limits
+from local_backend.elastic.driver.options import limits
 
 pytestmark = pytest.mark.integration
 

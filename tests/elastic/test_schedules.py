@@ -11,10 +11,10 @@ from torch import nn
 from torch.optim import lr_scheduler as kinds
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.job import Job
-from local_backend.elastic.recipe import Recipe
-from local_backend.elastic.replica import Replica
-from local_backend.elastic.schedules import Schedules, interval
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.recipe import Recipe
+from local_backend.elastic.script.schedules import Schedules, interval
+from local_backend.elastic.state.replica import Replica
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_backend.elastic.data.seeding import SeededLoading, seed_everything
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.seeding import SeededLoading, seed_everything
 
 #: Who draws and from which generator.
 DRAWS = {

@@ -95,7 +95,7 @@ def test_trying_leaves_no_trace(monkeypatch):
     first, second = Spatial(), Spatial()
     second.load_state_dict(first.state_dict())
     expected, told = trained(17, 4, model=first)
-    monkeypatch.setattr("local_backend.elastic.member.check_single_samples", lambda *_: None)
+    monkeypatch.setattr("local_backend.elastic.worker.member.check_single_samples", lambda *_: None)
     model, logger = trained(17, 4, model=second)
     assert logger.train == told.train
     for name, value in model.state_dict().items():

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from support import PATIENCE, eventually
 from torch import nn
 
-from local_backend.elastic import artifacts
-from local_backend.elastic.artifacts import frozen, train_dir
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.job import Job
-from local_backend.elastic.replica import State
-from local_backend.elastic.snapshots import SUFFIX, SnapshotFolder, Snapshotter
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.state import artifacts
+from local_backend.elastic.state.artifacts import frozen, train_dir
+from local_backend.elastic.state.replica import State
+from local_backend.elastic.state.snapshots import SUFFIX, SnapshotFolder, Snapshotter
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -125,9 +125,9 @@ def script(body, **environment):
     text = "import os, sys, torch\nfrom pathlib import Path\n" + textwrap.dedent(
         """
         from local_backend.elastic import faults
-        from local_backend.elastic.artifacts import write_checkpoint
-        from local_backend.elastic.replica import State
-        from local_backend.elastic.snapshots import SnapshotFolder, Snapshotter
+        from local_backend.elastic.state.artifacts import write_checkpoint
+        from local_backend.elastic.state.replica import State
+        from local_backend.elastic.state.snapshots import SnapshotFolder, Snapshotter
         faults.arm(1, os.environ)
         folder = SnapshotFolder(Path(sys.argv[1]))
         state = State(b"meta", [torch.ones(1_000_000)])

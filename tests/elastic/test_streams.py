@@ -12,9 +12,9 @@ from resident import Resident
 from small import fabric
 from torch.utils.data import IterableDataset, get_worker_info
 
+from local_backend.elastic.data.seeding import look_again, seed_everything, watch
+from local_backend.elastic.data.streams import StreamedSamples
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.seeding import look_again, seed_everything, watch
-from local_backend.elastic.streams import StreamedSamples
 
 
 class Noisy(IterableDataset):

@@ -14,8 +14,8 @@ from zoo import CPU, TENSORS, Wire, make, over_the_wire, same, train, wires
 
 from local_backend.elastic import faults
 from local_backend.elastic.errors import GroupBroken
-from local_backend.elastic.replica import Replica
-from local_backend.elastic.transfer import Sending, messages, receive_state, send_state
+from local_backend.elastic.state.replica import Replica
+from local_backend.elastic.state.transfer import Sending, messages, receive_state, send_state
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,8 +34,8 @@ def test_messages_cover_all_bytes_once_and_are_bounded(sizes, chunk, large):
 @settings(deadline=None, max_examples=30)
 @given(st.lists(TENSORS, max_size=8), st.integers(1, 60), st.integers(1, 60))
 def test_any_tensors_arrive(tensors, chunk, large):
-    from local_backend.elastic import transfer
-    from local_backend.elastic.replica import State
+    from local_backend.elastic.state import transfer
+    from local_backend.elastic.state.replica import State
 
     patch = pytest.MonkeyPatch()
     patch.setattr(transfer.messages, "__defaults__", (chunk, large))

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.training import samples_right
+from local_backend.elastic.worker.trainer import samples_right
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

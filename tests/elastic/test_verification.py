@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts import alone, lay_out
 
-from local_backend.elastic.agreement import Row, Table
+from local_backend.elastic.driver.hub_server import Observed
+from local_backend.elastic.driver.options import Options, Request
+from local_backend.elastic.driver.verification import Check, Finished, Rehearsal
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.events import BatchResult, Begin, Commit
-from local_backend.elastic.hub_io import Observed
-from local_backend.elastic.options import Options, Request
+from local_backend.elastic.hub.events import BatchResult, Begin, Commit
 from local_backend.elastic.plan import Plan
-from local_backend.elastic.verification import Check, Finished, Rehearsal
+from local_backend.elastic.worker.agreement import Row, Table
 
 #: With the argument "wrong", the loss depends on the process that computes it.
 SCRIPT = '''

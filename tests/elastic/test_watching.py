@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_backend.elastic.events import BatchResult
-from local_backend.elastic.reporting import Meter
-from local_backend.elastic.watching import Rule, Totals, Watch, append_history, mode_of, since_best, validation_values
+from local_backend.elastic.hub.events import BatchResult
+from local_backend.elastic.hub.watching import (
+    Rule,
+    Totals,
+    Watch,
+    append_history,
+    mode_of,
+    since_best,
+    validation_values,
+)
+from local_backend.elastic.script.meter import Meter
 
 RESULTS = st.lists(
     st.builds(

@@ -6,7 +6,7 @@ from small import TEST_SAMPLES, datasets, fabric
 from torch import nn
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.whole import WholeSet, joined
+from local_backend.elastic.script.whole import WholeSet, joined
 
 pytestmark = pytest.mark.usefixtures("result_dir")
 

@@ -6,8 +6,8 @@ import torch
 from support import PATIENCE
 from torch import nn
 
+from local_backend.elastic.collective.reduce import Layout, make_reducer
 from local_backend.elastic.errors import GroupBroken
-from local_backend.elastic.reduce import Layout, make_reducer
 
 
 class Board:

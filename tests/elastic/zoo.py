@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support import PATIENCE
 from torch import nn
 
-from local_backend.elastic.job import Job
-from local_backend.elastic.transfer import Sending, receive_state
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.state.transfer import Sending, receive_state
 
 CPU = torch.device("cpu")
 

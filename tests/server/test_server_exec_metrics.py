@@ -10,7 +10,7 @@ from live_server import Live
 from test_server_swapped_logs import FILES, FOLDERS, SECRET
 
 from dlicmd.contract import states
-from local_backend.elastic.emetrics import FILE, EMetrics
+from local_backend.elastic.api.emetrics import FILE, EMetrics
 from local_backend.forward.source import LONGEST
 
 DIST = "--exec-start distPyTorch --numWorker 2 --model-main main.py"

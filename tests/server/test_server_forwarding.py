@@ -18,7 +18,7 @@ from metrics_receiver import Receiver, receiving
 from support import eventually
 
 from dlicmd.contract.states import FINISHED, KILLED, PENDING, RUNNING
-from local_backend.elastic.emetrics import EMetrics
+from local_backend.elastic.api.emetrics import EMetrics
 from local_backend.forward import orders
 from local_backend.forward import rest as rest_module
 from local_backend.forward.channel import Trouble

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from fabric_model import FabricModel
 
-from local_backend.elastic import agreement, finishing, guards
+from local_backend.elastic.worker import agreement, finishing
 
 CLOCK = time.monotonic if torch.cuda.is_available() else time.thread_time
 
@@ -47,7 +47,7 @@ TIMES: list[float] = []
 
 def alternate() -> list[float]:
     """Run the checks in steps 0, 2, ... only from now on; return the list of seconds of checks for finite numbers."""
-    finite, up = finishing.all_finite, guards.Guard.up
+    finite, up = finishing.all_finite, finishing.Guard.up
     seconds: list[float] = []
 
     def checked() -> bool:
@@ -62,7 +62,7 @@ def alternate() -> list[float]:
         return found
 
     finishing.all_finite = all_finite
-    guards.Guard.up = lambda guard: up(guard) if checked() else contextlib.nullcontext()
+    finishing.Guard.up = lambda guard: up(guard) if checked() else contextlib.nullcontext()
     return seconds
 
 

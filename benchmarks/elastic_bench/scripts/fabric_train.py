@@ -16,7 +16,7 @@ import parts
 import torch.nn.functional as F
 from fabric_model import FabricModel
 
-from local_backend.elastic.launcher import Allocation
+from local_backend.elastic.driver.launcher import Allocation
 
 
 class Silent:

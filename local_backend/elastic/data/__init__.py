@@ -1,0 +1,1 @@
+"""Samples: the same for every number of workers."""

@@ -1,0 +1,1 @@
+"""The driver process: it runs the hub, starts workers and reports."""

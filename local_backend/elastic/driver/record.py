@@ -1,0 +1,233 @@
+"""Files that a driver leaves for the driver that is started after its death: how far training was reported.
+
+The newest snapshot gives the point from which training continues. These files tell what was logged already, so that no
+line is logged twice: the steps of the present epoch with their results, and the completed boundaries.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from local_backend.elastic.hub.events import BatchResult, Closed, Commit, Kept, Validated
+from local_backend.elastic.hub.hub import Course
+from local_backend.elastic.hub.watching import Totals, Values
+from local_backend.elastic.plan import Plan
+from local_backend.elastic.script import captured
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.state.artifacts import write_whole
+from local_backend.elastic.state.resume import Start
+from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder
+
+STEPS = "steps.jsonl"
+#: File with the values of each completed epoch.
+EPOCHS = "epochs.jsonl"
+#: Number of trainings of this process so far: a script may call train() several times.
+_trainings = 0
+
+
+@dataclass
+class Record:
+    """The record of one training. Without a folder it writes nothing and has nothing to continue from."""
+
+    course: Course
+    folder: Path | None = None
+    kept: Kept | None = None
+    committed: int = 0
+    epochs_done: int = 0
+    #: Results of the committed steps of the present epoch.
+    rows: list[tuple[BatchResult, ...]] = field(default_factory=list)
+    #: Epoch → its values, as sent to the members.
+    values: dict[int, Values] = field(default_factory=dict)
+    #: Last epoch whose validation is logged, -1 for none.
+    last_validated: int = -1
+    #: States of the global generators at the start of datasets_function, from the first driver.
+    generators: str = ""
+    _file: IO[str] | None = None
+
+    @classmethod
+    def none(cls, course: Course) -> Record:
+        """Return a record that keeps nothing."""
+        return cls(course, generators=captured.generators(course.seed))
+
+    @classmethod
+    def open(cls, course: Course, mode: str, job: Job) -> Record:
+        """Return the record of this process's next training, below CHECKPOINT_DIR, with the data of an earlier process.
+
+        The data of a different training is deleted, for example after a change of the script.
+        """
+        global _trainings
+        root = os.environ.get("CHECKPOINT_DIR")
+        if not root:
+            return cls.none(course)
+        _trainings += 1
+        folder = Path(root) / "elastic" / f"train-{_trainings}"
+        record = cls(course, folder, generators=captured.generators(course.seed))
+        terms = {**_terms(course, mode, job), "generators": record.generators}
+        try:
+            record._start(terms)
+        except OSError as error:
+            print(f"WARNING: {folder} cannot be used ({error.strerror}); no snapshots are taken", flush=True)
+            return cls.none(course)
+        atexit.register(_remove, folder)
+        return record
+
+    def begin(self, plan: Plan) -> None:
+        """Note the plan when training begins or continues."""
+        self._plan = plan
+        self.committed = max(self.committed, self.course.start * plan.steps_per_epoch)
+
+    def go_on_from(self, start: Start) -> None:
+        """Start from a checkpoint of an earlier training, unless this training has got further already."""
+        snapshot = start.snapshot
+        self.epochs_done = max(self.epochs_done, start.epochs)
+        if snapshot is None:
+            return
+        self.generators = start.generators
+        self.values = {**dict(enumerate(start.told)), **self.values}
+        self.committed = max(self.committed, snapshot.version // 4)
+        if self.kept is None:
+            self.kept = Kept(0, snapshot.version, str(self._own(snapshot)))
+
+    def _own(self, snapshot: Snapshot) -> Path:
+        """Return the path of a copy of the snapshot in the folder, because training may replace the file. Return the
+        path of the snapshot itself if there is no copy."""
+        if self.folder is None:
+            return snapshot.path
+        own = SnapshotFolder(self.folder).path_of(snapshot.version)
+        try:
+            shutil.copyfile(snapshot.path, own)
+        except OSError:
+            return snapshot.path
+        return own
+
+    def commit(self, action: Commit) -> None:
+        """Write down that a step was reported."""
+        if action.step == 0:
+            before = action.epoch * self._plan.steps_per_epoch
+            self._anew({"epoch": action.epoch, "committed": before, "validated": self.last_validated})
+        self._write({"results": [[r.number, r.count, r.loss, r.correct, dict(r.metrics)] for r in action.results]})
+
+    def validated(self, action: Validated) -> bool:
+        """Write down a validation, and return True if it must be reported. Return False if it was reported before."""
+        if action.epoch <= self.last_validated:
+            return False
+        self.last_validated = action.epoch
+        self._write({"validated": action.epoch})
+        return True
+
+    def closed(self, action: Closed) -> None:
+        """Write down the values of an epoch, for members that reach its end again under the next driver."""
+        if self.folder is not None and self._file is not None and action.epoch not in self.values:
+            with suppress(OSError), (self.folder / EPOCHS).open("a") as file:
+                file.write(json.dumps({"epoch": action.epoch, "values": dict(action.values)}) + "\n")
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the committed steps of the present epoch."""
+        totals = Totals()
+        for results in self.rows:
+            totals = totals.add(results)
+        return totals
+
+    def _start(self, terms: dict[str, Any]) -> None:
+        """Open the folder for a training with these terms. Raises OSError."""
+        assert self.folder is not None
+        path = self.folder / "training.json"
+        known = _read(path)
+        drawn = {"seed": 0, "generators": ""}
+        if known is not None and {**known, **drawn} == {**terms, **drawn} and known.keys() == terms.keys():
+            # Keep the earlier seed and generator states, because they may come from the clock.
+            self.course = replace(self.course, seed=known["seed"])
+            self.generators = known["generators"]
+            self._resume()
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(mode=0o700, parents=True)
+            write_whole(path, lambda file: file.write(json.dumps(terms).encode()))
+        self._file = (self.folder / STEPS).open("a")
+
+    def _resume(self) -> None:
+        """Read how far the earlier process got."""
+        assert self.folder is not None
+        for line in _lines(self.folder / STEPS):
+            if "epoch" in line:
+                self.epochs_done, self.committed = line["epoch"], line["committed"]
+                self.last_validated, self.rows = line["validated"], []
+            elif "results" in line:
+                self.rows.append(tuple(BatchResult(*row) for row in line["results"]))
+            else:
+                self.last_validated = line["validated"]
+        self.committed += len(self.rows)
+        self.values = {line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)}
+        # A snapshot ahead of the log is of no use: the results of the steps between are lost.
+        snapshot = SnapshotFolder(self.folder).newest(4 * self.committed + 3)
+        if snapshot is not None:
+            self.kept = Kept(0, snapshot.version, str(snapshot.path))
+
+    def _anew(self, line: dict[str, Any]) -> None:
+        """Begin a new file. The file of the epoch before stays until the first line of the new one is written."""
+        if self._file is None or self.folder is None:
+            return
+        self._file.close()
+        fresh = self.folder / f"{STEPS}.new"
+        try:
+            self._file = fresh.open("w")
+            self._write(line)
+            if self._file is not None:
+                os.replace(fresh, self.folder / STEPS)
+        except OSError:
+            self._file = None
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(json.dumps(line) + "\n")
+                self._file.flush()
+            except OSError:
+                self._file = None  # the disk is full: a restart may log some steps again
+
+
+def _terms(course: Course, mode: str, job: Job) -> dict[str, Any]:
+    """Return the terms of a training. Snapshots of an earlier process belong to it only if the terms are equal."""
+    parameters = [parameter for module in job.modules for parameter in module.parameters()]
+    shapes = [[list(parameter.shape), str(parameter.dtype)] for parameter in parameters]
+    kind = f"{type(job.optimizer).__module__}.{type(job.optimizer).__qualname__}"
+    terms = asdict(course)
+    del terms["workers"], terms["limits"]
+    return {**terms, "mode": mode, "shapes": shapes, "optimizer": kind}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of the file. The last line may be incomplete."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _remove(folder: Path) -> None:
+    """Delete the folder when the process ends on its own, because no other process will continue from it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # with several trainings, only the last call succeeds
+        folder.parent.rmdir()

@@ -1,0 +1,1 @@
+"""What the user's script defines, and its transfer to workers."""

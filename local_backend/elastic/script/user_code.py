@@ -1,0 +1,62 @@
+"""Tests whether modules and files are the user's own: not part of Python, an installed package or this project."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+#: Names of modules that this project puts beside scripts.
+_OURS = frozenset({"local_backend", "dlicmd", "fabric_model", "callbacks", "pyedt", "fabric_data", "emetrics"})
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}fabric.zip{os.sep}")
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+_PYTHON = tuple(
+    os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib") if sysconfig.get_path(name)
+)
+
+
+@lru_cache(maxsize=4096)
+def is_user_file(path: str) -> bool:
+    """Return whether the file is the user's: not part of Python, of an installed package or of this project."""
+    if path.startswith("<"):
+        return path.startswith(("<ipython", "<stdin", "<string"))
+    real = os.path.realpath(path)
+    return not (any(part in path or part in real for part in _INSTALLED) or real.startswith((_PACKAGE, *_PYTHON)))
+
+
+def is_user_module(name: str) -> bool:
+    """Return whether a module of this name is the user's. The main script is one of the user's modules."""
+    if name in ("__main__", "__mp_main__"):
+        return True
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and not is_project_module(name) and is_user_file(path)
+
+
+def is_project_module(name: str) -> bool:
+    """Return whether a module of this name belongs to this project."""
+    return name.partition(".")[0] in _OURS
+
+
+def user_modules() -> Iterator[ModuleType]:
+    """Yield the user's modules below the folder of the script or of PYTHONPATH, in the order of their imports.
+
+    The script itself is left out.
+    """
+    folders = _folders()
+    for name, module in list(sys.modules.items()):
+        if name in ("__main__", "__mp_main__") or not isinstance(module, ModuleType) or not is_user_module(name):
+            continue
+        if getattr(module, "__name__", None) == name and os.path.realpath(str(module.__file__)).startswith(folders):
+            yield module
+
+
+def _folders() -> tuple[str, ...]:
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [os.path.dirname(os.path.abspath(main)) if main else os.getcwd(), *filter(None, given)]
+    return tuple(os.path.realpath(path).rstrip(os.sep) + os.sep for path in paths)

@@ -1,0 +1,1 @@
+"""The state of a training: copied to workers that join, saved, restored and compared."""

@@ -1,0 +1,1 @@
+"""The worker process: it computes shards of steps."""

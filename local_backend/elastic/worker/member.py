@@ -1,0 +1,497 @@
+"""One worker: its data sets, generations, epochs and boundaries.
+
+The position of a worker in the training is one number, its *version*: four times the optimizer steps in its state, plus
+the stage. Members of a generation compare versions when they enter it. A member that is behind copies the state of one
+that is ahead. Such a member is a newcomer, could not apply a step because of a death, or restarts from a snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from local_backend.elastic import faults
+from local_backend.elastic.collective.group import Group, Interrupted
+from local_backend.elastic.collective.local_sgd import Window
+from local_backend.elastic.data.data_sets import DataSets
+from local_backend.elastic.data.loader_changes import LoaderChanges
+from local_backend.elastic.data.loading import Key, Stream, keys_of
+from local_backend.elastic.data.probes import Probe
+from local_backend.elastic.data.seeding import seed_everything
+from local_backend.elastic.errors import GroupBroken, HubGone
+from local_backend.elastic.frames import Message
+from local_backend.elastic.hub.events import results_to_wire
+from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.script import captured
+from local_backend.elastic.script.hooks import call, takes_logs
+from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.surroundings import choose_device
+from local_backend.elastic.state import manifest
+from local_backend.elastic.state.replica import Replica, from_bytes, result_of, to_bytes
+from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder, Snapshotter
+from local_backend.elastic.worker.agreement import Agreement, table_of
+from local_backend.elastic.worker.control import Control, Link, Order
+from local_backend.elastic.worker.entry import BEGUN, ENDED, TOLD, enter
+from local_backend.elastic.worker.epoch_end import EpochEnd
+from local_backend.elastic.worker.journal import Journal
+from local_backend.elastic.worker.single_samples import check_single_samples
+from local_backend.elastic.worker.strays import Collate
+from local_backend.elastic.worker.trainer import COMMON, Trainer
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Settings of the training that the driver sends to every worker."""
+
+    epochs: int
+    batch: int
+    step_samples: int
+    #: An epoch covers a whole multiple of this number of samples.
+    multiple: int
+    #: Steps over the same samples: one for each optimizer.
+    phases: int
+    seed: int
+    mode: str
+    #: Folder for snapshots, None for no snapshots.
+    snapshots: str | None
+    #: Least seconds between two snapshots.
+    snapshot_seconds: float
+    #: In asynchronous mode: optimizer steps in a window, and learning rate and momentum of the outer step at its end.
+    window: int
+    outer_lr: float
+    outer_momentum: float
+    #: States of the global generators at the start of datasets_function, for `captured.set_generators`.
+    generators: str = ""
+    #: Epochs completed before this training began.
+    start: int = 0
+    #: Fingerprint of the state before training, for the manifest.
+    initial: str = ""
+    #: Number of first steps after which the worker reports its state, for `verification`.
+    verify: int = 0
+
+
+class Member:
+    """One worker, from its data sets to the final state of the training."""
+
+    def __init__(
+        self, number: int, link: Link, job: Job, terms: Terms, quiet: bool = False
+    ) -> None:
+        self._number = number
+        self._link = link
+        self._control = Control(number, link)
+        self._job = job
+        self._terms = terms
+        self._journal = Journal(number, quiet, job.worker_logger)
+        self._device = choose_device()
+        self._replica = Replica(job)
+        self._agreement = Agreement(job, self._control, terms.mode)
+        self._version = 0
+        self._group: Group | None = None
+        self._generation = 0
+        self._begun = False
+        #: Whether the worker has applied no step yet in the generation that it entered.
+        self._entered = False
+        #: Whether all callbacks that this process told to save the user's artifacts have run; whether some have.
+        self._saved = self._saves = False
+
+    def run(self) -> None:
+        """Take part until the hub ends the job. Raises exceptions of user code, EngineError and HubGone."""
+        self._control.start(self._device)
+        try:
+            if self._prepare():
+                with self._trainer.guarded():
+                    self._serve()
+        except HubGone:
+            raise self._control.why_gone() from None
+        finally:
+            self._control.close()
+            self._drop_group()
+            for name in ("_stream", "_test_stream"):
+                if hasattr(self, name):
+                    getattr(self, name).close()
+
+    # --- before the first generation
+
+    def _prepare(self) -> bool:
+        """Load the data sets, move the model, and warm up if others train. Return False if the job ends first."""
+        journal, job, terms = self._journal, self._job, self._terms
+        order, _ = self._control.order("load", "bye")
+        if order["op"] == "bye":
+            return False
+        self._control.phase = "loading"
+        faults.at("loading")
+        journal.say("create dataset")
+        captured.set_generators(terms.generators)
+        known = (order.get("plan") or {}).get("samples")
+        data = DataSets(job, terms.seed, known, journal.say)
+        self.plan = data.plan(
+            terms.batch, terms.step_samples, terms.epochs, terms.seed, multiple=terms.multiple, phases=terms.phases
+        )
+        self._order_of = data.order_of(self.plan)
+        journal.say("create dataloader")
+        journal.say(f"! dataset size {len(data.train)}, batch size {job.batch}")
+        private, pinned = (self._link.descriptor,), self._device.type == "cuda"
+        collate = job.fn_batch_collate and Collate(job.fn_batch_collate, job.recipe.local_state)
+        job.find_parts()
+        # Fork loader processes before any socket to another worker exists, because they would keep these sockets open.
+        self._stream, self._test_stream = (
+            Stream(
+                samples, terms.seed, collate, job.loader_threads, private, pin_memory=pinned,
+                changes=LoaderChanges(job, [samples, job.fn_batch_collate]) if job.loader_threads else None,
+            )
+            for samples in (data.train, data.test)
+        )
+        self._probe = Probe(data, terms.seed)
+        job.move(self._device)
+        if self._device.type == "cuda":
+            journal.say(f"CUDA Device set to: {self._device.index}")
+        window = Window(terms.window, terms.outer_lr, terms.outer_momentum) if terms.mode == "async" else None
+        self._trainer = Trainer(
+            job, self.plan, self._stream, self._device, mode=terms.mode, window=window, link=self._link,
+            control=self._control,
+        )
+        known_data = {"samples": data.samples, "test_samples": len(data.test), **self._probe.first}
+        describe = partial(manifest.write, job, self.plan, terms.mode, data=known_data, initial=terms.initial)
+        self._epoch_end = EpochEnd(
+            job, self._trainer, self._test_stream, self._replica, journal, describe=describe,
+            generators=terms.generators,
+        )
+        for callback in job.callbacks:
+            callback.params = {"optimizer": job.optimizer, "epochs": self.plan.epochs}
+            callback.model = job.model
+        # Shuffle now: for millions of samples it takes as long as several steps, and the other members would wait.
+        self._order_of(order["epoch"])
+        if order["warm"]:
+            self._warm_up()
+        self._link.send({
+            "op": "ready", "samples": data.samples, "test_batches": data.test_batches, "data": self._probe.first,
+        })
+        faults.at("ready")
+        return True
+
+    def _warm_up(self) -> None:
+        """Run two steps alone and undo them, so that compilers, allocators and thread pools are ready."""
+        before = self._replica.copy(self._replica.capture())
+        faults.at("warming")
+        self._trainer.warm_up()
+        self._replica.restore(before)
+
+    # --- generations
+
+    def _serve(self) -> None:
+        while True:
+            self._control.phase = "waiting"
+            order, blob = self._control.order("enter", "keep", "bye")
+            while order["op"] != "bye":
+                try:
+                    order, blob = self._obey(order, blob)
+                except (Interrupted, GroupBroken) as error:
+                    self._trainer.break_off()
+                    self._drop_group()
+                    if isinstance(error, GroupBroken):
+                        self._link.send({"op": "broken", "generation": self._generation})
+                    break
+            else:
+                self._journal.end_training()
+                return
+
+    def _obey(self, order: Message, blob: bytes) -> Order:
+        """Carry out an order of the hub. Return the next order."""
+        if order["op"] == "keep":
+            self._keep()
+        elif self._enter(order["generation"], order["restore"], blob):
+            return self._go_on()
+        return self._control.order("enter", "keep", "bye")
+
+    def _enter(self, number: int, restore: Message | None = None, blob: bytes = b"") -> bool:
+        """Enter a generation. If this worker is not a member of it, tell the hub so and return False."""
+        control = self._control
+        control.phase = "entering"
+        proposal = control.proposal(number)
+        if self._number not in proposal.members:
+            faults.at("leaving")
+            self._link.send({"op": "left"})
+            return False
+        self._generation = number
+        faults.at("forming")
+        if restore is not None:
+            self._restore(restore, blob)
+        group = control.formation(number).result(lambda: control.called_away(number))
+        control.taken(number)
+        faults.at("entering")
+        before, self._group = self._group, group
+        entry = enter(group, self._version, self._replica, self._trainer, self._catch_up)
+        # Only now have all members of the old group finished with it.
+        if before is not None:
+            before.drop()
+        self._version = entry.version
+        self._entered = True
+        self._members = proposal.members
+        self._trainer.join(group, proposal.counts, entry.holders, entry.sending)
+        self._stream.plan(self._wanted())
+        self._link.send({"op": "entered", "generation": number, "applied": self._version >> 2})
+        self._greet(proposal.members)
+        return True
+
+    def _greet(self, members: tuple[int, ...]) -> None:
+        journal = self._journal
+        journal.members(self._generation, members)
+        if not self._begun:
+            self._begun = True
+            journal.say(f"grad size {self._trainer.layout.gradient_size}")
+            journal.say(f"epoch start, total epoch {self.plan.epochs}")
+            journal.begin_training()
+
+    def _restore(self, restore: Message, blob: bytes) -> None:
+        """Load a kept state: from `blob`, or from the snapshot file if `blob` is empty."""
+        path, version = Path(restore["path"]), restore["version"]
+        state = from_bytes(blob) if blob else Snapshot(path, version, {}).load()
+        self._replica.restore(state, lambda callback: self._catch_up(callback, version))
+        self._version = version
+
+    def _catch_up(self, callback: Any, version: int) -> None:
+        """Run the missed hooks of a callback whose state cannot be copied to this process."""
+        if not self._begun:
+            call(callback, "on_train_begin")
+            call(callback, "on_epoch_begin", (version >> 2) // self.plan.steps_per_epoch)
+
+    def _keep(self) -> None:
+        """Keep the state because no worker will be left: in a file, or in the driver if the file cannot be written."""
+        state = self._replica.copy(self._replica.capture())
+        faults.at("keeping")
+        message: Message = {"op": "kept", "version": self._version, "path": ""}
+        blob = b""
+        try:
+            if self._terms.snapshots is None:
+                raise OSError("the job has no folder for snapshots")
+            message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._version, state))
+        except OSError as error:
+            self._journal.say(f"cannot write a snapshot, sending the state to the driver instead: {error}")
+            blob = to_bytes(state)
+        self._link.send(message, blob)
+
+    def _drop_group(self) -> None:
+        if self._group is not None:
+            self._group.drop()
+            self._group = None
+
+    # --- epochs
+
+    def _go_on(self) -> Order:
+        """Train from the present version. Return the first order that the worker cannot follow in its generation."""
+        steps = self.plan.steps_per_epoch
+        while True:
+            applied, stage = self._version >> 2, self._version & 3
+            epoch, within = divmod(applied, steps)
+            if within or stage == BEGUN:
+                order = self._train(epoch, within)
+                if order is not None:
+                    return order
+            elif stage in (ENDED, TOLD):
+                order = self._at_boundary(epoch - 1)
+                if order[0]["op"] == "finish":
+                    return self._finish(order[0]["writer"])
+                if order[0]["op"] != "go":
+                    return order
+                self._begin_epoch(epoch)
+            elif applied == 0:
+                self._callbacks(0, "on_train_begin")
+                # Start after 0 epochs, or after those of a checkpoint that has no training state.
+                self._version = self._terms.start * steps << 2
+                self._begin_epoch(self._terms.start)
+            else:
+                self._end_epoch(epoch - 1)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self._trainer.training_mode()
+        if self._stops:
+            # A callback had ended the training of this state; the present training continues from it.
+            self._job.model.stop_training = False  # type: ignore[assignment]
+        self._callbacks(epoch, "on_epoch_begin", epoch)
+        self._stream.renew()
+        if epoch == 0:
+            check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
+        self._version = (self._version & ~3) | BEGUN
+        # Callbacks may have frozen parameters.
+        self._trainer.relayout()
+        self._trainer.begin_step_hooks(epoch * self.plan.steps_per_epoch)
+
+    def _end_epoch(self, epoch: int) -> None:
+        self._journal.say(f"<=== Epoch {epoch} End ==> ")
+        self._trainer.check_parameters(epoch)
+        self._trainer.evaluation_mode()
+        self._saves = epoch == self.plan.epochs - 1 and self._number == self._members[0]
+        self._callbacks(epoch, "on_epoch_end", epoch, save_model=self._saves, leave_out=takes_logs)
+        self._version = (self._version & ~3) | ENDED
+
+    def _close_epoch(self, epoch: int, values: dict[str, float], monitor: str) -> None:
+        """Do the work that depends on the values of the epoch."""
+        faults.at("told")
+        right = values.get("val_accuracy")
+        if right is not None and self._number == self._members[0]:
+            self._journal.say(f"epoch={epoch} validation_accuracy: {right:.4f}")
+        self._epoch_end.close(self._callbacks, epoch, values, monitor, self._saves)
+        self._saved, self._saves = self._saved or self._saves, False
+        self._version = (self._version & ~3) | TOLD
+
+    def _callbacks(
+        self, epoch: int, hook: str, *arguments: Any, leave_out: Callable[[Any], bool] | None = None, **optional: Any
+    ) -> None:
+        """Run a hook of the callbacks. Every worker runs them with the same random numbers, so replicas stay equal."""
+        self._control.phase = "callbacks"
+        seed_everything(derive_seed(self.plan.seed, 4, epoch))
+        faults.at("callbacks")
+        for callback in self._job.callbacks:
+            if leave_out is None or not leave_out(callback):
+                call(callback, hook, *arguments, **optional)
+
+    def _train(self, epoch: int, within: int) -> Order | None:
+        """Train to the end of the epoch. Return an order if this worker has left its generation."""
+        journal, plan = self._journal, self.plan
+        if within == 0:
+            journal.say(f"<=== Epoch {epoch} Begin ==> ")
+            journal.begin_epoch()
+        for step in range(within, plan.steps_per_epoch):
+            done = epoch * plan.steps_per_epoch + step
+            faults.now(done)
+            results, words = self._trainer.step(epoch, step, self._control.word)
+            self._version = (done + 1) << 2
+            self._say_applied(done + 1)
+            self._agreement.after_step(self._group, self._members, done + 1)
+            if done < self._terms.verify:
+                message = {"op": "observed", "step": done, "members": len(self._members)}
+                self._link.send(message, table_of(self._job).to_bytes())
+            for result in results:
+                counter = self._counter(epoch, step * plan.shards + result.number)
+                journal.batch(result, epoch, counter, len(self._members))
+            self._snapshot()
+            agreed = min(words)
+            if agreed > self._generation and agreed == max(words) and not self._enter(agreed):
+                return self._control.order("enter", "keep", "bye")
+        return None
+
+    def _say_applied(self, steps: int) -> None:
+        """Report applied steps to the hub, once per generation. So the hub commits the first step after a death without
+        waiting for the next step."""
+        if self._entered:
+            self._entered = False
+            self._link.send({"op": "applied", "steps": steps})
+
+    def _counter(self, epoch: int, batch: int) -> int:
+        """Return the batch counter as WMLA's server counts: 2, 3, ... over all batches of the job. The last batch of an
+        epoch repeats the number of the batch before."""
+        in_epoch = self.plan.batches_per_epoch
+        return epoch * in_epoch + min(batch + 2, in_epoch)
+
+    def _wanted(self) -> Iterator[tuple[tuple[int, int, int], list[Key]]]:
+        """Yield this worker's batches from the present step to the end of training, with their sample keys."""
+        plan, trainer = self.plan, self._trainer
+        first = max(self._version >> 2, self._terms.start * plan.steps_per_epoch)
+        for epoch in range(first // plan.steps_per_epoch, plan.epochs):
+            order = self._order_of(epoch)
+            for step in range(max(0, first - epoch * plan.steps_per_epoch), plan.steps_per_epoch):
+                done = epoch * plan.steps_per_epoch + step
+                for shard in trainer.shards_of(step, done == first):
+                    yield (epoch, step, shard), keys_of(epoch, plan.indices(epoch, step, shard, order))
+                if trainer.compares(epoch, step):
+                    yield (epoch, step, COMMON), keys_of(epoch, plan.indices(epoch, step, 0, order))
+
+    def _snapshot(self) -> None:
+        """Take a snapshot if one is due and this worker is the first member, in case all members die."""
+        if self._terms.snapshots is None or self._number != self._members[0]:
+            return
+        if not hasattr(self, "_snapshotter"):
+            folder = SnapshotFolder(Path(self._terms.snapshots))
+            self._snapshotter = Snapshotter(
+                folder, self._kept, self._journal.say, self._terms.snapshot_seconds
+            )
+        if self._snapshotter.due(time.monotonic()):
+            self._snapshotter.take(self._version, self._replica.capture())
+
+    def _kept(self, version: int, path: Path, seconds: float) -> None:
+        """Tell the hub that a snapshot is on disk. The thread that wrote it calls this."""
+        with suppress(HubGone):
+            self._link.send({"op": "kept", "version": version, "path": str(path)})
+
+    # --- boundaries
+
+    def _at_boundary(self, epoch: int) -> Order:
+        """Carry out the hub's orders after an epoch. Return the order to go on, to finish, or to leave the boundary."""
+        data = self._probe.of_epoch(epoch)
+        self._control.phase = "waiting"
+        faults.at("boundary")
+        last = epoch == self.plan.epochs - 1
+        self._agreement.at_boundary(
+            self._group, self._members, self._version >> 2, last, trainer=self._trainer, data=data,
+        )
+        self._report_boundary(epoch, data)
+        while True:
+            order, blob = self._control.order(
+                "save", "state", "test", "artifacts", "values", "go", "finish", "enter", "keep", "bye"
+            )
+            match order["op"]:
+                case "save":
+                    # Disks and callbacks may take any time.
+                    self._control.phase = "callbacks"
+                    self._epoch_end.save(order["epoch"], order["name"])
+                    self._link.send({"op": "done"})
+                case "state":
+                    self._control.phase = "callbacks"
+                    self._epoch_end.save_state(order["names"], self._version)
+                    self._link.send({"op": "done"})
+                case "artifacts":
+                    self._control.phase = "callbacks"
+                    self._epoch_end.save_artifacts(self._callbacks, epoch)
+                    self._link.send({"op": "done"})
+                case "test":
+                    self._control.phase = "computing"
+                    results = self._epoch_end.test(epoch, order["first"], order["last"], len(self._members))
+                    self._link.send({"op": "done", "results": results_to_wire(results)})
+                case "values" if order["epoch"] == epoch and self._version & 3 == ENDED:
+                    self._close_epoch(epoch, order["values"], order["monitor"])
+                    self._report_boundary(epoch, data)
+                case "values":
+                    continue  # repeated for a worker that had reached that boundary twice
+                case "go" if order["epoch"] < epoch:
+                    continue
+                case _:
+                    return order, blob
+            self._control.phase = "waiting"
+
+    @property
+    def _stops(self) -> bool:
+        """Whether a callback wants training to end after this epoch."""
+        return bool(getattr(self._job.model, "stop_training", False))
+
+    def _report_boundary(self, epoch: int, data: Message) -> None:
+        """Tell the hub that this worker waits for orders; `data` describes the data sets."""
+        told = self._job.carried.told
+        self._link.send({
+            "op": "boundary",
+            "epoch": epoch,
+            "saved": self._saved,
+            "data": data,
+            "told": self._version & 3 == TOLD,
+            "stop": self._stops,
+            "values": told[-1] if told else {},
+        })
+
+    def _finish(self, writer: int) -> Order:
+        """Finish the training after the last boundary. Return the order to end."""
+        self._callbacks(self.plan.epochs, "on_train_end")
+        self._journal.end_training()
+        if hasattr(self, "_snapshotter"):
+            self._snapshotter.close(wait=False)
+        while True:
+            faults.at("finishing")
+            state = result_of(self._job) if writer == self._number else b""
+            self._link.send({"op": "finished"}, state)
+            order, blob = self._control.order("state", "bye")
+            if order["op"] == "bye":
+                return order, blob
+            writer = self._number
