@@ -16,7 +16,7 @@ from local_backend.elastic.errors import EngineError
 
 
 @dataclass(frozen=True)
-class Rule:
+class BufferRule:
     """How the values of a buffer are combined."""
 
     #: "mean", "sum", "first", "gather" (needs the values of all shards), or "still" (training must not change it).
@@ -30,10 +30,10 @@ class Rule:
 #: Rules by name.
 NAMED = ("mean", "sum", "first", "concatenate")
 #: The rule of a buffer for which no other rule is declared or known.
-STILL = Rule("still")
+STILL = BufferRule("still")
 
 
-def rule_of(declared: Any) -> Rule:
+def rule_of(declared: Any) -> BufferRule:
     """Return the rule for a declaration of the user: a name of `NAMED`, ("sum", modulo), ("concatenate", dimension), or
     a function (before, values of all shards) → value. Raises ValueError for any other declaration."""
     pair = isinstance(declared, (tuple, list)) and len(declared) == 2
@@ -46,10 +46,10 @@ def rule_of(declared: Any) -> Rule:
         )
     if kind == "concatenate":
         dimension = more or 0
-        return Rule("gather", function=lambda before, values: concatenate(before, values, dimension))
+        return BufferRule("gather", function=lambda before, values: concatenate(before, values, dimension))
     if kind == "sum":
-        return Rule("sum", modulo=more)
-    return Rule(kind) if isinstance(kind, str) else Rule("gather", function=kind)
+        return BufferRule("sum", modulo=more)
+    return BufferRule(kind) if isinstance(kind, str) else BufferRule("gather", function=kind)
 
 
 def concatenate(before: Tensor, values: Sequence[Tensor], dimension: int = 0) -> Tensor:

@@ -53,7 +53,7 @@ class InjectedError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Fault:
+class FaultPoint:
     """One entry of ELASTIC_FAULT."""
 
     point: str
@@ -65,7 +65,7 @@ class Fault:
         return self.point == point and self.worker in ("*", str(worker)) and self.step in ("*", str(step))
 
 
-def parse(text: str) -> list[Fault]:
+def parse(text: str) -> list[FaultPoint]:
     """Return the faults that a value of ELASTIC_FAULT lists. Raises ValueError when the value is malformed."""
     faults = []
     for entry in filter(None, text.split(",")):
@@ -75,11 +75,11 @@ def parse(text: str) -> list[Fault]:
                 f"{VARIABLE}: {entry!r} is not point:worker:step:action, point one of {', '.join(POINTS)}, "
                 f"action one of {', '.join(ACTIONS)}"
             )
-        faults.append(Fault(*words))
+        faults.append(FaultPoint(*words))
     return faults
 
 
-_armed: list[Fault] = []
+_armed: list[FaultPoint] = []
 _worker = 0
 _step = 0
 

@@ -111,7 +111,7 @@ class Fold(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """The samples of every shard of every step of one training. Steps count from 0, within an epoch too."""
 
     #: Samples of an epoch, from the training set or its sampler, before `multiple` leaves out the rest.

@@ -8,17 +8,14 @@ from zlib import crc32
 from local_backend.elastic.hub import hub
 from local_backend.elastic.hub.events import BatchResult
 from local_backend.elastic.hub.watching import Totals, Values, validation_values
-from local_backend.elastic.plan import Plan
-
-#: Stages of a version.
-ENDED, TOLD, BEGUN = 1, 2, 3
+from local_backend.elastic.plan import StepPlan
 
 
 def mix(*values: object) -> int:
     return crc32(repr(values).encode())
 
 
-def computed(plan: Plan, state: int, step: int, shard: int) -> BatchResult:
+def computed(plan: StepPlan, state: int, step: int, shard: int) -> BatchResult:
     """What computing a shard from a state gives."""
     size = plan.size_of_shard(step % plan.steps_per_epoch, shard)
     return BatchResult(shard, size, float(mix(state, step, shard)), mix(state, shard) % (size + 1))
@@ -37,7 +34,7 @@ def told(epoch: int, values: Values, state: int) -> int:
 class Undisturbed:
     """What a training gives that nothing happens to."""
 
-    plan: Plan
+    plan: StepPlan
     course: hub.Course
     test_batches: int
     #: The epoch after which a callback wants training to end.

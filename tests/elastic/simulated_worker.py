@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from simulated_training import BEGUN, ENDED, TOLD, computed, mix, told, validated
+from simulated_training import computed, mix, told, validated
 
 from local_backend.elastic.hub.events import (
     Applied,
@@ -31,7 +31,8 @@ from local_backend.elastic.hub.events import (
     TaskDone,
 )
 from local_backend.elastic.hub.membership import even
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.position import BEGINNING, EpochStage, Position
 
 if TYPE_CHECKING:
     from simulation import World
@@ -41,7 +42,7 @@ class Group:
 
     def __init__(self, members: tuple[int, ...], counts: tuple[int, ...], away: set[int]) -> None:
         self.members, self.counts = members, counts
-        self.versions: dict[int, tuple[int, int]] = {}
+        self.positions: dict[int, tuple[int, int]] = {}
         #: The state that holders send, once one of them has begun to.
         self.sent: tuple[int, int] | None = None
         self.sums: dict[int, dict[int, tuple[int, tuple[int, ...], int]]] = {}
@@ -49,8 +50,8 @@ class Group:
         self.away = away
 
     def holders(self) -> list[int]:
-        top = max(self.versions.values())
-        return [member for member in self.members if self.versions[member] == top]
+        top = max(self.positions.values())
+        return [member for member in self.members if self.positions[member] == top]
 
 
 class Worker:
@@ -70,7 +71,7 @@ class Worker:
         self.group: Group | None = None
         self.old: Group | None = None
         self.mode: Callable[[], Iterator[Callable[[], None]]] = self.arriving
-        self.version, self.content = 0, 0
+        self.position, self.content = BEGINNING, 0
         self.fresh = False
         #: No step was applied in the generation yet.
         self.entered = False
@@ -172,8 +173,8 @@ class Worker:
             self.mode = self.waiting
             return
         self.generation = number
-        if restore is not None and (restore["version"] > self.version or self.world.careless):
-            self.version, self.content = self.world.load(restore["path"], blob)
+        if restore is not None and (restore["version"] > self.position.number or self.world.careless):
+            self.position, self.content = self.world.load(restore["path"], blob)
         self.mode = self.entering
 
     def could_step(self) -> bool:
@@ -182,7 +183,7 @@ class Worker:
             return False
         if self.called > self.generation or self.mode not in (self.going, self.reducing):
             return False
-        brought = self.group.sums.get(self.version // 4, {})
+        brought = self.group.sums.get(self.position.steps, {})
         return len(brought) < len(self.group.members) and not self.group.away - set(brought)
 
     def interrupted(self) -> Iterator[Callable[[], None]]:
@@ -210,7 +211,7 @@ class Worker:
             self.old = self.group
             del self.found[self.generation]
             self.group = self.world.group(self.generation, *self.proposals[self.generation])
-            self.group.versions[self.number] = self.version, self.content
+            self.group.positions[self.number] = self.position, self.content
             self.mode = self.meeting
 
         yield from self.interrupted()
@@ -226,13 +227,13 @@ class Worker:
             if self.old is not None:
                 self.old.away.add(self.number)
             if self.number in group.holders():
-                group.sent = self.version, self.content
+                group.sent = self.position, self.content
                 self.arrive()
             else:
                 self.mode = self.copying
 
         yield from self.interrupted()
-        if len(group.versions) == len(group.members):
+        if len(group.positions) == len(group.members):
             yield come_out
 
     def copying(self) -> Iterator[Callable[[], None]]:
@@ -241,7 +242,7 @@ class Worker:
 
         def copy() -> None:
             assert group.sent is not None
-            self.version, self.content = group.sent
+            self.position, self.content = group.sent
             self.arrive()
 
         yield from self.interrupted()
@@ -249,18 +250,18 @@ class Worker:
             yield copy
 
     def arrive(self) -> None:
-        self.says.append(Entered(self.number, self.generation, self.version // 4))
+        self.says.append(Entered(self.number, self.generation, self.position.steps))
         self.fresh, self.entered, self.mode = True, True, self.going
 
     def going(self) -> Iterator[Callable[[], None]]:
-        """What the version says is next: callbacks, a step, the boundary."""
+        """What the position says is next: callbacks, a step, the boundary."""
         plan = self.world.plan
-        applied, stage = divmod(self.version, 4)
+        applied, stage = self.position
         epoch, within = divmod(applied, plan.steps_per_epoch)
-        if within or stage == BEGUN:
+        if within or stage == EpochStage.BEGUN:
             yield from self.interrupted()
             yield lambda: self.compute(plan, applied)
-        elif stage in (ENDED, TOLD):
+        elif stage in (EpochStage.ENDED, EpochStage.TOLD):
             yield lambda: self.report(plan, epoch - 1)
         elif applied == 0:
             yield lambda: self.begin(0)
@@ -268,13 +269,13 @@ class Worker:
             yield self.end
 
     def begin(self, epoch: int) -> None:
-        self.version, self.content = self.version // 4 * 4 + BEGUN, mix("begin", epoch, self.content)
+        self.position, self.content = self.position.at(EpochStage.BEGUN), mix("begin", epoch, self.content)
         self.mode = self.going
 
     def end(self) -> None:
-        self.version, self.content = self.version + ENDED, mix(self.content, "end")
+        self.position, self.content = self.position.at(EpochStage.ENDED), mix(self.content, "end")
 
-    def compute(self, plan: Plan, step: int) -> None:
+    def compute(self, plan: StepPlan, step: int) -> None:
         assert self.group is not None
         shards = self.shards(plan, step)
         results = tuple(computed(plan, self.content, step, shard) for shard in shards)
@@ -282,7 +283,7 @@ class Worker:
         self.group.sums.setdefault(step, {})[self.number] = self.word, shards, self.content
         self.mode = self.reducing
 
-    def shards(self, plan: Plan, step: int) -> tuple[int, ...]:
+    def shards(self, plan: StepPlan, step: int) -> tuple[int, ...]:
         """In the first step after a switch only those compute that had the state before."""
         group = self.group
         assert group is not None
@@ -296,7 +297,7 @@ class Worker:
         return tuple(range(first, last))
 
     def reducing(self) -> Iterator[Callable[[], None]]:
-        group, plan, step = self.group, self.world.plan, self.version // 4
+        group, plan, step = self.group, self.world.plan, self.position.steps
         assert group is not None
         brought = group.sums[step]
 
@@ -305,7 +306,7 @@ class Worker:
             assert set(states) == {self.content}, "members computed a step from different states"
             within = step % plan.steps_per_epoch
             assert sorted(s for part in shards for s in part) == list(range(plan.active_shards(within)))
-            self.version, self.content = (step + 1) * 4, mix(self.content, step)
+            self.position, self.content = Position(step + 1), mix(self.content, step)
             if self.entered:
                 self.says.append(Applied(self.number, step + 1))
             self.entered = False
@@ -318,14 +319,14 @@ class Worker:
         if len(brought) == len(group.members):
             yield apply
 
-    def report(self, plan: Plan, epoch: int) -> None:
+    def report(self, plan: StepPlan, epoch: int) -> None:
         assert self.group is not None
-        is_told = self.version % 4 == TOLD
+        is_told = self.position.stage == EpochStage.TOLD
         saves = is_told and epoch + 1 == plan.epochs and self.number == self.group.members[0]
         if saves:
             self.world.save(self, "artifacts", self.content)
         stop = is_told and epoch == self.world.undisturbed.stop_after
-        data, values = self.world.data_of(self.number, epoch), self.world.told_last(self.version)
+        data, values = self.world.data_of(self.number, epoch), self.world.told_last(self.position)
         self.says.append(AtBoundary(self.number, epoch, saves, data, is_told, stop, values))
         self.mode = lambda: self.at_boundary(epoch)
 
@@ -336,16 +337,16 @@ class Worker:
                 case "save" | "state" | "test" | "artifacts":
                     assert message["boundary"] == epoch
                     self.mode = lambda: self.working(message, epoch)
-                case "values" if message["epoch"] == epoch and self.version % 4 == ENDED:
+                case "values" if message["epoch"] == epoch and self.position.stage == EpochStage.ENDED:
                     assert message["values"] == self.world.undisturbed.values[epoch]
-                    self.version += TOLD - ENDED
+                    self.position = self.position.at(EpochStage.TOLD)
                     self.content = told(epoch, message["values"], self.content)
                     self.report(self.world.plan, epoch)
                 case "go" if message["epoch"] == epoch:
-                    assert self.version % 4 == TOLD
+                    assert self.position.stage == EpochStage.TOLD
                     self.begin(epoch + 1)
                 case "finish":
-                    assert self.version % 4 == TOLD
+                    assert self.position.stage == EpochStage.TOLD
                     self.mode = lambda: self.finishing(message["writer"])
                 case "go" | "values":
                     pass

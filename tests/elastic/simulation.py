@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-from simulated_training import BEGUN, TOLD, Undisturbed
+from simulated_training import Undisturbed
 from simulated_worker import Group, Worker
 
 from local_backend.elastic.hub import hub
@@ -40,7 +40,8 @@ from local_backend.elastic.hub.events import (
 from local_backend.elastic.hub.liveness import Liveness
 from local_backend.elastic.hub.membership import Stage
 from local_backend.elastic.hub.watching import Values
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.position import EpochStage, Position
 
 T = TypeVar("T")
 ALL_SLOTS = ("a", "b", "c", "d", "e", "f")
@@ -110,7 +111,7 @@ class World:
         #: (worker, epoch) → what it says about its data after the epoch.
         self.data_of = data_of
         self.samples, self.test_batches, self.weather = samples, test_batches, weather
-        self.plan = Plan(samples, course.batch, course.step_samples, course.epochs, course.seed)
+        self.plan = StepPlan(samples, course.batch, course.step_samples, course.epochs, course.seed)
         self.undisturbed = Undisturbed(self.plan, course, test_batches, stop_after)
         past = after.state if after else hub.begin(course)
         self.state = hub.begin(
@@ -174,23 +175,24 @@ class World:
         self.doomed.discard(worker.number)
 
     def keep(self, worker: Worker) -> None:
-        path = f"{worker.version}-{worker.content}"
-        self.snapshots[path] = worker.version, worker.content
+        path = f"{worker.position}-{worker.content}"
+        self.snapshots[path] = worker.position, worker.content
         where = {"path": path} if self.random.random() < 0.8 else {"blob": path.encode()}
-        worker.says.append(Kept(worker.number, worker.version, **where))
+        worker.says.append(Kept(worker.number, worker.position, **where))
 
     def maybe_keep(self, worker: Worker) -> None:
         if self.random.random() < self.weather.snapshot:
             self.keep(worker)
 
-    def load(self, path: str, blob: bytes) -> tuple[int, int]:
+    def load(self, path: str, blob: bytes) -> tuple[Position, int]:
         return self.snapshots[path or blob.decode()]
 
-    def told_last(self, version: int) -> Values:
-        """The values that a state of this version was told last."""
-        applied, stage = divmod(version, 4)
+    def told_last(self, position: Position) -> Values:
+        """The values that a state at this position was told last."""
+        applied, stage = position
         epochs = applied // self.plan.steps_per_epoch
-        over = epochs if applied % self.plan.steps_per_epoch or stage in (TOLD, BEGUN) else epochs - 1
+        known = applied % self.plan.steps_per_epoch or stage in (EpochStage.TOLD, EpochStage.BEGUN)
+        over = epochs if known else epochs - 1
         return self.undisturbed.values.get(over - 1, {})
 
     def save(self, worker: Worker, what: object, content: int) -> None:
@@ -238,7 +240,7 @@ class World:
                     assert self.state.crew.peers[action.worker].stage is Stage.LEAVING, "a member is sent away"
                 elif action.message["op"] == "prepare":
                     kept = self.state.kept
-                    self.kept_at.setdefault(action.message["generation"], kept.version // 4 if kept else 0)
+                    self.kept_at.setdefault(action.message["generation"], kept.position.steps if kept else 0)
                 if worker.alive:
                     worker.mail.append((dict(action.message), action.attachment))
             case Spawn():
@@ -248,7 +250,8 @@ class World:
                     self.doomed.add(action.worker)
             case Note() if ": parked" in action.text:
                 kept = self.state.kept
-                assert kept is not None and kept.version >= self.workers[self.speaker].version, "an old state was kept"
+                assert kept is not None
+                assert kept.position >= self.workers[self.speaker].position, "an old state was kept"
             case Switched():
                 assert action.step >= self.switched_at or not action.planned, "a switch lost steps"
                 assert action.step >= min(self.switched_at, self.kept_at[action.generation]), "a snapshot was not used"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripts import lay_out
 
-from local_backend.elastic.worker.agreement import CAUSES, Row, Table, first_difference
+from local_backend.elastic.worker.agreement import CAUSES, Row, StateTable, first_difference
 
 #: One training with several things that a script may do wrong, and some that only look so.
 SCRIPT = '''
@@ -117,12 +117,12 @@ ROWS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3), min_size=1)
 
 
 def table(values):
-    return Table(tuple(Row("parameter", name, value, str(value)) for name, value in values.items()))
+    return StateTable(tuple(Row("parameter", name, value, str(value)) for name, value in values.items()))
 
 
 @given(st.lists(ROWS, min_size=2, max_size=4))
 def test_the_first_difference_is_that_of_the_first_table_that_differs(all_values):
-    tables = [Table.from_bytes(table(values).to_bytes()) for values in all_values]
+    tables = [StateTable.from_bytes(table(values).to_bytes()) for values in all_values]
     found = first_difference(tables)
     different = [place for place, values in enumerate(all_values) if values != all_values[0]]
     assert (found is None) == (not different)

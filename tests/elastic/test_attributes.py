@@ -4,9 +4,9 @@ import pytest
 from fake_runner import FakeRunner
 from scripts import lay_out
 
-from local_backend.elastic.driver.options import Options, Request
+from local_backend.elastic.driver.options import Options, TrainingRequest
 
-REQUEST = Request(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=0)
+REQUEST = TrainingRequest(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=0)
 
 
 def test_without_any():
@@ -16,7 +16,7 @@ def test_without_any():
 
 @pytest.mark.parametrize("mode", ["exact", "fast", "async"])
 def test_a_mode_is_the_scripts_else_the_attributes(mode):
-    asked = Request(None, None, 1, 1, 0, mode=mode)
+    asked = TrainingRequest(None, None, 1, 1, 0, mode=mode)
     assert Options.of({"mode": mode}, REQUEST).mode == mode
     assert Options.of({"mode": "fast"}, asked).mode == mode
 

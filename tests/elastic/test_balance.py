@@ -13,7 +13,7 @@ from local_backend.elastic.hub.balance import MEASURED, SECONDS, STEPS, Balance,
 from local_backend.elastic.hub.events import BatchResult, Gone, Stepped, Unbalanced
 from local_backend.elastic.hub.membership import Generation, Peer, Stage
 from local_backend.elastic.hub.state import Phase
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
 
 
 @given(speeds=st.lists(st.floats(0.1, 10), min_size=1, max_size=4), more=st.integers(0, 8))
@@ -47,7 +47,7 @@ def state(shares, generation=1, samples=10_000):
     begun = hub.begin(hub.Course(2, 1, 1, shards, 0, 0, 0))
     peers = {1: Peer("a", Stage.MEMBER), 2: Peer("b", Stage.MEMBER)}
     crew = replace(begun.crew, peers=peers, active=Generation(generation, (1, 2), shares))
-    return replace(begun, crew=crew, phase=Phase.TRAINING, plan=Plan(samples, 1, shards, 1, 0))
+    return replace(begun, crew=crew, phase=Phase.TRAINING, plan=StepPlan(samples, 1, shards, 1, 0))
 
 
 def steps(worker, shards, seconds_per_shard, first, count):

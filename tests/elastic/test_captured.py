@@ -16,11 +16,11 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.flop_counter import FlopCounterMode
 
-from local_backend.elastic.driver.record import Record
+from local_backend.elastic.driver.record import TrainingRecord
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.hub import Course
 from local_backend.elastic.script import captured, initial_environment
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.surroundings import reproducible
 
 #: Random numbers of all generators, sets of texts, environment, settings, autocast without gradients; two trainings.
@@ -237,7 +237,7 @@ def test_seeding_and_threads_are_noticed_when_the_script_sets_them(tmp_path, ear
 def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_path, monkeypatch):
     monkeypatch.setenv("CHECKPOINT_DIR", str(tmp_path))
     model = torch.nn.Linear(2, 2)
-    job = Job(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
+    job = TrainingJob(model, list, None, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
     records = []
     for seed in (1, 2):
         monkeypatch.setattr("local_backend.elastic.driver.record._trainings", 0)
@@ -245,7 +245,7 @@ def test_the_next_driver_of_a_job_goes_on_with_the_generators_of_the_first(tmp_p
             workers=1, epochs=1, batch=4, step_samples=4, seed=seed, validation_freq=1, checkpoint_freq=1, test_chunk=1,
             limits=(),
         )
-        records.append(Record.open(course, "exact", job))
+        records.append(TrainingRecord.open(course, "exact", job))
     first, second = records
     assert first.generators == second.generators and second.course.seed == 1
 

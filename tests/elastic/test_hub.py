@@ -41,7 +41,8 @@ from local_backend.elastic.hub.events import (
 )
 from local_backend.elastic.hub.hub import Course, Phase
 from local_backend.elastic.hub.membership import SLOT_FAILURES, Stage
-from local_backend.elastic.hub.watching import Rule, Watch
+from local_backend.elastic.hub.watching import Watch, WatchRule
+from local_backend.elastic.position import EpochStage, Position
 
 
 def course(workers=4, epochs=3, **changes):
@@ -75,7 +76,8 @@ def test_whatever_happens_the_result_is_that_of_an_undisturbed_training(weather,
     test_batches=st.integers(0, 9),
     test_chunk=st.integers(1, 4),
     watch=st.builds(
-        Watch, stopping=st.none() | st.just(Rule()), patience=st.integers(1, 2), best=st.none() | st.just(Rule("loss"))
+        Watch, stopping=st.none() | st.just(WatchRule()), patience=st.integers(1, 2),
+        best=st.none() | st.just(WatchRule("loss")),
     ),
     stop_after=st.none() | st.integers(0, 3),
     weather=st.sampled_from(sorted(WEATHERS)),
@@ -107,8 +109,8 @@ def test_a_driver_that_is_started_again_goes_on_where_the_first_one_got(seed):
 
 
 def test_a_snapshot_that_is_ahead_of_what_was_logged_is_not_used():
-    assert hub.begin(course(), Kept(0, 4 * 5, "file"), committed=4).kept is None
-    kept = Kept(0, 4 * 4 + 1, "file")
+    assert hub.begin(course(), Kept(0, Position(5), "file"), committed=4).kept is None
+    kept = Kept(0, Position(4, EpochStage.ENDED), "file")
     assert hub.begin(course(), kept, committed=4).kept == kept
 
 
@@ -127,7 +129,8 @@ def nonsense(worker, generation):
         Arrived(worker), Ready(worker, 37, 5), Published(worker, generation, "key", b""), Formed(worker, generation),
         Entered(worker, generation, 3), Stepped(worker, 5, results), AtBoundary(worker, 1), TaskDone(worker, results),
         Applied(worker, 5),
-        Kept(worker, 3, "file"), Left(worker), Finished(worker, b"state"), Broken(worker, generation),
+        Kept(worker, Position(0, EpochStage.BEGUN), "file"), Left(worker), Finished(worker, b"state"),
+        Broken(worker, generation),
         Failed(worker, "ValueError", ""), Lost(worker), Gone(worker, "has ended"), Impatient(), Unbalanced((1, 2)),
         Allocated(()),
     ]
@@ -378,10 +381,10 @@ def test_without_slots_the_state_is_kept_and_training_goes_on_from_it():
     world.allocate(())
     world.until(lambda: world.state.parked and not world.state.parking)
     kept = world.state.kept
-    assert kept is not None and kept.version >= 4 * 5
+    assert kept is not None and kept.position >= Position(5)
     world.run()
     (recovered,) = [note.text for note in world.of(Note) if "recovered" in note.text]
-    assert recovered.endswith(f"from the snapshot of step {kept.version // 4}")
+    assert recovered.endswith(f"from the snapshot of step {kept.position.steps}")
 
 
 def test_a_newcomer_that_was_called_and_loses_its_slot_comes_and_goes_again_in_peace():
@@ -422,7 +425,7 @@ def test_when_the_keeper_dies_whoever_is_out_next_keeps_the_state():
     state, _ = hub.step(world.state, Left(other))
     state, actions = hub.step(state, Lost(keeper))
     assert Send(other, {"op": "keep"}) in actions
-    state, actions = hub.step(state, Kept(other, 4 * 50, "file"))
+    state, actions = hub.step(state, Kept(other, Position(50), "file"))
     assert [action.worker for action in actions if isinstance(action, Send)] == sorted({1, 2, 3} - {keeper})
 
 
@@ -438,9 +441,9 @@ def test_when_the_keeper_dies_others_that_may_wait_for_it_are_called_out():
 
 def test_an_older_snapshot_that_arrives_late_is_not_what_the_keeper_keeps():
     world, keeper, _ = parking()
-    state, actions = hub.step(world.state, Kept(keeper, 4 * 2, "old"))
+    state, actions = hub.step(world.state, Kept(keeper, Position(2), "old"))
     assert actions == () and state.parking == world.state.parking
-    state, actions = hub.step(state, Kept(keeper, 4 * 50, "new"))
+    state, actions = hub.step(state, Kept(keeper, Position(50), "new"))
     assert state.parking == () and state.kept.path == "new"
 
 

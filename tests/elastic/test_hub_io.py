@@ -11,7 +11,7 @@ from local_backend.elastic.driver.hub_server import HubServer
 from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.frames import receive_frame, send_frame
 from local_backend.elastic.hub.events import Arrived, Lost
-from local_backend.elastic.worker.control import Control, Link
+from local_backend.elastic.worker.control import ControlThread, Link
 
 
 def connect(server, worker):
@@ -89,7 +89,7 @@ def test_what_is_sent_in_vain_fails_for_the_reason_that_the_hub_gives(last_word,
         link = Link(1, server.address, server.expect(1))
         link.receive()
         assert server.inbox.get(timeout=PATIENCE) == Arrived(1)
-        control = Control(1, link)
+        control = ControlThread(1, link)
         getattr(server, last_word)()
         control.start(torch.device("cpu"))
         assert type(control.why_gone()) is kind

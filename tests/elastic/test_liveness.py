@@ -18,7 +18,7 @@ from local_backend.elastic.hub.liveness import (
 )
 from local_backend.elastic.hub.membership import Generation, Peer, Stage
 from local_backend.elastic.hub.state import Phase
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
 
 MINIMUM = 5.0
 
@@ -33,7 +33,7 @@ class Watch:
         members = tuple(worker for worker, peer in peers.items() if peer.stage is Stage.MEMBER)
         counts = (shards // len(members),) * len(members) if members else ()
         crew = replace(begun.crew, peers=peers, active=Generation(1, members, counts))
-        self.state = replace(begun, crew=crew, phase=phase, plan=Plan(1000, 1, shards, 2, 0))
+        self.state = replace(begun, crew=crew, phase=phase, plan=StepPlan(1000, 1, shards, 2, 0))
         self.now = 1000.0
         self.liveness = Liveness(minimum)
         #: Worker → what it says that it does when it is asked; others do not answer.

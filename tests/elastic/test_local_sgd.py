@@ -17,9 +17,9 @@ from torch import nn
 from local_backend.elastic.collective.layout import Layout
 from local_backend.elastic.collective.local_sgd import LocalSteps, Window
 from local_backend.elastic.collective.reduce import make_reducer
-from local_backend.elastic.driver.options import Options, Request
+from local_backend.elastic.driver.options import Options, TrainingRequest
 from local_backend.elastic.plan import split
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.replica import Replica
 from local_backend.elastic.worker.trainer import shares
 
@@ -59,7 +59,7 @@ class Member:
 
     def __init__(self, window: Window, shards: int, optimizer: str = "sgd", group: ThreadGroup | None = None) -> None:
         model = fresh()
-        self.job = Job(model, tuple, nn.functional.mse_loss, OPTIMIZERS[optimizer](model.parameters()), 1, 4)
+        self.job = TrainingJob(model, tuple, nn.functional.mse_loss, OPTIMIZERS[optimizer](model.parameters()), 1, 4)
         self.model, self.shards, self.group = model, shards, group
         self.local = LocalSteps(self.job, window, shards)
         self.steps = 0
@@ -259,7 +259,7 @@ def test_a_parameter_that_comes_later_has_an_outer_step_too():
     torch.testing.assert_close(extra.detach(), torch.full((3,), 1 - 0.05 * 1.01))
 
 
-REQUEST = Request(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=1)
+REQUEST = TrainingRequest(engines=None, effective_batch=None, validation_freq=1, checkpoint_freq=1, seed=1)
 
 
 def test_attributes_of_windows():

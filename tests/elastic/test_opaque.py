@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.worker.strays import Drift, Strays, scan
 
 
@@ -59,7 +59,7 @@ KEPT = Counts()
 
 def job(loss):
     model = nn.Linear(2, 2)
-    return Job(model, tuple, loss, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
+    return TrainingJob(model, tuple, loss, torch.optim.SGD(model.parameters(), 0.1), 1, 4)
 
 
 @pytest.mark.parametrize(("held", "change"), [

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import examples
 
-from local_backend.elastic.plan import Fold, Plan, batches, blocks, derive_seed, sample_seed, split
+from local_backend.elastic.plan import Fold, StepPlan, batches, blocks, derive_seed, sample_seed, split
 
 shards_and_workers = st.integers(1, 64).flatmap(lambda v: st.tuples(st.just(v), st.integers(1, v)))
 plans = st.builds(
-    Plan,
+    StepPlan,
     samples=st.integers(1, 400),
     batch=st.integers(1, 40),
     step_samples=st.integers(1, 200),
@@ -140,21 +140,21 @@ def test_batch_sizes_are_those_of_all_shards(plan, drop):
 
 
 def test_steps_as_recorded():
-    plan = Plan(samples=244, batch=64, step_samples=128, epochs=15, seed=0)
+    plan = StepPlan(samples=244, batch=64, step_samples=128, epochs=15, seed=0)
     assert (plan.shards, plan.steps_per_epoch, plan.batches_per_epoch, plan.steps) == (2, 2, 4, 30)
     assert [plan.size_of_shard(1, shard) for shard in range(2)] == [64, 52]
 
 
 def test_a_step_that_is_no_multiple_of_the_batch_has_a_smaller_last_shard():
-    plan = Plan(samples=1000, batch=64, step_samples=100, epochs=1, seed=0)
+    plan = StepPlan(samples=1000, batch=64, step_samples=100, epochs=1, seed=0)
     assert plan.shards == 2
     assert [plan.size_of_shard(0, shard) for shard in range(2)] == [64, 36]
     assert plan.weight(0, 1) == 0.36
 
 
 def test_orders_differ_between_epochs_and_seeds_and_repeat():
-    plan = Plan(samples=100, batch=10, step_samples=10, epochs=2, seed=5)
-    other = Plan(samples=100, batch=10, step_samples=10, epochs=2, seed=6)
+    plan = StepPlan(samples=100, batch=10, step_samples=10, epochs=2, seed=5)
+    other = StepPlan(samples=100, batch=10, step_samples=10, epochs=2, seed=6)
     assert list(plan.order(0)) == list(plan.order(0))
     assert list(plan.order(0)) != list(plan.order(1))
     assert list(plan.order(0)) != list(other.order(0))

@@ -11,6 +11,7 @@ from torch import nn
 from zoo import OPTIMIZERS, TENSORS, Course, make, over_the_wire, same, train
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.position import Position
 from local_backend.elastic.state.live import Live, dumps, loads
 from local_backend.elastic.state.replica import Replica
 from local_backend.elastic.state.snapshots import SnapshotFolder
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def over_the_disk(state, folder):
-    SnapshotFolder(folder).write(1, Replica.copy(state))
+    SnapshotFolder(folder).write(Position(1), Replica.copy(state))
     return SnapshotFolder(folder).newest().load()
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler as kinds
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.schedules import Schedules, interval
 from local_backend.elastic.state.replica import Replica
@@ -39,7 +39,7 @@ def job_with(make):
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     recipe = Recipe().with_options("test", {"lr_scheduler": make(optimizer)})
-    return Job(model, tuple, nn.functional.mse_loss, optimizer, 1, 1, recipe=recipe)
+    return TrainingJob(model, tuple, nn.functional.mse_loss, optimizer, 1, 1, recipe=recipe)
 
 
 def advance(job, times):
@@ -59,10 +59,10 @@ def test_a_scheduler_goes_on_alike_in_a_worker_and_in_a_newcomer(kind):
     alone = job_with(MAKE[kind])
     expected = advance(alone, 9)
     assert expected[0] != expected[-1], "the scheduler does something"
-    sent = Job.loads(job_with(MAKE[kind]).dumps())
+    sent = TrainingJob.loads(job_with(MAKE[kind]).dumps())
     assert sent.recipe.lr_scheduler[""].optimizer is sent.optimizer
     first = advance(sent, 4)
-    newcomer = Job.loads(job_with(MAKE[kind]).dumps())
+    newcomer = TrainingJob.loads(job_with(MAKE[kind]).dumps())
     Replica(newcomer).restore(Replica(sent).capture())
     assert first + advance(newcomer, 5) == expected
     driver = job_with(MAKE[kind])
@@ -81,7 +81,7 @@ def test_parts_of_a_scheduler_stay_the_objects_of_the_script():
         return kinds.SequentialLR(optimizer, list(made), [3])
 
     job = job_with(make)
-    worker = Job.loads(job.dumps())
+    worker = TrainingJob.loads(job.dumps())
     advance(worker, 5)
     Replica(job).restore(Replica(worker).capture())
     assert job.recipe.lr_scheduler[""]._schedulers == made

@@ -16,10 +16,11 @@ from support import PATIENCE, eventually
 from torch import nn
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.position import Position
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state import artifacts
 from local_backend.elastic.state.artifacts import frozen, train_dir
-from local_backend.elastic.state.replica import State
+from local_backend.elastic.state.replica import ReplicaState
 from local_backend.elastic.state.snapshots import SUFFIX, SnapshotFolder, Snapshotter
 
 
@@ -48,7 +49,7 @@ def state(seed=0):
         torch.arange(4),
         torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last),
     ]
-    return State(f"meta {seed}".encode(), tensors)
+    return ReplicaState(f"meta {seed}".encode(), tensors)
 
 
 def same(first, second):
@@ -66,23 +67,23 @@ def same(first, second):
 def test_what_was_written_is_read(tmp_path):
     folder = SnapshotFolder(tmp_path / "a" / "b")
     assert folder.newest() is None
-    folder.write(8, state(8), {"epoch": 2})
+    folder.write(Position(8), state(8), {"epoch": 2})
     found = folder.newest()
-    assert (found.version, found.extra) == (8, {"epoch": 2})
+    assert (found.position, found.extra) == (Position(8), {"epoch": 2})
     assert same(found.load(), state(8))
 
 
 def test_the_newest_two_stay_and_nothing_torn(tmp_path):
     folder = SnapshotFolder(tmp_path)
-    for version in (4, 8, 1000, 12):
-        (tmp_path / f".{version}{SUFFIX}.abcd.tmp").write_bytes(b"torn")
-        folder.write(version, state(version))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{v:012}{SUFFIX}" for v in (12, 1000)]
-    assert folder.newest().version == 1000
+    for steps in (4, 8, 1000, 12):
+        (tmp_path / f".{steps}{SUFFIX}.abcd.tmp").write_bytes(b"torn")
+        folder.write(Position(steps), state(steps))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{Position(n).number:012}{SUFFIX}" for n in (12, 1000)]
+    assert folder.newest().position == Position(1000)
 
 
 def test_the_same_state_makes_the_same_bytes(tmp_path):
-    paths = [SnapshotFolder(tmp_path / name).write(3, state(3), {"epoch": 1}) for name in ("a", "b")]
+    paths = [SnapshotFolder(tmp_path / name).write(Position(3), state(3), {"epoch": 1}) for name in ("a", "b")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
@@ -91,8 +92,8 @@ def test_the_same_state_makes_the_same_bytes(tmp_path):
 def test_a_damaged_snapshot_is_passed_over(tmp_path, place, flip):
     """Cut at any place, or with any bit changed."""
     folder = SnapshotFolder(tmp_path)
-    folder.write(1, state(1))
-    path = folder.write(2, state(2))
+    folder.write(Position(1), state(1))
+    path = folder.write(Position(2), state(2))
     whole = bytearray(path.read_bytes())
     at = int(place * len(whole))
     damaged = whole[:at]
@@ -100,17 +101,17 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path, place, flip):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << flip
     path.write_bytes(damaged)
-    assert folder.newest().version == 1
+    assert folder.newest().position == Position(1)
     assert same(folder.newest().load(), state(1))
     path.write_bytes(whole)
-    assert folder.newest().version == 2
+    assert folder.newest().position == Position(2)
     path.write_bytes(whole + b"x")
-    assert folder.newest().version == 1
+    assert folder.newest().position == Position(1)
 
 
 def test_a_snapshot_that_has_gone_meanwhile_is_a_sentence(tmp_path):
     folder = SnapshotFolder(tmp_path)
-    path = folder.write(1, state())
+    path = folder.write(Position(1), state())
     found = folder.newest()
     path.write_bytes(b"something else of some length")
     with pytest.raises(EngineError, match=r"the snapshot .* cannot be read: it is not a snapshot of this version"):
@@ -126,11 +127,12 @@ def script(body, **environment):
         """
         from local_backend.elastic import faults
         from local_backend.elastic.state.artifacts import write_checkpoint
-        from local_backend.elastic.state.replica import State
+        from local_backend.elastic.state.replica import ReplicaState
+        from local_backend.elastic.position import Position
         from local_backend.elastic.state.snapshots import SnapshotFolder, Snapshotter
         faults.arm(1, os.environ)
         folder = SnapshotFolder(Path(sys.argv[1]))
-        state = State(b"meta", [torch.ones(1_000_000)])
+        state = ReplicaState(b"meta", [torch.ones(1_000_000)])
         """
     )
     return lambda folder: subprocess.run(
@@ -145,17 +147,17 @@ def script(body, **environment):
 
 def test_a_writer_that_is_killed_before_the_rename_leaves_the_one_before(tmp_path):
     body = """
-    for version in (4, 8):
-        faults.now(version)
-        folder.write(version, state)
+    for steps in (4, 8):
+        faults.now(steps)
+        folder.write(Position(steps), state)
     """
     ended = script(body, ELASTIC_FAULT="snapshot-rename:1:8:kill")(tmp_path)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert len(list(tmp_path.glob(".*.tmp"))) == 1
     folder = SnapshotFolder(tmp_path)
-    assert folder.newest().version == 4
+    assert folder.newest().position == Position(4)
     assert folder.newest().load().meta == b"meta"
-    folder.write(12, state())
+    folder.write(Position(12), state())
     assert list(tmp_path.glob(".*.tmp")) == []
 
 
@@ -171,8 +173,8 @@ def test_with_a_full_disk_training_goes_on_without_a_snapshot(tmp_path):
         """
         clock = iter(range(100))
         snapshotter = Snapshotter(folder, print, print, 0.0, lambda: next(clock))
-        for version in (4, 8, 12):
-            snapshotter.take(version, state)
+        for steps in (4, 8, 12):
+            snapshotter.take(Position(steps), state)
         assert snapshotter.pause == 1
         snapshotter.close(wait=True)
         """
@@ -212,10 +214,10 @@ class Held(SnapshotFolder):
         super().__init__(path)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def write(self, version, state, extra=None):
+    def write(self, position, state, extra=None):
         self.begun.set()
         assert self.go_on.wait(PATIENCE)
-        return super().write(version, state, extra)
+        return super().write(position, state, extra)
 
 
 class Clock:
@@ -233,7 +235,7 @@ def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
     folder, written, trouble, clock = Held(tmp_path), [], [], Clock()
     snapshotter = Snapshotter(folder, lambda *what: written.append(what), trouble.append, 10.0, clock)
     live = state(1)
-    snapshotter.take(4, live, {"epoch": 1})
+    snapshotter.take(Position(4), live, {"epoch": 1})
     assert folder.begun.wait(PATIENCE)
     live.tensors[0].zero_()
     assert not snapshotter.due(1e9), "one at a time"
@@ -241,7 +243,7 @@ def test_snapshots_are_written_in_the_background_from_a_clone(tmp_path):
     folder.go_on.set()
     snapshotter.close(wait=True)
     assert trouble == []
-    assert [(version, path) for version, path, _ in written] == [(4, folder.newest().path)]
+    assert [(position, path) for position, path, _ in written] == [(Position(4), folder.newest().path)]
     assert same(folder.newest().load(), state(1))
     assert folder.newest().extra == {"epoch": 1}
     assert not snapshotter.due(1e9), "closed"
@@ -254,7 +256,7 @@ def test_the_next_one_is_due_after_some_seconds_and_a_hundred_pauses(tmp_path, p
     assert not snapshotter.due(9.9)
     assert snapshotter.due(10.0)
     clock.now, clock.step = 20.0, pause
-    snapshotter.take(1, state())
+    snapshotter.take(Position(1), state())
     assert done.wait(PATIENCE)
     snapshotter._writer.join(PATIENCE)
     assert snapshotter.pause == pytest.approx(pause)
@@ -270,14 +272,14 @@ def test_after_a_failure_it_is_tried_again(tmp_path):
     snapshotter = Snapshotter(
         SnapshotFolder(tmp_path / "folder"), lambda *what: written.append(what), sentences.append, 0.0
     )
-    snapshotter.take(1, state(1))
+    snapshotter.take(Position(1), state(1))
     eventually(lambda: len(sentences) == 1, "the failure is told")
     assert "training continues and tries again later" in sentences[0]
     eventually(lambda: snapshotter.due(time.monotonic()), "it is due again")
     (tmp_path / "folder").unlink()
-    snapshotter.take(2, state(2))
+    snapshotter.take(Position(2), state(2))
     snapshotter.close(wait=True)
-    assert [what[0] for what in written] == [2]
+    assert [what[0] for what in written] == [Position(2)]
     assert len(sentences) == 1
 
 
@@ -285,7 +287,7 @@ def test_a_folder_that_is_removed_at_the_end_is_no_failure(tmp_path):
     folder, calls = Held(tmp_path / "folder"), []
     snapshotter = Snapshotter(folder, lambda *what: calls.append(what), calls.append)
     (tmp_path / "folder").write_text("in the way")
-    snapshotter.take(1, state(1))
+    snapshotter.take(Position(1), state(1))
     snapshotter.close(wait=False)
     folder.go_on.set()
     snapshotter.close(wait=True)
@@ -311,7 +313,7 @@ def load(name):
 
 def test_checkpoints_hold_what_was_when_they_were_saved():
     model, optimizer = model_and_optimizer()
-    job = Job(model, lambda: None, None, optimizer, epochs=1, batch=1)
+    job = TrainingJob(model, lambda: None, None, optimizer, epochs=1, batch=1)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     step = optimizer.state_dict()["state"][0]["step"].item()
     names = ("1", "2", "final")

@@ -35,12 +35,12 @@ def test_messages_cover_all_bytes_once_and_are_bounded(sizes, chunk, large):
 @given(st.lists(TENSORS, max_size=8), st.integers(1, 60), st.integers(1, 60))
 def test_any_tensors_arrive(tensors, chunk, large):
     from local_backend.elastic.state import transfer
-    from local_backend.elastic.state.replica import State
+    from local_backend.elastic.state.replica import ReplicaState
 
     patch = pytest.MonkeyPatch()
     patch.setattr(transfer.messages, "__defaults__", (chunk, large))
     try:
-        received = over_the_wire(State(b"meta", tensors), None)
+        received = over_the_wire(ReplicaState(b"meta", tensors), None)
     finally:
         patch.undo()
     assert received.meta == b"meta"

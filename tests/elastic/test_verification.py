@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scripts import alone, lay_out
 
 from local_backend.elastic.driver.hub_server import Observed
-from local_backend.elastic.driver.options import Options, Request
-from local_backend.elastic.driver.verification import Check, Finished, Rehearsal
+from local_backend.elastic.driver.options import Options, TrainingRequest
+from local_backend.elastic.driver.verification import Check, Rehearsal, RehearsalFinished
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.events import BatchResult, Begin, Commit
-from local_backend.elastic.plan import Plan
-from local_backend.elastic.worker.agreement import Row, Table
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.worker.agreement import Row, StateTable
 
 #: With the argument "wrong", the loss depends on the process that computes it.
 SCRIPT = '''
@@ -115,17 +115,17 @@ def test_a_training_that_stops_early_within_these_steps_is_verified(tmp_path):
 @pytest.mark.parametrize("value", ["0", "1.5", "many"])
 def test_the_number_of_steps_is_checked(name, value):
     with pytest.raises(ValueError, match=f"the attribute {name} must be a number of steps, whole and above 0"):
-        Options.of({name: value}, Request(None, None, 1, 1, 0))
+        Options.of({name: value}, TrainingRequest(None, None, 1, 1, 0))
 
 
 def test_results_of_asynchronous_training_are_not_verified():
     with pytest.raises(ValueError, match="verify needs mode exact or fast"):
-        Options.of({"verify": "3"}, Request(None, None, 1, 1, 0, mode="async"))
+        Options.of({"verify": "3"}, TrainingRequest(None, None, 1, 1, 0, mode="async"))
 
 
 # --- comparisons without workers
 
-PLAN = Plan(16, 2, 4, 2, 0)
+PLAN = StepPlan(16, 2, 4, 2, 0)
 
 
 def feed(watch, losses, weights, members):
@@ -133,14 +133,14 @@ def feed(watch, losses, weights, members):
     watch.heard(Begin(PLAN), members)
     for step, (loss, weight) in enumerate(zip(losses, weights, strict=True)):
         epoch, within = divmod(step, PLAN.steps_per_epoch)
-        watch.observed(Observed(1, step, members, Table((Row("parameter", "w", weight),)).to_bytes()))
+        watch.observed(Observed(1, step, members, StateTable((Row("parameter", "w", weight),)).to_bytes()))
         results = tuple(BatchResult(shard, 2, value, 1) for shard, value in enumerate(loss))
         watch.heard(Commit(epoch, within, results), members)
 
 
 def rehearsed(losses, weights):
     rehearsal = Rehearsal(len(losses))
-    with pytest.raises(Finished):
+    with pytest.raises(RehearsalFinished):
         feed(rehearsal, losses, weights, 1)
     return rehearsal
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from local_backend.elastic.hub.events import BatchResult
 from local_backend.elastic.hub.watching import (
-    Rule,
     Totals,
     Watch,
+    WatchRule,
     append_history,
     mode_of,
     since_best,
@@ -53,15 +53,15 @@ def test_what_is_better(name, mode):
 
 
 def test_epochs_since_the_best():
-    assert since_best([3.0, 2.0, 2.0, 2.5], Rule("loss")) == 2
-    assert since_best([0.1, 0.3, 0.2], Rule("accuracy")) == 1
-    assert since_best([3.0, 2.9, 2.8], Rule("loss", min_delta=0.5)) == 2
-    assert since_best([3.0, 2.9], Rule("loss", "max")) == 1
-    assert since_best([math.nan, math.nan], Rule("loss")) == 2
+    assert since_best([3.0, 2.0, 2.0, 2.5], WatchRule("loss")) == 2
+    assert since_best([0.1, 0.3, 0.2], WatchRule("accuracy")) == 1
+    assert since_best([3.0, 2.9, 2.8], WatchRule("loss", min_delta=0.5)) == 2
+    assert since_best([3.0, 2.9], WatchRule("loss", "max")) == 1
+    assert since_best([math.nan, math.nan], WatchRule("loss")) == 2
 
 
 def test_early_stopping_counts_the_epochs_that_have_the_value():
-    watch = Watch(stopping=Rule(), patience=1)
+    watch = Watch(stopping=WatchRule(), patience=1)
     better, worse = {"loss": 1.0, "val_loss": 1.0}, {"loss": 0.1, "val_loss": 2.0}
     assert watch.stops([better, {"loss": 5.0}], True) is None
     assert watch.stops([better, {"loss": 5.0}, worse], True) == "val_loss has not improved for 1 epoch"
@@ -70,7 +70,7 @@ def test_early_stopping_counts_the_epochs_that_have_the_value():
 
 
 def test_the_best_epoch():
-    watch = Watch(best=Rule("accuracy"))
+    watch = Watch(best=WatchRule("accuracy"))
     assert watch.is_best([{"accuracy": 0.1}], True)
     assert not watch.is_best([{"accuracy": 0.1}, {"accuracy": 0.1}], True)
     assert not watch.is_best([{"accuracy": math.nan}], True)
@@ -78,14 +78,14 @@ def test_the_best_epoch():
 
 
 def test_a_value_that_does_not_exist_is_named_with_those_that_do():
-    watch = Watch(stopping=Rule("val_f1"), patience=1)
+    watch = Watch(stopping=WatchRule("val_f1"), patience=1)
     values = {"loss": 1.0, "val_loss": 1.0}
     assert watch.unknown(values, True, True) == (
         "early_stopping monitors 'val_f1', but an epoch has no such value; available: loss, val_loss"
     )
     assert watch.unknown({"loss": 1.0}, False, True) is None, "an epoch that is validated may have it"
     assert watch.unknown({"loss": 1.0}, False, False) is not None
-    assert Watch(best=Rule("f1")).unknown({"loss": 1.0}, False, True) is not None
+    assert Watch(best=WatchRule("f1")).unknown({"loss": 1.0}, False, True) is not None
 
 
 def test_history_has_an_item_for_each_epoch():

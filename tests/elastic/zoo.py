@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support import PATIENCE
 from torch import nn
 
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.transfer import Sending, receive_state
 
 CPU = torch.device("cpu")
@@ -128,7 +128,7 @@ class Course:
 def make(optimizer="amsgrad", begun=True, callbacks=None, loss=nn.functional.mse_loss):
     torch.manual_seed(0)
     model = Zoo()
-    job = Job(model, tuple, loss, OPTIMIZERS[optimizer](model), 3, 4)
+    job = TrainingJob(model, tuple, loss, OPTIMIZERS[optimizer](model), 3, 4)
     job.callbacks = [Course()] if callbacks is None else callbacks
     job.find_parts()
     if begun and callbacks is None:

@@ -47,7 +47,7 @@ TIMES: list[float] = []
 
 def alternate() -> list[float]:
     """Run the checks in steps 0, 2, ... only from now on; return the list of seconds of checks for finite numbers."""
-    finite, up = finishing.all_finite, finishing.Guard.up
+    finite, up = finishing.all_finite, finishing.StepGuard.up
     seconds: list[float] = []
 
     def checked() -> bool:
@@ -62,7 +62,7 @@ def alternate() -> list[float]:
         return found
 
     finishing.all_finite = all_finite
-    finishing.Guard.up = lambda guard: up(guard) if checked() else contextlib.nullcontext()
+    finishing.StepGuard.up = lambda guard: up(guard) if checked() else contextlib.nullcontext()
     return seconds
 
 

@@ -15,10 +15,10 @@ from torch.nn.parameter import is_lazy
 
 from local_backend.elastic import RUNNER_FD
 from local_backend.elastic.driver import driver
-from local_backend.elastic.driver.options import MODES, Request
+from local_backend.elastic.driver.options import MODES, TrainingRequest
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.hooks import check_callback, wants_instance
-from local_backend.elastic.script.job import Carried, Job
+from local_backend.elastic.script.job import Carried, TrainingJob
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.whole import accumulates
 from local_backend.elastic.state import artifacts
@@ -139,7 +139,7 @@ class FabricModel:
         self._driver_logger = _hooked(
             "driver_logger", _either("driver_logger_callback", driver_logger_callback, "driver_logger", driver_logger)
         )
-        self._job = Job(
+        self._job = TrainingJob(
             model=model,
             datasets_function=datasets_function,
             loss_function=loss_function,
@@ -212,7 +212,7 @@ class FabricModel:
         job.epochs = _whole("epoch_number", epoch_number, 1)
         job.batch = _whole("batch_size", batch_size, 1)
         job.loader_threads = _whole("num_dataloader_threads", num_dataloader_threads or 0, 0)
-        request = Request(
+        request = TrainingRequest(
             engines=workers(engines_number, resources, _whole),
             effective_batch=(
                 None if effective_batch_size is None else _whole("effective_batch_size", effective_batch_size, 1)
@@ -307,7 +307,7 @@ def _check_phases(model: nn.Module, losses: Any, optimizers: dict[Any, Any]) -> 
         _check_optimizer(f"optimizer[{name!r}]", optimizer, [model])
 
 
-def _check_together(job: Job, recipe: Recipe) -> None:
+def _check_together(job: TrainingJob, recipe: Recipe) -> None:
     """Raise ValueError for options that exclude each other."""
     if recipe.precision == "fp16" and job.fn_step_train is not None:
         raise ValueError(

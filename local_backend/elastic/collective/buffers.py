@@ -28,7 +28,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from local_backend.elastic.combine import STILL, Rule, rule_of
+from local_backend.elastic.combine import STILL, BufferRule, rule_of
 from local_backend.elastic.errors import EngineError
 
 #: Number of 16-bit pieces in a 64-bit number.
@@ -42,7 +42,7 @@ NOTHING = -0.0
 class Buffer:
     """A buffer, identified by module and name: programs may replace the tensor."""
 
-    def __init__(self, module: nn.Module, name: str, path: str, rule: Rule) -> None:
+    def __init__(self, module: nn.Module, name: str, path: str, rule: BufferRule) -> None:
         self._module = module
         self._name = name
         self.path = path
@@ -271,18 +271,20 @@ def find(modules: Sequence[nn.Module], declared: Mapping[str, Any], free: Sequen
     return found
 
 
-_OF_NORMALIZATION = {"running_mean": Rule("mean"), "running_var": Rule("mean"), "num_batches_tracked": Rule("first")}
+_OF_NORMALIZATION = {
+    "running_mean": BufferRule("mean"), "running_var": BufferRule("mean"), "num_batches_tracked": BufferRule("first"),
+}
 
 
-def _known(module: nn.Module, name: str) -> Rule | None:
+def _known(module: nn.Module, name: str) -> BufferRule | None:
     """Return the rule for a buffer of one of torch's own layers, or None for any other buffer."""
     if isinstance(module, _NormBase):
         return _OF_NORMALIZATION.get(name)
     if isinstance(module, _SpectralNorm) and name in ("_u", "_v"):
-        return Rule("first")
+        return BufferRule("first")
     hooks = [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, SpectralNorm)]
     if any(name in (f"{hook.name}_u", f"{hook.name}_v") for hook in hooks):
-        return Rule("first")
+        return BufferRule("first")
     return None
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from local_backend.elastic import faults
-from local_backend.elastic.collective.group import Group
+from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.collective.layout import NOTHING, Gradients, Layout, aligned, in_memory_order
 from local_backend.elastic.plan import Block, Fold, Range, blocks
 
@@ -39,7 +39,7 @@ def scaled_backward(loss: Tensor, weight: float) -> None:
 class ExactReducer:
     """See `reduce.Reducer`."""
 
-    def __init__(self, layout: Layout, group: Group | None) -> None:
+    def __init__(self, layout: Layout, group: WorkerGroup | None) -> None:
         """`group`: None when this is the only member."""
         self._layout = layout
         self._exchange = None if group is None else Exchange(layout, group)
@@ -91,7 +91,7 @@ class ExactReducer:
 class Exchange:
     """The exchange that sums the blocks of all members. All steps of a generation use the same buffers."""
 
-    def __init__(self, layout: Layout, group: Group) -> None:
+    def __init__(self, layout: Layout, group: WorkerGroup) -> None:
         self._layout = layout
         self._group = group
         sizes = [*layout.sizes, layout.statistics + len(layout.sizes)]

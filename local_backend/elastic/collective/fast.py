@@ -18,7 +18,7 @@ from torch import Tensor
 
 from local_backend.elastic import faults
 from local_backend.elastic.collective.exact import WORD, add_gradients, can_scale, scaled_backward
-from local_backend.elastic.collective.group import Group, Handle
+from local_backend.elastic.collective.group import Handle, WorkerGroup
 from local_backend.elastic.collective.layout import Gradients, Layout, aligned
 from local_backend.elastic.plan import Range
 
@@ -29,7 +29,7 @@ FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20
 class FastReducer:
     """See `reduce.Reducer`."""
 
-    def __init__(self, layout: Layout, group: Group | None) -> None:
+    def __init__(self, layout: Layout, group: WorkerGroup | None) -> None:
         """`group`: None when this is the only member."""
         self._layout = layout
         self._buckets = None if group is None else Buckets(layout, group)
@@ -88,7 +88,7 @@ class Buckets:
     """The flat vector of a member, cut into buckets; the all-reduce replaces each bucket by its sum. All steps of a
     generation use the same buckets."""
 
-    def __init__(self, layout: Layout, group: Group) -> None:
+    def __init__(self, layout: Layout, group: WorkerGroup) -> None:
         self._layout = layout
         self._group = group
         self._parameters = layout.parameters

@@ -1,9 +1,9 @@
 """Groups of workers that exchange tensors, one group per generation. A group forms while training goes on.
 
-A gloo group has three traps, which `Group` hides from the rest of the engine:
+A gloo group has three traps, which `WorkerGroup` hides from the rest of the engine:
 
 - A collective cannot be canceled, but its `wait` may time out without harm. So waits are short and repeated, and
-  `Group.interrupted` is called in between.
+  `WorkerGroup.interrupted` is called in between.
 - When the wait for a send or a receive times out, gloo closes all connections of the group. So a separate thread waits
   for these operations, without a limit. `drop` causes such a timeout on purpose: this frees every thread that still
   waits in the group, whatever the state of the peers.
@@ -163,7 +163,7 @@ def never() -> bool:
 class Handle:
     """A collective in progress."""
 
-    def __init__(self, group: Group, work: Any) -> None:
+    def __init__(self, group: WorkerGroup, work: Any) -> None:
         self._group = group
         self._work = work
 
@@ -173,7 +173,7 @@ class Handle:
             self._group._wait(self._work)
 
 
-class Group:
+class WorkerGroup:
     """The members of one generation; `rank` is the position of this process. Tensors are flat and contiguous.
 
     One thread starts the collectives, in the same order on all members. Other threads may run one `send` or `receive`
@@ -317,7 +317,7 @@ class Group:
         return GroupBroken(f"generation {self.generation} is broken, a peer is gone: {reason}")
 
 
-class DeviceGroup(Group):
+class DeviceGroup(WorkerGroup):
     """A group over NCCL: each member owns one GPU. This class was never run, because it needs two GPUs."""
 
     def all_gather(self, gathered: torch.Tensor, chunk: torch.Tensor) -> None:
@@ -361,11 +361,11 @@ class Formation:
         self._formed = formed
         self._store = RelayStore(publish)
         self._changed = threading.Condition()
-        self._group: Group | None = None
+        self._group: WorkerGroup | None = None
         self._failure: Exception | None = None
         self._unwanted = False
         if size == 1:
-            self._group = Group(None, rank, size, generation)
+            self._group = WorkerGroup(None, rank, size, generation)
             formed()
         else:
             _forming.add(self)
@@ -388,7 +388,7 @@ class Formation:
         if group is not None:
             group.drop()
 
-    def result(self, interrupted: Callable[[], bool]) -> Group:
+    def result(self, interrupted: Callable[[], bool]) -> WorkerGroup:
         """Wait for the group, set its `interrupted`, and return it. The caller owns the group from now on.
 
         Raises GroupBroken when forming the group failed or was abandoned, Interrupted when `interrupted` became true.
@@ -407,7 +407,7 @@ class Formation:
         return group
 
     def _form(self) -> None:
-        kind, make = (DeviceGroup, nccl) if self._device.type == "cuda" else (Group, gloo)
+        kind, make = (DeviceGroup, nccl) if self._device.type == "cuda" else (WorkerGroup, gloo)
         try:
             backend = make(self._store, self._rank, self._size)
         except Exception as error:
@@ -428,7 +428,7 @@ class Formation:
             self._formed()
 
 
-_standing: weakref.WeakSet[Group] = weakref.WeakSet()
+_standing: weakref.WeakSet[WorkerGroup] = weakref.WeakSet()
 _forming: weakref.WeakSet[Formation] = weakref.WeakSet()
 #: Threads that run, or have not quite ended → whether they form a group.
 _aside: dict[threading.Thread, bool] = {}

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from local_backend.elastic import faults
 from local_backend.elastic.collective.exact import add_gradients
 from local_backend.elastic.collective.fast import Buckets
-from local_backend.elastic.collective.group import Group
+from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.collective.layout import Gradients, Layout
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.plan import Range
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.replica import parts_of, restore_optimizer
 
@@ -49,7 +49,7 @@ class Window:
 class LocalSteps:
     """Local steps of one worker. They can be undone back to the beginning of the window."""
 
-    def __init__(self, job: Job, window: Window, shards: int) -> None:
+    def __init__(self, job: TrainingJob, window: Window, shards: int) -> None:
         """Give the job its outer optimizer. `shards`: number of shards of a full window."""
         self._job = job
         self._steps, self._shards = window.steps, shards
@@ -106,7 +106,7 @@ class LocalReducer:
     Parameters change during a window, so a caller that breaks off a window must call `LocalSteps.undo`.
     """
 
-    def __init__(self, layout: Layout, group: Group | None, local: LocalSteps) -> None:
+    def __init__(self, layout: Layout, group: WorkerGroup | None, local: LocalSteps) -> None:
         """Sum over `group`, None for a member that is alone. Raises EngineError for a buffer rule except 'mean' and
         'first'."""
         self._layout = layout

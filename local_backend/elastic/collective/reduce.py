@@ -14,7 +14,7 @@ from torch import Tensor
 
 from local_backend.elastic.collective.exact import ExactReducer
 from local_backend.elastic.collective.fast import FastReducer
-from local_backend.elastic.collective.group import Group
+from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.collective.layout import Layout
 from local_backend.elastic.collective.local_sgd import LocalReducer, LocalSteps
 from local_backend.elastic.plan import Range
@@ -54,7 +54,7 @@ class Reducer(Protocol):
         Raises GroupBroken and Interrupted."""
 
 
-def make_reducer(mode: str, layout: Layout, group: Group | None, local: LocalSteps | None = None) -> Reducer:
+def make_reducer(mode: str, layout: Layout, group: WorkerGroup | None, local: LocalSteps | None = None) -> Reducer:
     """Return the reducer of a mode: "exact", "fast", or "async", which needs `local`. Without a group, or in a group of
     one member, nothing is communicated."""
     group = group if group is not None and group.size > 1 else None

@@ -23,9 +23,9 @@ from local_backend.elastic.data.loading import load_datasets
 from local_backend.elastic.data.seeding import seed_everything, watch
 from local_backend.elastic.data.streams import StreamedSamples, is_stream
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.plan import Plan, batches, derive_seed, order_seed
+from local_backend.elastic.plan import StepPlan, batches, derive_seed, order_seed
 from local_backend.elastic.script.generators import find
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.whole import is_whole_set
 from local_backend.elastic.state.fingerprints import digest
 
@@ -218,7 +218,7 @@ def _indices(name: str, items: Iterable[Any], samples: int) -> np.ndarray:
 class DataSets:
     """The data sets that `datasets_function` returned, checked against the options of the training."""
 
-    def __init__(self, job: Job, seed: int, counted: int | None, say: Callable[[str], None]) -> None:
+    def __init__(self, job: TrainingJob, seed: int, counted: int | None, say: Callable[[str], None]) -> None:
         """Run `datasets_function`. `counted`: number of training samples, if another worker has counted them. `say`
         gets messages about work that takes long.
 
@@ -258,9 +258,9 @@ class DataSets:
         """Number of samples in an epoch."""
         return len(self.train) if self._sampled is None else self._sampled.samples
 
-    def plan(self, batch: int, step_samples: int, epochs: int, seed: int, *, multiple: int, phases: int) -> Plan:
+    def plan(self, batch: int, step_samples: int, epochs: int, seed: int, *, multiple: int, phases: int) -> StepPlan:
         """Return the plan of the training. Raises EngineError if an epoch has no step."""
-        plan = Plan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple, phases)
+        plan = StepPlan(self.samples, batch, step_samples, epochs, seed, self._shuffle, multiple, phases)
         if plan.steps == 0:
             raise EngineError(
                 f"drop_last=True leaves no steps in an epoch: an epoch has {plan.samples} samples, and a step needs "
@@ -272,12 +272,12 @@ class DataSets:
         """Return the sample indices that the sampler gives for an epoch, or None without a sampler."""
         return None if self._sampled is None else self._sampled.of(epoch)
 
-    def order_of(self, plan: Plan) -> Callable[[int], Sequence[int] | np.ndarray]:
+    def order_of(self, plan: StepPlan) -> Callable[[int], Sequence[int] | np.ndarray]:
         """Return a function that maps an epoch to its sample indices in order."""
         return plan.order if self._sampled is None else self._sampled.of
 
 
-def _check_options(job: Job, train: Any, streamed: bool) -> None:
+def _check_options(job: TrainingJob, train: Any, streamed: bool) -> None:
     """Raise EngineError for an option that does not fit the kind of the training set."""
     if streamed and job.recipe.sampler is not None:
         raise EngineError(

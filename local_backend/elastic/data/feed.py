@@ -60,7 +60,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 @dataclass
-class Request:
+class LoadRequest:
     """A batch that the loader processes were asked to load."""
 
     number: int
@@ -81,7 +81,7 @@ class Feed:
         #: Changes that each request carries, see `LoaderChanges`.
         self.changes = b""
         #: Requests that the loader processes have and whose batches are not back yet.
-        self.given: deque[Request] = deque()
+        self.given: deque[LoadRequest] = deque()
         #: Batches of the plan that are not taken yet, in order, as far as the plan was read.
         self.due: deque[tuple[Label, list[Key]]] = deque()
 
@@ -123,7 +123,7 @@ class Feed:
             self._dry = True
             raise StopIteration
         number = next(self._numbers)
-        self.given.append(Request(number, item[0], self.changes))
+        self.given.append(LoadRequest(number, item[0], self.changes))
         return number, list(item[1]), self.changes
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from local_backend.elastic.script.generators import is_generator, walk
 from local_backend.elastic.script.hooked import Variable
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.replica import TABLE
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
@@ -28,7 +28,7 @@ Place = tuple[int, Any]
 class LoaderChanges:
     """Plain values, tensors and arrays of the parts of a job that data sets and collate function refer to."""
 
-    def __init__(self, job: Job, roots: Iterable[Any]) -> None:
+    def __init__(self, job: TrainingJob, roots: Iterable[Any]) -> None:
         """`roots`: the data sets and the collate function."""
         used: dict[int, Any] = {}
         for root in roots:

@@ -17,18 +17,25 @@ from typing import Any
 from local_backend.elastic.driver.chronicle import Chronicle
 from local_backend.elastic.driver.hub_server import HubServer, Observed, Pong
 from local_backend.elastic.driver.launcher import InProcessLauncher, Launcher, runner
-from local_backend.elastic.driver.options import Options, Request, limits
-from local_backend.elastic.driver.record import Record
+from local_backend.elastic.driver.options import Options, TrainingRequest, limits
+from local_backend.elastic.driver.record import TrainingRecord
 from local_backend.elastic.driver.reporting import Reporter
-from local_backend.elastic.driver.verification import Check, Finished, OtherNumber, Rehearsal, Silent, other_number
+from local_backend.elastic.driver.verification import (
+    Check,
+    OtherNumber,
+    Rehearsal,
+    RehearsalFinished,
+    SilentReporter,
+    other_number,
+)
 from local_backend.elastic.errors import WorkerLost
 from local_backend.elastic.hub import events, hub
 from local_backend.elastic.hub.balance import Balance
 from local_backend.elastic.hub.liveness import Liveness
-from local_backend.elastic.hub.watching import Rule, Watch
+from local_backend.elastic.hub.watching import Watch, WatchRule
 from local_backend.elastic.plan import shard_count
 from local_backend.elastic.script import captured, schedules
-from local_backend.elastic.script.job import Job, revive
+from local_backend.elastic.script.job import TrainingJob, revive
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.script.surroundings import choose_device, thread_count
 from local_backend.elastic.state import artifacts, resume
@@ -48,14 +55,14 @@ _NOT_ASYNC = ("clip_grad_norm", "clip_grad_value", "ema")
 NOT_VERIFIED = 3
 
 
-def choose_launcher(job: Job) -> Launcher:
+def choose_launcher(job: TrainingJob) -> Launcher:
     """Return a launcher that uses the backend's runner if there is one, else this process."""
     return runner() or InProcessLauncher(
         lambda number, address, key: serve(number, address, key, job), choose_device().type
     )
 
 
-def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) -> None:
+def train(job: TrainingJob, request: TrainingRequest, driver_logger: Any, launcher: Launcher) -> None:
     """Train `job` to its end. Model and optimizer then hold the result.
 
     Raises the exception of a worker as the worker raised it, WorkerLost if training cannot go on, and EngineError.
@@ -86,14 +93,14 @@ def train(job: Job, request: Request, driver_logger: Any, launcher: Launcher) ->
         start_steps=start.steps,
         start_samples=start.samples,
     )
-    record = Record.open(course, options.mode, job) if not launcher.in_process else Record.none(course)
+    record = TrainingRecord.open(course, options.mode, job) if not launcher.in_process else TrainingRecord.none(course)
     record.go_on_from(start)
     check = _rehearse(job, options, record, launcher) if options.verify else None
     with job.put_back():
         reporter = Reporter(driver_logger, launcher.progress)
         try:
             _Driver(job, options, record, reporter, launcher, verification=check).run()
-        except Finished:
+        except RehearsalFinished:
             raise SystemExit(0 if check is not None and check.held else NOT_VERIFIED) from None
     if check is not None:
         check.to_manifest()
@@ -110,14 +117,14 @@ def _watch(recipe: Recipe) -> Watch:
     early, best = recipe.early_stopping, recipe.save_best
     by_value = schedules.goes_by_a_value(recipe) or recipe.monitor
     return Watch(
-        plateau=Rule(recipe.monitor) if by_value else None,
-        stopping=None if early is None else Rule(early.monitor or recipe.monitor, early.mode, early.min_delta),
+        plateau=WatchRule(recipe.monitor) if by_value else None,
+        stopping=None if early is None else WatchRule(early.monitor or recipe.monitor, early.mode, early.min_delta),
         patience=0 if early is None else early.patience,
-        best=Rule(best if isinstance(best, str) else recipe.monitor) if best else None,
+        best=WatchRule(best if isinstance(best, str) else recipe.monitor) if best else None,
     )
 
 
-def _check_async(job: Job) -> None:
+def _check_async(job: TrainingJob) -> None:
     """Raise ValueError for options that local steps of single workers cannot support."""
     recipe, default = job.recipe, Recipe()
     names = [name for name in _NOT_ASYNC if getattr(recipe, name) != getattr(default, name)]
@@ -129,7 +136,7 @@ def _check_async(job: Job) -> None:
         raise ValueError(f"mode async does not support {', '.join(names)}; use mode exact or fast")
 
 
-def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) -> Check | None:
+def _rehearse(job: TrainingJob, options: Options, record: TrainingRecord, launcher: Launcher) -> Check | None:
     """Compute the first steps with another number of workers. Return the check that compares the training with them.
 
     If this is not possible, report the reason, and return None or, with `verify_only`, raise SystemExit. Raises the
@@ -151,9 +158,9 @@ def _rehearse(job: Job, options: Options, record: Record, launcher: Launcher) ->
     rehearsal = Rehearsal(options.verify)
     course = record.course
     course = replace(course, workers=workers, checkpoint_freq=0, limits=(), watch=replace(course.watch, best=None))
-    throwaway = Record(course, generators=record.generators)
-    with job.put_back(), suppress(Finished):
-        _Driver(job, options, throwaway, Silent(), OtherNumber(launcher, workers), verification=rehearsal).run()
+    throwaway = TrainingRecord(course, generators=record.generators)
+    with job.put_back(), suppress(RehearsalFinished):
+        _Driver(job, options, throwaway, SilentReporter(), OtherNumber(launcher, workers), verification=rehearsal).run()
     return Check(options.verify, rehearsed=rehearsal, exact=options.mode == "exact", only=options.verify_only, say=say)
 
 
@@ -170,7 +177,7 @@ class _Report:
 
 class _Driver:
     def __init__(
-        self, job: Job, options: Options, record: Record, reporter: Reporter, launcher: Launcher,
+        self, job: TrainingJob, options: Options, record: TrainingRecord, reporter: Reporter, launcher: Launcher,
         *, verification: Rehearsal | None = None,
     ) -> None:
         """`verification`: gets the actions and the states of the first steps."""

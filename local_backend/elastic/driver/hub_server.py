@@ -38,6 +38,7 @@ from local_backend.elastic.hub.events import (
     TaskDone,
     results_from_wire,
 )
+from local_backend.elastic.position import Position
 
 #: Seconds within which a new connection must send the key.
 HELLO_SECONDS = 10.0
@@ -255,7 +256,7 @@ _EVENTS: dict[str, Callable[[int, Message, bytes], Event | Pong | Observed]] = {
         dict(m["values"]),
     ),
     "done": lambda worker, m, _: TaskDone(worker, results_from_wire(m.get("results", []))),
-    "kept": lambda worker, m, data: Kept(worker, int(m["version"]), str(m["path"]), data),
+    "kept": lambda worker, m, data: Kept(worker, Position.from_number(m["version"]), str(m["path"]), data),
     "left": lambda worker, *_: Left(worker),
     "finished": lambda worker, _, attachment: Finished(worker, attachment),
     "failed": lambda worker, m, data: Failed(

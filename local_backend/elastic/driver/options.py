@@ -48,7 +48,7 @@ MODES = ("exact", "fast", "async")
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainingRequest:
     """Options of a training from its script."""
 
     #: Most workers, and shards of a step unless `effective_batch` is given. None for the submitted number of workers.
@@ -80,7 +80,7 @@ class Options:
     verify_only: bool = False
 
     @classmethod
-    def of(cls, attributes: Mapping[str, str], request: Request) -> Options:
+    def of(cls, attributes: Mapping[str, str], request: TrainingRequest) -> Options:
         """Return the options of a job. Raises ValueError naming the attribute."""
         default = "fast" if torch.cuda.is_available() else "exact"
         mode = request.mode or attributes.get("mode") or default

@@ -19,9 +19,10 @@ from typing import IO, Any
 from local_backend.elastic.hub.events import BatchResult, Closed, Commit, Kept, Validated
 from local_backend.elastic.hub.hub import Course
 from local_backend.elastic.hub.watching import Totals, Values
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.position import EpochStage, Position
 from local_backend.elastic.script import captured
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.artifacts import write_whole
 from local_backend.elastic.state.resume import Start
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder
@@ -34,7 +35,7 @@ _trainings = 0
 
 
 @dataclass
-class Record:
+class TrainingRecord:
     """The record of one training. Without a folder it writes nothing and has nothing to continue from."""
 
     course: Course
@@ -53,12 +54,12 @@ class Record:
     _file: IO[str] | None = None
 
     @classmethod
-    def none(cls, course: Course) -> Record:
+    def none(cls, course: Course) -> TrainingRecord:
         """Return a record that keeps nothing."""
         return cls(course, generators=captured.generators(course.seed))
 
     @classmethod
-    def open(cls, course: Course, mode: str, job: Job) -> Record:
+    def open(cls, course: Course, mode: str, job: TrainingJob) -> TrainingRecord:
         """Return the record of this process's next training, below CHECKPOINT_DIR, with the data of an earlier process.
 
         The data of a different training is deleted, for example after a change of the script.
@@ -79,7 +80,7 @@ class Record:
         atexit.register(_remove, folder)
         return record
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: StepPlan) -> None:
         """Note the plan when training begins or continues."""
         self._plan = plan
         self.committed = max(self.committed, self.course.start * plan.steps_per_epoch)
@@ -92,16 +93,16 @@ class Record:
             return
         self.generators = start.generators
         self.values = {**dict(enumerate(start.told)), **self.values}
-        self.committed = max(self.committed, snapshot.version // 4)
+        self.committed = max(self.committed, snapshot.position.steps)
         if self.kept is None:
-            self.kept = Kept(0, snapshot.version, str(self._own(snapshot)))
+            self.kept = Kept(0, snapshot.position, str(self._own(snapshot)))
 
     def _own(self, snapshot: Snapshot) -> Path:
         """Return the path of a copy of the snapshot in the folder, because training may replace the file. Return the
         path of the snapshot itself if there is no copy."""
         if self.folder is None:
             return snapshot.path
-        own = SnapshotFolder(self.folder).path_of(snapshot.version)
+        own = SnapshotFolder(self.folder).path_of(snapshot.position)
         try:
             shutil.copyfile(snapshot.path, own)
         except OSError:
@@ -168,9 +169,9 @@ class Record:
         self.committed += len(self.rows)
         self.values = {line["epoch"]: line["values"] for line in _lines(self.folder / EPOCHS)}
         # A snapshot ahead of the log is of no use: the results of the steps between are lost.
-        snapshot = SnapshotFolder(self.folder).newest(4 * self.committed + 3)
+        snapshot = SnapshotFolder(self.folder).newest(Position(self.committed, EpochStage.BEGUN))
         if snapshot is not None:
-            self.kept = Kept(0, snapshot.version, str(snapshot.path))
+            self.kept = Kept(0, snapshot.position, str(snapshot.path))
 
     def _anew(self, line: dict[str, Any]) -> None:
         """Begin a new file. The file of the epoch before stays until the first line of the new one is written."""
@@ -195,7 +196,7 @@ class Record:
                 self._file = None  # the disk is full: a restart may log some steps again
 
 
-def _terms(course: Course, mode: str, job: Job) -> dict[str, Any]:
+def _terms(course: Course, mode: str, job: TrainingJob) -> dict[str, Any]:
     """Return the terms of a training. Snapshots of an earlier process belong to it only if the terms are equal."""
     parameters = [parameter for module in job.modules for parameter in module.parameters()]
     shapes = [[list(parameter.shape), str(parameter.dtype)] for parameter in parameters]

@@ -16,7 +16,7 @@ from local_backend.elastic.hub.events import (
     mean_loss,
     mean_metrics,
 )
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.script.hooks import LoggerHooks, Values
 from local_backend.elastic.script.meter import Meter, default_block
 
@@ -54,7 +54,7 @@ class Reporter:
         self._samples = 0
         self._steps = 0
 
-    def begin(self, plan: Plan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
+    def begin(self, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
         """Report that training starts. An earlier driver of the job has reported `committed` steps.
 
         `rows`: the results of those steps that belong to the present epoch.

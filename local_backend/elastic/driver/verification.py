@@ -21,10 +21,10 @@ from local_backend.elastic.driver.launcher import Allocation, Launcher, OnExit, 
 from local_backend.elastic.driver.reporting import Reporter
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.hub.events import Action, BatchResult, Begin, Commit, Send, Stopped, Validated
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.state import manifest
 from local_backend.elastic.state.artifacts import train_dir
-from local_backend.elastic.worker.agreement import Table, first_difference
+from local_backend.elastic.worker.agreement import StateTable, first_difference
 
 #: Largest relative difference of two losses that counts as rounding, in fast mode.
 ROUNDING = 1e-3
@@ -37,7 +37,7 @@ CAUSE = (
 _AGAIN = " (second worker)"
 
 
-class Finished(Exception):
+class RehearsalFinished(Exception):
     """All steps to compare have been computed."""
 
 
@@ -46,7 +46,7 @@ class Rehearsal:
     """The first steps of a training as the driver received them. Raises Finished when all are complete."""
 
     wanted: int
-    tables: dict[int, Table] = field(default_factory=dict)
+    tables: dict[int, StateTable] = field(default_factory=dict)
     results: dict[int, tuple[BatchResult, ...]] = field(default_factory=dict)
     #: Numbers of members that computed the steps.
     workers: set[int] = field(default_factory=set)
@@ -74,10 +74,10 @@ class Rehearsal:
         """Process the state of a member after a step. Every member sends its state."""
         if event.step < self.steps:
             self.workers.add(event.members)
-            self.compare(event.step, Table.from_bytes(event.table))
+            self.compare(event.step, StateTable.from_bytes(event.table))
             self.finish()
 
-    def compare(self, step: int, table: Table) -> None:
+    def compare(self, step: int, table: StateTable) -> None:
         """Record the state after a step."""
         self.tables[step] = table
 
@@ -88,7 +88,7 @@ class Rehearsal:
     def saves(self) -> None:
         """Raise Finished before anything is saved, because the training stops early."""
         self.steps = min(len(self.results), len(self.tables))
-        raise Finished
+        raise RehearsalFinished
 
     @property
     def most(self) -> int:
@@ -103,7 +103,7 @@ class Rehearsal:
     def finish(self) -> None:
         """Raise Finished when all steps are complete."""
         if self.complete:
-            raise Finished
+            raise RehearsalFinished
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Check(Rehearsal):
     held: bool = False
     _furthest: float = 0.0
 
-    def compare(self, step: int, table: Table) -> None:
+    def compare(self, step: int, table: StateTable) -> None:
         self.tables[step] = table
         before = self.rehearsed.tables.get(step)
         if not self.exact or before is None:
@@ -153,7 +153,7 @@ class Check(Rehearsal):
         self.report = self._report()
         self.say(self.report)
         if self.only:
-            raise Finished
+            raise RehearsalFinished
 
     def to_manifest(self) -> None:
         """Add the report to the manifest of the training, if there is one."""
@@ -227,13 +227,13 @@ class OtherNumber:
         return first + tuple(replace(slot, id=slot.id + _AGAIN) for slot in first if self._workers == 2)
 
 
-class Silent(Reporter):
+class SilentReporter(Reporter):
     """A reporter that reports nothing."""
 
     def __init__(self) -> None:
         super().__init__(None, lambda **values: None)
 
-    def begin(self, plan: Plan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
+    def begin(self, plan: StepPlan, committed: int, rows: list[tuple[BatchResult, ...]]) -> None:
         """Say nothing."""
 
     def resumed(self) -> None:

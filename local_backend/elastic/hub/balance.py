@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from local_backend.elastic.hub.events import Event, Stepped, Unbalanced
-from local_backend.elastic.hub.state import Phase, State
+from local_backend.elastic.hub.state import HubState, Phase
 
 #: Steps to measure per worker before a proposal; minimum fraction by which a proposal must shorten a step.
 MEASURED, GAIN = 20, 0.15
@@ -45,7 +45,7 @@ class Balance:
         #: Step and time of the newest proposal.
         self._last: tuple[int, float] | None = None
 
-    def heard(self, event: Event, state: State, now: float) -> list[Event]:
+    def heard(self, event: Event, state: HubState, now: float) -> list[Event]:
         """Take an event and the hub's state after it. Return the proposals, which are events for the hub."""
         generation = state.crew.active
         if not isinstance(event, Stepped) or state.plan is None or event.worker not in generation.members:

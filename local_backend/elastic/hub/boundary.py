@@ -34,7 +34,7 @@ from local_backend.elastic.hub.events import (
     Validated,
 )
 from local_backend.elastic.hub.membership import Stage
-from local_backend.elastic.hub.state import Outcome, Phase, State, Task, fail, then
+from local_backend.elastic.hub.state import HubState, Outcome, Phase, Task, fail, then
 from local_backend.elastic.hub.watching import monitored, validation_values
 from local_backend.elastic.plan import batches
 
@@ -79,7 +79,7 @@ def difference(
     )
 
 
-def at_boundary(state: State, event: AtBoundary) -> Outcome:
+def at_boundary(state: HubState, event: AtBoundary) -> Outcome:
     """Handle a worker that waits for orders. A worker that is entering a generation reports again after entering."""
     crew, worker = state.crew, event.worker
     state = replace(state, saved=state.saved or event.saved)
@@ -103,7 +103,7 @@ def at_boundary(state: State, event: AtBoundary) -> Outcome:
     return replace(state, idle=state.idle | {worker}, stop=stop), ()
 
 
-def _learn(state: State, event: AtBoundary) -> State:
+def _learn(state: HubState, event: AtBoundary) -> HubState:
     """Learn the epoch and its values from a worker, in case an earlier driver died before it recorded them."""
     known = event.epoch if event.told else event.epoch - 1
     if known >= 0 and known not in state.values and event.values:
@@ -112,7 +112,7 @@ def _learn(state: State, event: AtBoundary) -> State:
     return replace(state, epoch=event.epoch) if ahead else state
 
 
-def task_done(state: State, event: TaskDone) -> Outcome:
+def task_done(state: HubState, event: TaskDone) -> Outcome:
     """Record a finished task. The worker is idle then, if it is a member and is not entering a generation."""
     worker = event.worker
     if worker not in state.doing:
@@ -122,7 +122,7 @@ def task_done(state: State, event: TaskDone) -> Outcome:
     return replace(state, doing=doing, idle=state.idle | idle, tested=state.tested + event.results), ()
 
 
-def open_boundary(state: State) -> Outcome:
+def open_boundary(state: HubState) -> Outcome:
     """Begin the boundary when all members have reported it and the last step of the epoch is committed."""
     if state.phase is not Phase.TRAINING or not state.gathered or state.plan is None:
         return state, ()
@@ -136,7 +136,7 @@ def open_boundary(state: State) -> Outcome:
     return replace(state, phase=Phase.BOUNDARY, todo=todo, tested=(), closing=False), ()
 
 
-def _tasks(state: State) -> tuple[Task, ...]:
+def _tasks(state: HubState) -> tuple[Task, ...]:
     """Return the tasks after the state's epoch that come before its values are known: first saving, then validation."""
     course, done = state.course, state.epoch + 1
     final = done == course.epochs
@@ -150,17 +150,17 @@ def _tasks(state: State) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def _has_checkpoint(state: State) -> bool:
+def _has_checkpoint(state: HubState) -> bool:
     """Return whether `checkpoint_freq` asks for a checkpoint after the state's epoch."""
     every = state.course.checkpoint_freq
     return every > 0 and (state.epoch + 1) % every == 0
 
 
-def _save(state: State, name: str) -> Task:
+def _save(state: HubState, name: str) -> Task:
     return Task({"op": "save", "epoch": state.epoch + 1, "name": name}, writer=True)
 
 
-def assign(state: State) -> Outcome:
+def assign(state: HubState) -> Outcome:
     """Give tasks to idle members. When no task is left and all members are idle, go to the next stage."""
     pending = state.crew.pending
     if state.phase is not Phase.BOUNDARY or state.crew.entering or not state.members:
@@ -175,7 +175,7 @@ def assign(state: State) -> Outcome:
     return then((state, actions), following)
 
 
-def _hand_out(state: State) -> Outcome:
+def _hand_out(state: HubState) -> Outcome:
     actions: list[Action] = []
     todo, doing, idle = list(state.todo), dict(state.doing), set(state.idle)
     for worker in sorted(state.idle):
@@ -189,7 +189,7 @@ def _hand_out(state: State) -> Outcome:
     return replace(state, todo=tuple(todo), doing=doing, idle=frozenset(idle)), tuple(actions)
 
 
-def _tell(state: State) -> Outcome:
+def _tell(state: HubState) -> Outcome:
     """Send the values of the epoch to all members, after validation."""
     epoch, tested = state.epoch, tuple(sorted(state.tested, key=lambda result: result.number))
     values = {**state.totals.values(), **validation_values(tested)}
@@ -203,7 +203,7 @@ def _tell(state: State) -> Outcome:
     return state, (*actions, Closed(epoch, values), *telling)
 
 
-def _close(state: State) -> Outcome:
+def _close(state: HubState) -> Outcome:
     """Decide whether training ends here and which tasks are left, after all members have processed the values."""
     epoch, watch, course = state.epoch, state.course.watch, state.course
     epochs = [state.values[number] for number in sorted(state.values) if number <= epoch]
@@ -226,7 +226,7 @@ def _close(state: State) -> Outcome:
     return then((state, stopped), assign)
 
 
-def _leave(state: State) -> Outcome:
+def _leave(state: HubState) -> Outcome:
     """End the boundary. Begin the next epoch, or finish the training."""
     epoch = state.epoch
     state = replace(state, phase=Phase.TRAINING, epoch=epoch + 1, closing=False, stop=False, described={})
@@ -236,14 +236,14 @@ def _leave(state: State) -> Outcome:
     return state, tuple(Send(worker, _onward(state, epoch)) for worker in state.members)
 
 
-def _values(state: State, epoch: int) -> dict[str, Any]:
+def _values(state: HubState, epoch: int) -> dict[str, Any]:
     """Return the message that tells members the values of an epoch."""
     plateau = state.course.watch.plateau
     monitor = "" if plateau is None else monitored(plateau, state.validates)
     return {"op": "values", "epoch": epoch, "values": dict(state.values[epoch]), "monitor": monitor}
 
 
-def _onward(state: State, epoch: int) -> dict[str, Any]:
+def _onward(state: HubState, epoch: int) -> dict[str, Any]:
     """Return the order that a worker gets after the boundary of an epoch: `go` or `finish`."""
     op = "finish" if epoch + 1 == state.epochs else "go"
     return {"op": op, "epoch": epoch, "writer": state.writer}
@@ -252,7 +252,7 @@ def _onward(state: State, epoch: int) -> dict[str, Any]:
 # --- the end
 
 
-def _finish(state: State) -> Outcome:
+def _finish(state: HubState) -> Outcome:
     """Finish the training after all tasks. Membership does not change until the final state has arrived."""
     crew = state.crew
     actions: tuple[Action, ...] = ()
@@ -268,7 +268,7 @@ def _finish(state: State) -> Outcome:
     return state, (*actions, *(Send(worker, message) for worker in state.members))
 
 
-def finished(state: State, event: Finished) -> Outcome:
+def finished(state: HubState, event: Finished) -> Outcome:
     """Record that a member has finished the job."""
     worker = event.worker
     if state.phase is not Phase.FINISHING or worker not in state.members:
@@ -279,7 +279,7 @@ def finished(state: State, event: Finished) -> Outcome:
     return replace(state, finished=state.finished | {worker}, result=result), ()
 
 
-def unfinished(state: State) -> Outcome:
+def unfinished(state: HubState) -> Outcome:
     """Go on without a member that died after the last step. Each other member has the final state."""
     alive = state.alive
     crew = replace(state.crew, active=replace(state.crew.active, members=alive))
@@ -289,7 +289,7 @@ def unfinished(state: State) -> Outcome:
     return replace(state, writer=alive[0], heir=True), (Send(alive[0], {"op": "state"}),)
 
 
-def conclude(state: State) -> Outcome:
+def conclude(state: HubState) -> Outcome:
     """End the job when all members have finished and the final state has arrived."""
     if state.phase is not Phase.FINISHING or state.result is None or not state.finished.issuperset(state.members):
         return state, ()

@@ -13,16 +13,16 @@ from local_backend.elastic.hub import membership
 from local_backend.elastic.hub.boundary import unfinished
 from local_backend.elastic.hub.events import Action, Broken, Failed, Gone, Hung, Kept, Kill, Left, Lost, Note, Send
 from local_backend.elastic.hub.membership import Crew, Stage
-from local_backend.elastic.hub.state import Outcome, Phase, State, fail, requeue, then, with_crew
+from local_backend.elastic.hub.state import HubState, Outcome, Phase, fail, requeue, then, with_crew
 
 
-def depart(state: State, crew: Crew) -> State:
+def depart(state: HubState, crew: Crew) -> HubState:
     """Return the state with a crew whose pending generation was activated. If it has no members, park the old ones."""
     parked = () if crew.active.members else state.members
     return replace(state, crew=crew, idle=frozenset(), parking=parked, out=())
 
 
-def left(state: State, event: Left) -> Outcome:
+def left(state: HubState, event: Left) -> Outcome:
     """Handle a worker that left its generation. The generation continues without it, or has ended for lack of slots."""
     crew, worker = state.crew, event.worker
     pending = crew.pending
@@ -39,7 +39,7 @@ def left(state: State, event: Left) -> Outcome:
     return replace(state, leavers=state.leavers | {worker}), ()
 
 
-def release(state: State) -> Outcome:
+def release(state: HubState) -> Outcome:
     """Let workers that have left end, once the others have entered a new generation. Before that, another member may
     still be in a sum with them. The end of their connections would break this sum."""
     if not state.leavers or state.crew.entering:
@@ -48,7 +48,7 @@ def release(state: State) -> Outcome:
     return replace(state, leavers=frozenset()), tuple(Send(worker, {"op": "bye"}) for worker in here)
 
 
-def abandoned(state: State, worker: int) -> Outcome:
+def abandoned(state: HubState, worker: int) -> Outcome:
     """Handle the death of a worker that was to be parked: another worker keeps the state.
 
     Workers that are still in their generation may wait for the dead one, in the step in which all were to leave.
@@ -64,12 +64,12 @@ def abandoned(state: State, worker: int) -> Outcome:
     return state, tuple(actions)
 
 
-def kept(state: State, event: Kept) -> Outcome:
+def kept(state: HubState, event: Kept) -> Outcome:
     """Note a state from which training can continue. If it is the last state of workers to be parked, let them end."""
-    if state.kept is None or event.version >= state.kept.version:
+    if state.kept is None or event.position >= state.kept.position:
         state = replace(state, kept=event)
     # This may be a snapshot of an earlier step that was still on its way.
-    late = event.version // 4 < state.crew.peers[event.worker].applied
+    late = event.position.steps < state.crew.peers[event.worker].applied
     if event.worker not in state.out[:1] or late:
         return state, ()
     away = tuple(Send(worker, {"op": "bye"}) for worker in state.parking)
@@ -81,7 +81,7 @@ def kept(state: State, event: Kept) -> Outcome:
 BREAKS = 3
 
 
-def broken(state: State, event: Broken) -> Outcome:
+def broken(state: HubState, event: Broken) -> Outcome:
     """Handle a connection lost between members. Separate events report which worker died."""
     crew, worker, generation = state.crew, event.worker, event.generation
     if crew.peers[worker].stage is Stage.LEAVING:
@@ -96,12 +96,12 @@ def broken(state: State, event: Broken) -> Outcome:
     return _regroup(state, f"worker-{worker} lost the connection to another worker", explained=False)
 
 
-def lost(state: State, event: Lost) -> Outcome:
+def lost(state: HubState, event: Lost) -> Outcome:
     """Remove a worker that lost its connection or hangs. Its slot is free when its process has ended."""
     worker, hung = event.worker, isinstance(event, Hung)
     leaving = state.crew.peers[worker].stage is Stage.LEAVING
     why = event.why if isinstance(event, Hung) else "lost its connection"
-    following: list[Callable[[State], Outcome]] = []
+    following: list[Callable[[HubState], Outcome]] = []
     if hung:
         following.append(lambda s: with_crew(s, membership.tell(s.crew, worker, why, s.committed)))
     if hung or not leaving:
@@ -109,7 +109,7 @@ def lost(state: State, event: Lost) -> Outcome:
     return then(_without(state, worker, why), *following)
 
 
-def gone(state: State, event: Gone) -> Outcome:
+def gone(state: HubState, event: Gone) -> Outcome:
     """Remove a worker whose process has ended."""
     worker = event.worker
     return then(
@@ -119,7 +119,7 @@ def gone(state: State, event: Gone) -> Outcome:
     )
 
 
-def failed(state: State, event: Failed) -> Outcome:
+def failed(state: HubState, event: Failed) -> Outcome:
     """Fail the job after an exception in a worker, unless this worker has left the training already."""
     worker = event.worker
     if state.crew.peers[worker].stage is Stage.LEAVING and worker not in state.parking:
@@ -127,7 +127,7 @@ def failed(state: State, event: Failed) -> Outcome:
     return fail(state, f"worker {worker}: {event.summary}", event)
 
 
-def _without(state: State, worker: int, why: str) -> Outcome:
+def _without(state: HubState, worker: int, why: str) -> Outcome:
     """Continue without a worker, whatever its part was. A second call for the same worker is harmless."""
     crew = state.crew
     member, called, pending = worker in state.alive, worker in crew.called, crew.pending
@@ -147,7 +147,7 @@ def _without(state: State, worker: int, why: str) -> Outcome:
     return state, ()
 
 
-def _count_break(state: State, why: str) -> Outcome:
+def _count_break(state: HubState, why: str) -> Outcome:
     """Count an interruption of training, and fail the job after too many interruptions at one step.
 
     After a recovery members repeat committed steps. Progress within these steps counts as progress.
@@ -158,14 +158,14 @@ def _count_break(state: State, why: str) -> Outcome:
     return _unless(breaks, at, why, replace(state, broken_at=(state.committed, at), breaks=breaks))
 
 
-def _count_loss(state: State, why: str) -> Outcome:
+def _count_loss(state: HubState, why: str) -> Outcome:
     """Count the loss of all members. Training is thrown back, so only newly committed steps count as progress."""
     at = state.committed
     losses = state.losses + 1 if state.lost_at == at else 1
     return _unless(losses, at, why, replace(state, lost_at=at, losses=losses))
 
 
-def _unless(times: int, at: int, why: str, state: State) -> Outcome:
+def _unless(times: int, at: int, why: str, state: HubState) -> Outcome:
     if times < BREAKS:
         return state, ()
     before = state.crew.last_loss
@@ -175,7 +175,7 @@ def _unless(times: int, at: int, why: str, state: State) -> Outcome:
     return fail(state, f"{why}; training was interrupted {times} times at step {at} without progress")
 
 
-def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
+def _regroup(state: HubState, why: str, explained: bool = True) -> Outcome:
     """Form a new generation of the remaining members. Members that are behind copy the state of one that is ahead.
     Newcomers join with the generation after that.
 
@@ -190,7 +190,7 @@ def _regroup(state: State, why: str, explained: bool = True) -> Outcome:
     )
 
 
-def _meet(state: State) -> Outcome:
+def _meet(state: HubState) -> Outcome:
     crew = state.crew
     alive = state.alive
     state = replace(requeue(state, sorted(set(state.doing) - set(alive))), idle=frozenset())
@@ -200,7 +200,7 @@ def _meet(state: State) -> Outcome:
     return with_crew(state, membership.regroup(crew, alive, state.kept))
 
 
-def revive(state: State) -> Outcome:
+def revive(state: HubState) -> Outcome:
     """If there are no members, let the ready workers continue from the kept state, or from the beginning."""
     crew = state.crew
     if not state.running or state.members or state.parking:
@@ -212,7 +212,7 @@ def revive(state: State) -> Outcome:
         return state, ()
     actions: tuple[Action, ...] = ()
     if state.kept is not None:
-        steps = state.kept.version // 4
+        steps = state.kept.position.steps
         actions = (Note(f"step {state.committed}: recovered from the snapshot of step {steps}"),)
     elif state.committed:
         actions = (Note("no snapshot exists yet: training restarts from the beginning and gives the same results"),)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.position import Position
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Kept:
     """A state to resume from when no worker is left: in the file `path`, or in `blob` if no file could be written."""
 
     worker: int
-    version: int
+    position: Position
     path: str = ""
     blob: bytes = b""
 
@@ -234,7 +235,7 @@ class Kill:
 class Begin:
     """Training begins with this plan."""
 
-    plan: Plan
+    plan: StepPlan
 
 
 @dataclass(frozen=True)

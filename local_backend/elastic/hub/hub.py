@@ -48,12 +48,12 @@ from local_backend.elastic.hub.events import (
     Unbalanced,
 )
 from local_backend.elastic.hub.membership import Crew, Stage
-from local_backend.elastic.hub.state import Course, Outcome, Phase, State, Task, fail, requeue, then, with_crew
+from local_backend.elastic.hub.state import Course, HubState, Outcome, Phase, Task, fail, requeue, then, with_crew
 from local_backend.elastic.hub.watching import Totals, Values
-from local_backend.elastic.plan import Plan, shard_count
+from local_backend.elastic.plan import StepPlan, shard_count
 
 
-def stepped(state: State, event: Stepped) -> Outcome:
+def stepped(state: HubState, event: Stepped) -> Outcome:
     """Record the results of some shards. Results of a worker that was removed meanwhile are valid, too."""
     peer = state.crew.peers[event.worker]
     state = replace(state, crew=state.crew.put([event.worker], applied=max(peer.applied, event.step)))
@@ -63,7 +63,7 @@ def stepped(state: State, event: Stepped) -> Outcome:
     return state, ()
 
 
-def applied(state: State, event: Applied) -> Outcome:
+def applied(state: HubState, event: Applied) -> Outcome:
     """Record how many steps a worker has applied.
 
     So after the death of a worker, a step is committed before the next one is computed.
@@ -72,7 +72,7 @@ def applied(state: State, event: Applied) -> Outcome:
     return replace(state, crew=state.crew.put([event.worker], applied=max(peer.applied, event.steps))), ()
 
 
-def commit(state: State) -> Outcome:
+def commit(state: HubState) -> Outcome:
     """Commit every step that all members have applied, in order."""
     crew = state.crew
     if state.plan is None or not state.members or crew.entering:
@@ -97,7 +97,7 @@ def commit(state: State) -> Outcome:
     return replace(state, committed=committed, reports=reports, totals=totals), tuple(actions)
 
 
-__all__ = ["Course", "Outcome", "Phase", "State", "Task", "begin", "step"]
+__all__ = ["Course", "HubState", "Outcome", "Phase", "Task", "begin", "step"]
 
 
 def begin(
@@ -109,21 +109,21 @@ def begin(
     *,
     values: Mapping[int, Values] | None = None,
     totals: Totals = Totals(),
-) -> State:
+) -> HubState:
     """Return the first state of a job. The optional arguments hold the progress of an earlier driver of the job.
 
     `values` are the values of the epochs that are over. `totals` are the totals of the committed steps of the present
     epoch. A `kept` state that is ahead of `committed` is of no use: the results of the steps in between were lost with
     that driver.
     """
-    if kept is not None and kept.version // 4 > committed:
+    if kept is not None and kept.position.steps > committed:
         kept = None
     shards = shard_count(course.step_samples, course.batch)
     crew = Crew(course.most(epoch), shards, spawned=next_worker - 1)
-    return State(course, crew, kept=kept, committed=committed, epoch=epoch, values=values or {}, totals=totals)
+    return HubState(course, crew, kept=kept, committed=committed, epoch=epoch, values=values or {}, totals=totals)
 
 
-def step(state: State, event: Event) -> Outcome:
+def step(state: HubState, event: Event) -> Outcome:
     """Return the state after the event, and the actions in order. Events after the end, and events of workers whose
     process has ended, are ignored."""
     worker = getattr(event, "worker", None)
@@ -134,7 +134,7 @@ def step(state: State, event: Event) -> Outcome:
     return then(outcome, commit if isinstance(event, (Stepped, Applied)) and not state.idle else arrange)
 
 
-def arrange(state: State) -> Outcome:
+def arrange(state: HubState) -> Outcome:
     """Apply all rules to the state, without an event."""
     arranged = then((state, ()), *_RULES)
     # A new epoch may have its own maximum number of workers.
@@ -144,7 +144,7 @@ def arrange(state: State) -> Outcome:
 # --- rules
 
 
-def _staff(state: State) -> Outcome:
+def _staff(state: HubState) -> Outcome:
     """Start workers on free slots, stop workers that lost their slot before they became members, and let connected
     workers load. In FINISHING, change nothing while there are members."""
     if state.phase is Phase.FINISHING and state.members:
@@ -154,7 +154,7 @@ def _staff(state: State) -> Outcome:
     return with_crew(state, membership.staff(crew, asdict(state.plan) if state.plan else None, epoch))
 
 
-def _gather(state: State) -> Outcome:
+def _gather(state: HubState) -> Outcome:
     """Begin training when all workers that were started are ready."""
     crew = state.crew
     if state.phase is not Phase.GATHERING:
@@ -166,10 +166,10 @@ def _gather(state: State) -> Outcome:
     return _start(state)
 
 
-def _start(state: State) -> Outcome:
+def _start(state: HubState) -> Outcome:
     course = state.course
     assert state.crew.data is not None
-    plan = Plan(
+    plan = StepPlan(
         state.crew.data.samples, course.batch, course.step_samples, course.epochs, course.seed,
         multiple=course.multiple, phases=course.phases,
     )
@@ -185,7 +185,7 @@ def _start(state: State) -> Outcome:
     return replace(state, phase=Phase.TRAINING, plan=plan), (Begin(plan),)
 
 
-def _propose(state: State) -> Outcome:
+def _propose(state: HubState) -> Outcome:
     """Propose a generation with the target members, unless they are the present members."""
     crew = state.crew
     if state.phase not in (Phase.TRAINING, Phase.BOUNDARY) or not crew.settled or not state.members:
@@ -194,7 +194,7 @@ def _propose(state: State) -> Outcome:
     return (state, ()) if members == state.members else with_crew(state, membership.propose(crew, members))
 
 
-def _switch(state: State) -> Outcome:
+def _switch(state: HubState) -> Outcome:
     """Switch to the pending generation when its members are connected. At a boundary, call all members once they have
     no task; otherwise let the old members agree on a step."""
     crew = state.crew
@@ -208,7 +208,7 @@ def _switch(state: State) -> Outcome:
     return (state, ()) if crew.confirmed else with_crew(state, membership.confirm(crew))
 
 
-_RULES: tuple[Callable[[State], Outcome], ...] = (
+_RULES: tuple[Callable[[HubState], Outcome], ...] = (
     boundary.conclude,
     _staff,
     _gather,
@@ -225,7 +225,7 @@ _RULES: tuple[Callable[[State], Outcome], ...] = (
 # --- handlers of events from workers and the scheduler
 
 
-def _allocated(state: State, event: Allocated) -> Outcome:
+def _allocated(state: HubState, event: Allocated) -> Outcome:
     crew = state.crew
     state = replace(state, crew=replace(crew, slots=event.slots, failures={}))
     # Do not wait for a pending generation that may no longer be wanted.
@@ -234,13 +234,13 @@ def _allocated(state: State, event: Allocated) -> Outcome:
     return state, ()
 
 
-def _arrived(state: State, event: Arrived) -> Outcome:
+def _arrived(state: HubState, event: Arrived) -> Outcome:
     if state.crew.peers[event.worker].stage is not Stage.STARTING:
         return state, ()
     return replace(state, crew=state.crew.put([event.worker], stage=Stage.WAITING)), ()
 
 
-def _ready(state: State, event: Ready) -> Outcome:
+def _ready(state: HubState, event: Ready) -> Outcome:
     crew, known = state.crew, state.crew.data or event
     if crew.peers[event.worker].stage is not Stage.LOADING:
         return state, ()
@@ -257,14 +257,14 @@ def _ready(state: State, event: Ready) -> Outcome:
     return replace(state, crew=replace(crew.put([event.worker], stage=Stage.READY), data=known)), ()
 
 
-def _impatient(state: State, _: Impatient) -> Outcome:
+def _impatient(state: HubState, _: Impatient) -> Outcome:
     """Begin training with the workers that are ready. The other workers join later."""
     if state.phase is not Phase.GATHERING or not state.crew.at(Stage.READY):
         return state, ()
     return _start(state)
 
 
-def _published(state: State, event: Published) -> Outcome:
+def _published(state: HubState, event: Published) -> Outcome:
     crew = state.crew
     for generation in filter(None, (crew.pending, crew.active)):
         if generation.number == event.generation and event.worker in generation.members:
@@ -274,14 +274,14 @@ def _published(state: State, event: Published) -> Outcome:
     return state, ()
 
 
-def _formed(state: State, event: Formed) -> Outcome:
+def _formed(state: HubState, event: Formed) -> Outcome:
     crew = state.crew
     if crew.pending is None or crew.pending.number != event.generation:
         return state, ()
     return replace(state, crew=replace(crew, formed=crew.formed | {event.worker})), ()
 
 
-def _entered(state: State, event: Entered) -> Outcome:
+def _entered(state: HubState, event: Entered) -> Outcome:
     crew, actions = membership.enter(state.crew, event.worker, event.generation, event.applied)
     if crew.active.number != state.crew.active.number:
         state = deaths.depart(state, crew)
@@ -291,7 +291,7 @@ def _entered(state: State, event: Entered) -> Outcome:
     return replace(state, crew=crew, meeting=state.meeting and bool(crew.entering)), actions
 
 
-def _unbalanced(state: State, event: Unbalanced) -> Outcome:
+def _unbalanced(state: HubState, event: Unbalanced) -> Outcome:
     crew = state.crew
     fits = len(event.counts) == len(state.members) and sum(event.counts) == crew.shards
     if state.phase is not Phase.TRAINING or not crew.settled or not fits or event.counts == crew.active.counts:
@@ -299,7 +299,7 @@ def _unbalanced(state: State, event: Unbalanced) -> Outcome:
     return with_crew(state, membership.propose(crew, state.members, event.counts))
 
 
-_HANDLERS: dict[type, Callable[[State, Any], Outcome]] = {
+_HANDLERS: dict[type, Callable[[HubState, Any], Outcome]] = {
     Allocated: _allocated,
     Arrived: _arrived,
     Ready: _ready,

@@ -28,7 +28,7 @@ from local_backend.elastic.hub.events import (
     TaskDone,
 )
 from local_backend.elastic.hub.membership import Stage
-from local_backend.elastic.hub.state import Phase, State
+from local_backend.elastic.hub.state import HubState, Phase
 
 #: A step may take this many times the median step time.
 PATIENCE = 10
@@ -107,7 +107,7 @@ class Liveness:
         """Return the time of the next `check` if no event comes before; None if no worker needs watching."""
         return None if self._next is None else max(now, self._next)
 
-    def check(self, state: State, now: float) -> list[Consequence]:
+    def check(self, state: HubState, now: float) -> list[Consequence]:
         """Return the actions and events that are due now: pings, hung workers, kills, the end of gathering."""
         if self._next is not None and now > self._next + self._minimum / 2:
             self.resumed(now)
@@ -123,7 +123,7 @@ class Liveness:
 
     # --- known facts
 
-    def _observe(self, state: State, now: float) -> None:
+    def _observe(self, state: HubState, now: float) -> None:
         crew = state.crew
         for worker, peer in crew.peers.items():
             if worker not in self._stages or self._stages[worker][0] is not peer.stage or worker in state.held:
@@ -150,7 +150,7 @@ class Liveness:
                 self._paces.append((now - then) / (state.committed - steps) / max(crew.active.counts))
             self._committed, self._settled = (state.committed, now), True
 
-    def deadline(self, state: State) -> float:
+    def deadline(self, state: HubState) -> float:
         """Return the seconds without progress after which a member counts as hung."""
         if len(self._paces) < ENOUGH:
             return UNKNOWN
@@ -172,7 +172,7 @@ class Liveness:
 
     # --- starting and leaving workers
 
-    def _coming_and_going(self, state: State, now: float) -> list[Consequence]:
+    def _coming_and_going(self, state: HubState, now: float) -> list[Consequence]:
         found: list[Consequence] = []
         for worker, (stage, since) in self._stages.items():
             if stage is Stage.STARTING and self._past(since + CONNECTING, now):
@@ -184,7 +184,7 @@ class Liveness:
                 found.append(Kill(worker))
         return found
 
-    def _impatient(self, state: State, now: float) -> list[Consequence]:
+    def _impatient(self, state: HubState, now: float) -> list[Consequence]:
         """End the wait of the first generation for workers that take much longer than its first member."""
         late = state.crew.at(Stage.STARTING, Stage.WAITING, Stage.LOADING)
         if state.phase is not Phase.GATHERING or self._ready is None or not late or not state.crew.at(Stage.READY):
@@ -194,7 +194,7 @@ class Liveness:
 
     # --- members that keep each other waiting
 
-    def _stalled(self, state: State, now: float) -> list[Consequence]:
+    def _stalled(self, state: HubState, now: float) -> list[Consequence]:
         """Ping the suspects at half the deadline. At the deadline use the answers to report workers as hung."""
         limit, suspects = self.deadline(state), self._suspects(state)
         if state.crew.entering:
@@ -218,7 +218,7 @@ class Liveness:
         why = "does not answer" if mute else "keeps the other workers waiting"
         return [Hung(worker, f"{why}: no progress for {seconds:.1f} s") for worker in accused]
 
-    def _suspects(self, state: State) -> list[int]:
+    def _suspects(self, state: HubState) -> list[int]:
         """Return the members that the others may be waiting for."""
         if state.crew.entering:
             return sorted(state.crew.entering)
@@ -233,7 +233,7 @@ class Liveness:
         at, phase = self._answers.get(worker, (0.0, ""))
         return phase if at > self._since else None
 
-    def _accused(self, state: State, suspects: list[int], now: float) -> list[int]:
+    def _accused(self, state: HubState, suspects: list[int], now: float) -> list[int]:
         """Return at most one of the suspects, which have all answered. A busy suspect comes first, because others wait
         for it; among equals the suspect whose own last report is oldest."""
         phases = {worker: self._phase(worker) for worker in suspects}
@@ -247,7 +247,7 @@ class Liveness:
 
     # --- members that may be in user code, which may take any time
 
-    def _watched(self, state: State, stalling: bool) -> dict[int, float]:
+    def _watched(self, state: HubState, stalling: bool) -> dict[int, float]:
         """Return worker → seconds for the answer to a ping, for workers whose main thread may take any time."""
         crew = state.crew
         # A worker that imports or loads data may keep its own control thread from answering.

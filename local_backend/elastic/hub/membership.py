@@ -228,7 +228,7 @@ def regroup(crew: Crew, members: tuple[int, ...], kept: Kept | None) -> Outcome:
     """
     restore, blob = None, b""
     if kept is not None and not any(crew.peers[worker].holder for worker in members):
-        restore, blob = {"path": kept.path, "version": kept.version}, kept.blob
+        restore, blob = {"path": kept.path, "version": kept.position.number}, kept.blob
     generation = Generation(crew.issued + 1, members, even(crew.shards, len(members)))
     crew = replace(crew, issued=generation.number, pending=generation, confirmed=False)
     crew = activate(crew, told=True, planned=False)

@@ -11,7 +11,7 @@ from local_backend.elastic.hub import membership
 from local_backend.elastic.hub.events import Action, BatchResult, Fail, Failed, Kept
 from local_backend.elastic.hub.membership import Crew, Stage
 from local_backend.elastic.hub.watching import Totals, Values, Watch
-from local_backend.elastic.plan import Plan, shard_count
+from local_backend.elastic.plan import StepPlan, shard_count
 
 
 class Phase(Enum):
@@ -66,13 +66,13 @@ class Task:
 
 
 @dataclass(frozen=True)
-class State:
+class HubState:
     """The whole state of the hub. Mappings are never changed in place."""
 
     course: Course
     crew: Crew
     phase: Phase = Phase.GATHERING
-    plan: Plan | None = None
+    plan: StepPlan | None = None
     #: Steps that every member has applied.
     committed: int = 0
     #: Step → shard → result, of steps that are not committed yet.
@@ -169,10 +169,10 @@ class State:
         return bool(self.members) and not self.crew.entering and self.idle.issuperset(self.members)
 
 
-Outcome = tuple[State, tuple[Action, ...]]
+Outcome = tuple[HubState, tuple[Action, ...]]
 
 
-def then(outcome: Outcome, *following: Callable[[State], Outcome]) -> Outcome:
+def then(outcome: Outcome, *following: Callable[[HubState], Outcome]) -> Outcome:
     """Make decisions one after the other, until the job has ended. Return the last state and all actions."""
     state, actions = outcome
     for decide in following:
@@ -183,18 +183,18 @@ def then(outcome: Outcome, *following: Callable[[State], Outcome]) -> Outcome:
     return state, actions
 
 
-def with_crew(state: State, outcome: membership.Outcome) -> Outcome:
+def with_crew(state: HubState, outcome: membership.Outcome) -> Outcome:
     """Return the state with the crew that `membership` returned, and its actions."""
     return replace(state, crew=outcome[0]), outcome[1]
 
 
-def requeue(state: State, workers: Iterable[int]) -> State:
+def requeue(state: HubState, workers: Iterable[int]) -> HubState:
     """Put the tasks of these workers at the front of `todo`, for other workers."""
     lost = [worker for worker in workers if worker in state.doing]
     doing = {worker: task for worker, task in state.doing.items() if worker not in lost}
     return replace(state, doing=doing, todo=(*(state.doing[worker] for worker in lost), *state.todo))
 
 
-def fail(state: State, reason: str, cause: Failed | None = None) -> Outcome:
+def fail(state: HubState, reason: str, cause: Failed | None = None) -> Outcome:
     """End the job with a failure."""
     return replace(state, phase=Phase.ENDED), (Fail(reason, cause),)

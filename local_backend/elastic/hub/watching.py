@@ -63,7 +63,7 @@ def validation_values(tested: tuple[BatchResult, ...]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Rule:
+class WatchRule:
     """The value to watch, and the change of it that is an improvement."""
 
     #: Name of the value; None for the default.
@@ -78,12 +78,12 @@ class Watch:
     """The rules that depend on the values of epochs."""
 
     #: Rule of schedulers that depend on a value; None without any.
-    plateau: Rule | None = None
+    plateau: WatchRule | None = None
     #: Rule of early stopping, and the epochs without an improvement after which training ends.
-    stopping: Rule | None = None
+    stopping: WatchRule | None = None
     patience: int = 0
     #: Rule of the best checkpoint.
-    best: Rule | None = None
+    best: WatchRule | None = None
 
     def unknown(self, values: Values, validated: bool, validates: bool) -> str | None:
         """Return why a monitored value is missing in an epoch; None if all are present or may still come.
@@ -122,12 +122,12 @@ class Watch:
         return name in epochs[-1] and not math.isnan(series[-1]) and since_best(series, self.best) == 0
 
 
-def monitored(rule: Rule, validates: bool) -> str:
+def monitored(rule: WatchRule, validates: bool) -> str:
     """Return the name of the value that a rule watches."""
     return rule.monitor or ("val_loss" if validates else "loss")
 
 
-def since_best(series: Sequence[float], rule: Rule) -> int:
+def since_best(series: Sequence[float], rule: WatchRule) -> int:
     """Return how many values came after the last improvement. NaN is not an improvement."""
     mode = rule.mode or mode_of(rule.monitor or "loss")
     best, since = math.inf if mode == "min" else -math.inf, 0

@@ -44,7 +44,7 @@ class Carried:
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """One training as the script requested it. The optimizer is bound to the model's parameters."""
 
     model: nn.Module
@@ -138,7 +138,7 @@ class Job:
             ) from None
 
     @classmethod
-    def loads(cls, data: bytes) -> Job:
+    def loads(cls, data: bytes) -> TrainingJob:
         """Return the job that `dumps` was given. Used in a worker: it also sets the script's patches, and the driver's
         values in the user's modules. Raises EngineError."""
         job = cls.__new__(cls)

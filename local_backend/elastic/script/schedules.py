@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.recipe import Recipe, flat, inner
 
 #: Schedulers that expect one step() per optimizer step.
@@ -36,7 +36,7 @@ def goes_by_a_value(recipe: Recipe) -> bool:
     return any(isinstance(one, ReduceLROnPlateau) for one in recipe.lr_scheduler.values())
 
 
-def check(job: Job, mode: str) -> None:
+def check(job: TrainingJob, mode: str) -> None:
     """Check the schedulers of a script before the training starts.
 
     Raises ValueError for a scheduler of another optimizer, and for a scheduler that cannot be stepped as the options
@@ -76,7 +76,7 @@ def _check_per_step(which: str, scheduler: Any, mode: str) -> None:
         )
 
 
-def _check_all_stepped(job: Job) -> None:
+def _check_all_stepped(job: TrainingJob) -> None:
     """Raise ValueError for a scheduler of the job's optimizers that neither the engine nor user code steps."""
     optimizers = {id(one): name for name, top in job.optimizers.items() for one in _with_wrapped(top)}
     built = [
@@ -115,7 +115,7 @@ def _with_wrapped(optimizer: Optimizer) -> list[Optimizer]:
 class Schedules:
     """Steps the schedulers of a training, in the same way on every member."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self._job = job
         schedulers = job.recipe.lr_scheduler.values()
         self._per_step = [one for one in schedulers if interval(one, job.recipe) == "step"]
@@ -169,7 +169,7 @@ def _rate(optimizer: Optimizer) -> float:
 # --- objects that the functions and callbacks of a script refer to
 
 
-def _user_code(job: Job) -> list[Any]:
+def _user_code(job: TrainingJob) -> list[Any]:
     """Return the user code that runs during the training. The script itself steps the schedulers in this code."""
     hooks = [
         value for part in [*job.optimizers.values(), *(m for root in job.modules for m in root.modules())]

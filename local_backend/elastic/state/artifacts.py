@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from local_backend.elastic import faults
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 
 
 def result_dir() -> Path:
@@ -100,7 +100,7 @@ def checkpoints() -> list[Path]:
     return [path for _, path in sorted((int(epoch), path) for epoch, path in found if epoch.isdecimal())]
 
 
-def save_checkpoint(job: Job, name: str) -> None:
+def save_checkpoint(job: TrainingJob, name: str) -> None:
     """Write the state dicts of the model, of the optimizer and of the moving average if there is one, before returning.
 
     Several optimizers are saved as a dict: name → state dict.

@@ -18,13 +18,13 @@ from torch.optim import Optimizer
 
 from local_backend.elastic.script import pickles
 from local_backend.elastic.script.hooked import Variable
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 
 
 class Live:
     """The live objects of a training at this time. An object has the same name in every process."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         parts, hooked = job.parts, job.hooked or []
         held = [part for part in hooked if isinstance(part, nn.Module)]
         self.modules: list[nn.Module] = _unique(part for module in [*job.modules, *held] for part in module.modules())

@@ -28,9 +28,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.plan import Plan
+from local_backend.elastic.plan import StepPlan
 from local_backend.elastic.script import captured
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.recipe import Recipe
 from local_backend.elastic.state import artifacts
 from local_backend.elastic.state.fingerprints import leaves, of_tensors, of_text
@@ -102,7 +102,9 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     return Comparison(said, promise)
 
 
-def write(job: Job, plan: Plan, mode: str, checkpoint: str, *, data: Mapping[str, Any], initial: str) -> None:
+def write(
+    job: TrainingJob, plan: StepPlan, mode: str, checkpoint: str, *, data: Mapping[str, Any], initial: str
+) -> None:
     """Write the manifest of a checkpoint.
 
     Args:
@@ -164,7 +166,7 @@ def weights_digest(state: Mapping[str, Any]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def options_of(job: Job) -> dict[str, Any]:
+def options_of(job: TrainingJob) -> dict[str, Any]:
     """Return the options that decide bits: plain values as they are, objects as type and fingerprint."""
     default = Recipe()
     found = {

@@ -2,8 +2,8 @@
 
 The state contains all parameters and buffers, the optimizers with their hyper-parameters, and which parameters are
 frozen. It contains the mode of each module and the plain values among its attributes, such as the rate of a Dropout. It
-contains the attributes of the other parts (`Job.parts`): the user's callbacks, registered objects, schedulers, and the
-values that options keep. Random numbers are not part of the state: they are seeded anew for each shard.
+contains the attributes of the other parts (`TrainingJob.parts`): the user's callbacks, registered objects, schedulers,
+and the values that options keep. Random numbers are not part of the state: they are seeded anew for each shard.
 
 Reading a state unpickles it, which runs code. A state is sent only between processes of one training and written only
 to files of the same user, whose code runs there anyway. Never read a state of another user.
@@ -26,33 +26,33 @@ from torch.optim import Optimizer
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script.hooked import Variable
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.live import Live, dumps, loads, own
 
 
-def result_of(job: Job) -> bytes:
+def result_of(job: TrainingJob) -> bytes:
     """Return, as bytes, everything that training has changed in model, loss, optimizer and callbacks."""
     # The outer optimizer of asynchronous training is of no use after the training.
     replica = Replica(replace(job, outer=None))
     return to_bytes(replica.copy(replica.capture()))
 
 
-def take_over(job: Job, result: bytes) -> None:
+def take_over(job: TrainingJob, result: bytes) -> None:
     """Give the script's objects the state that they have in the worker that called `result_of`. Each object stays the
     same and on its device. Raises EngineError when callbacks have added parameters to the model."""
     Replica(job).restore(from_bytes(result))
 
 
-def to_bytes(state: State) -> bytes:
+def to_bytes(state: ReplicaState) -> bytes:
     """Return a state, whose tensors are on the CPU, as bytes for `from_bytes`."""
     buffer = io.BytesIO()
     torch.save({"meta": state.meta, "tensors": state.tensors}, buffer)
     return buffer.getvalue()
 
 
-def from_bytes(blob: bytes) -> State:
+def from_bytes(blob: bytes) -> ReplicaState:
     """Return the state that `to_bytes` was given."""
-    return State(**torch.load(io.BytesIO(blob), weights_only=True))
+    return ReplicaState(**torch.load(io.BytesIO(blob), weights_only=True))
 
 
 #: Pairs (live buffer, its committed value), for buffers that a step has begun to change.
@@ -66,7 +66,7 @@ TABLE = 1000
 
 
 @dataclass
-class State:
+class ReplicaState:
     """The state of a training at one instant. `meta` determines the order of the tensors."""
 
     meta: bytes
@@ -81,11 +81,11 @@ class State:
 class Replica:
     """Captures and restores the training of this process. Only one thread may use it at a time."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self._job = job
         self._warned: set[int] = set()
 
-    def capture(self, committed: Committed = ()) -> State:
+    def capture(self, committed: Committed = ()) -> ReplicaState:
         """Return the present state. Its tensors are the live ones: copy or send them before they change.
 
         `committed` values replace those of live buffers. Warns once about each callback that cannot be pickled.
@@ -99,9 +99,9 @@ class Replica:
             "optimizers": dumps([parts_of(optimizer) for optimizer in live.optimizers], live, tensors),
             "parts": [self._part(number, live, tensors) for number in range(len(live.parts))],
         }
-        return State(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
+        return ReplicaState(pickle.dumps(meta), [tensor.detach() for tensor in tensors])
 
-    def restore(self, state: State, replay: Callable[[Any], None] | None = None) -> list[str]:
+    def restore(self, state: ReplicaState, replay: Callable[[Any], None] | None = None) -> list[str]:
         """Copy a state into the live objects. The state itself does not change.
 
         Returns the class names of callbacks that could not be copied completely: their attributes that cannot be
@@ -134,9 +134,9 @@ class Replica:
         return [type(live.parts[number]).__name__ for number in incomplete]
 
     @staticmethod
-    def copy(state: State) -> State:
+    def copy(state: ReplicaState) -> ReplicaState:
         """Return the same state with its own tensors on the CPU."""
-        return State(state.meta, [tensor.detach().to("cpu", copy=True) for tensor in state.tensors])
+        return ReplicaState(state.meta, [tensor.detach().to("cpu", copy=True) for tensor in state.tensors])
 
     def digest(self, committed: Committed = ()) -> str:
         """Return a fingerprint of parameters, buffers and optimizers: equal if and only if all their bits are equal."""

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from local_backend.elastic.hub.watching import Values
-from local_backend.elastic.plan import Plan
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.position import Position
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.replica import Replica
 from local_backend.elastic.state.snapshots import Snapshot, open_snapshot, write_snapshot
@@ -32,20 +33,20 @@ def state_path(checkpoint: Path) -> Path:
 
 
 def write_states(
-    job: Job, replica: Replica, plan: Plan, checkpoints: list[Path], *, version: int, generators: str
+    job: TrainingJob, replica: Replica, plan: StepPlan, checkpoints: list[Path], *, position: Position, generators: str
 ) -> None:
     """Write the training state beside these checkpoints. Raises OSError.
 
-    `version`: the version of the state, between two epochs, after the members have received the values of the epoch.
+    `position`: the position of the state, between two epochs, after the members have received the values of the epoch.
     `generators`: the states of the global generators when `datasets_function` was called.
     """
     state = replica.copy(replica.capture())
     extra = {
-        "epochs": (version >> 2) // plan.steps_per_epoch, "samples": plan.samples, "batch": plan.batch,
+        "epochs": position.steps // plan.steps_per_epoch, "samples": plan.samples, "batch": plan.batch,
         "step_samples": plan.step_samples, "seed": plan.seed, "told": job.carried.told, "generators": generators,
     }
     for checkpoint in checkpoints:
-        write_snapshot(state_path(checkpoint), version, state, extra)
+        write_snapshot(state_path(checkpoint), position, state, extra)
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class Start:
     @property
     def steps(self) -> int | None:
         """Optimizer steps in the state; None without the whole state."""
-        return None if self.snapshot is None else self.snapshot.version // 4
+        return None if self.snapshot is None else self.snapshot.position.steps
 
 
-def begin(job: Job, step_samples: int) -> Start:
+def begin(job: TrainingJob, step_samples: int) -> Start:
     """Find and check the checkpoint that the option `resume_from` names.
 
     If the checkpoint has no training state, load its weights and optimizer into the objects of the script. Raises
@@ -126,7 +127,7 @@ def _epochs_of(checkpoint: Path) -> int | None:
         return None
 
 
-def _whole(job: Job, path: Path, step_samples: int) -> Start:
+def _whole(job: TrainingJob, path: Path, step_samples: int) -> Start:
     if path.stat().st_uid not in (os.getuid(), 0):
         raise ValueError(f"resume_from: {path} belongs to another user; a training state may contain code")
     try:
@@ -150,7 +151,7 @@ def _whole(job: Job, path: Path, step_samples: int) -> Start:
     return start
 
 
-def _check_model(job: Job, path: Path, meta: dict[str, Any], shapes: list[list[int]]) -> None:
+def _check_model(job: TrainingJob, path: Path, meta: dict[str, Any], shapes: list[list[int]]) -> None:
     """Raise ValueError if the state has other parameters, modules, callbacks or schedulers than the script."""
     live = Live(job)
     for what, here, there in (
@@ -170,7 +171,7 @@ def _check_model(job: Job, path: Path, meta: dict[str, Any], shapes: list[list[i
             )
 
 
-def _weights_only(job: Job, checkpoint: Path) -> Start:
+def _weights_only(job: TrainingJob, checkpoint: Path) -> Start:
     name = checkpoint.stem.removeprefix("model_epoch_")
     if not name.isdecimal():
         raise ValueError(
@@ -180,7 +181,7 @@ def _weights_only(job: Job, checkpoint: Path) -> Start:
     return Start(int(name))
 
 
-def _load_weights(job: Job, checkpoint: Path) -> None:
+def _load_weights(job: TrainingJob, checkpoint: Path) -> None:
     beside = checkpoint.with_name(f"{checkpoint.stem}_optimizer_state.pth")
     try:
         weights, optimizers = (torch.load(path, map_location="cpu", weights_only=True) for path in (checkpoint, beside))

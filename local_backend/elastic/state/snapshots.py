@@ -1,9 +1,9 @@
 """Automatic snapshots: the state of a training is written to disk at intervals, so that it outlives all workers.
 
 A snapshot file is `[magic][length of head][head][meta][bytes of all tensors][CRC-32 of all that]`. The head is JSON:
-version, extra values, dtype and shape of each tensor. A file does not depend on which workers exist. One worker writes
-the files, in the background. `meta` is unpickled when it is used (see replica.py), so the folder must be the user's
-own.
+position (`version`), extra values, dtype and shape of each tensor. A file does not depend on which workers exist. One
+worker writes the files, in the background. `meta` is unpickled when it is used (see replica.py), so the folder must be
+the user's own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from local_backend.elastic.errors import EngineError
+from local_backend.elastic.position import Position
 from local_backend.elastic.state.artifacts import write_whole
-from local_backend.elastic.state.replica import Replica, State
+from local_backend.elastic.state.replica import Replica, ReplicaState
 from local_backend.elastic.state.transfer import as_bytes
 
 MAGIC = b"elastic snapshot 1\n"
@@ -40,16 +41,16 @@ _CRC = struct.Struct("<I")
 _BLOCK = 8 << 20
 
 
-def write_snapshot(path: Path, version: int, state: State, extra: Mapping[str, Any]) -> None:
+def write_snapshot(path: Path, position: Position, state: ReplicaState, extra: Mapping[str, Any]) -> None:
     """Write a state whose tensors are on the CPU to one file, completely or not at all. Raises OSError."""
-    write_whole(path, lambda file: _write(file, version, state, dict(extra)), "checkpoint-rename")
+    write_whole(path, lambda file: _write(file, position, state, dict(extra)), "checkpoint-rename")
 
 
 def open_snapshot(path: Path) -> Snapshot:
     """Return the snapshot in a file. Raises ValueError for a file that is not a complete snapshot, and OSError."""
     with open(path, "rb") as file:
         head = _check(file)
-    return Snapshot(path, head["version"], head["extra"])
+    return Snapshot(path, Position.from_number(head["version"]), head["extra"])
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,16 @@ class Snapshot:
     """A complete snapshot on disk."""
 
     path: Path
-    version: int
+    position: Position
     extra: dict[str, Any]
 
-    def load(self) -> State:
+    def load(self) -> ReplicaState:
         """Return the state, on the CPU. Raises EngineError when the file is missing or damaged."""
         try:
             with open(self.path, "rb") as file:
                 head, state = _read(file)
-            if head["version"] != self.version:
-                raise ValueError("it belongs to another version of the training")
+            if head["version"] != self.position.number:
+                raise ValueError("it belongs to another position of the training")
             return state
         except (OSError, ValueError) as error:
             raise EngineError(f"the snapshot {self.path} cannot be read: {error}") from error
@@ -78,34 +79,34 @@ class SnapshotFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def newest(self, most: int | None = None) -> Snapshot | None:
-        """Return the newest complete snapshot with a version of at most `most`; None without any. Skip damaged ones."""
+    def newest(self, most: Position | None = None) -> Snapshot | None:
+        """Return the newest complete snapshot of a position up to `most`; None without any. Skip damaged ones."""
         for path in self._files():
             try:
                 with open(path, "rb") as file:
                     head = _check(file)
             except (OSError, ValueError):
                 continue
-            if most is None or head["version"] <= most:
-                return Snapshot(path, head["version"], head["extra"])
+            if most is None or head["version"] <= most.number:
+                return Snapshot(path, Position.from_number(head["version"]), head["extra"])
         return None
 
-    def write(self, version: int, state: State, extra: Mapping[str, Any] | None = None) -> Path:
+    def write(self, position: Position, state: ReplicaState, extra: Mapping[str, Any] | None = None) -> Path:
         """Write a state whose tensors are on the CPU, completely or not at all. Keep only the newest two files.
 
-        `version`: not negative, and higher each time. `extra`: JSON. Raises OSError.
+        `position`: higher each time. `extra`: JSON. Raises OSError.
         """
-        path = self.path_of(version)
+        path = self.path_of(position)
         for torn in self.path.glob(f".*{SUFFIX}.*.tmp"):  # left by a writer that was killed
             torn.unlink(missing_ok=True)
-        write_whole(path, lambda file: _write(file, version, state, dict(extra or {})), "snapshot-rename")
+        write_whole(path, lambda file: _write(file, position, state, dict(extra or {})), "snapshot-rename")
         for old in self._files()[KEPT:]:
             old.unlink(missing_ok=True)
         return path
 
-    def path_of(self, version: int) -> Path:
-        """Return the path of the snapshot of a version."""
-        return self.path / f"{version:012}{SUFFIX}"
+    def path_of(self, position: Position) -> Path:
+        """Return the path of the snapshot of a position."""
+        return self.path / f"{position.number:012}{SUFFIX}"
 
     def _files(self) -> list[Path]:
         """Return the snapshot files, newest first."""
@@ -125,12 +126,12 @@ class Snapshotter:
     def __init__(
         self,
         folder: SnapshotFolder,
-        on_written: Callable[[int, Path, float], None],
+        on_written: Callable[[Position, Path, float], None],
         on_failure: Callable[[str], None],
         least_seconds: float = LEAST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_written(version, path, seconds that writing took)` and `on_failure(sentence)` are called in the
+        """`on_written(position, path, seconds that writing took)` and `on_failure(sentence)` are called in the
         background thread. The first snapshot is due after `least_seconds`."""
         self._folder = folder
         self._on_written = on_written
@@ -148,7 +149,7 @@ class Snapshotter:
         busy = self._writer is not None and self._writer.is_alive()
         return now >= self._next and not busy and not self._closed
 
-    def take(self, version: int, state: State, extra: Mapping[str, Any] | None = None) -> None:
+    def take(self, position: Position, state: ReplicaState, extra: Mapping[str, Any] | None = None) -> None:
         """Clone the state, and write the clone in the background. Wait first until an earlier snapshot is written."""
         if self._writer is not None:
             self._writer.join()
@@ -158,7 +159,7 @@ class Snapshotter:
         self.pause = ended - begun
         self._next = ended + max(self._least, PATIENCE * self.pause)
         self._writer = threading.Thread(
-            target=self._write, args=(version, clone, dict(extra or {})), name="snapshot", daemon=True
+            target=self._write, args=(position, clone, dict(extra or {})), name="snapshot", daemon=True
         )
         self._writer.start()
 
@@ -168,10 +169,10 @@ class Snapshotter:
         if wait and self._writer is not None:
             self._writer.join()
 
-    def _write(self, version: int, clone: State, extra: dict[str, Any]) -> None:
+    def _write(self, position: Position, clone: ReplicaState, extra: dict[str, Any]) -> None:
         begun = self._clock()
         try:
-            path = self._folder.write(version, clone, extra)
+            path = self._folder.write(position, clone, extra)
         except Exception as error:
             if self._closed:
                 return  # the folder may be deleted by now
@@ -179,7 +180,7 @@ class Snapshotter:
                 f"cannot write a snapshot to {self._folder.path}: {error}; training continues and tries again later"
             )
         else:
-            self._on_written(version, path, self._clock() - begun)
+            self._on_written(position, path, self._clock() - begun)
 
 
 class _Summing:
@@ -205,9 +206,9 @@ class _Summing:
         return bytes(data)
 
 
-def _write(file: BinaryIO, version: int, state: State, extra: dict[str, Any]) -> None:
+def _write(file: BinaryIO, position: Position, state: ReplicaState, extra: dict[str, Any]) -> None:
     head = {
-        "version": version,
+        "version": position.number,
         "extra": extra,
         "meta": len(state.meta),
         "tensors": [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in state.tensors],
@@ -251,7 +252,7 @@ def _check(file: BinaryIO) -> dict[str, Any]:
     return head
 
 
-def _read(file: BinaryIO) -> tuple[dict[str, Any], State]:
+def _read(file: BinaryIO) -> tuple[dict[str, Any], ReplicaState]:
     """Return (head, state) of a complete file. Raises ValueError for any other file, and OSError."""
     _check(file)
     file.seek(0)
@@ -263,4 +264,4 @@ def _read(file: BinaryIO) -> tuple[dict[str, Any], State]:
         summing.fill(_memory(tensor))
     if file.read() != _CRC.pack(summing.crc):
         raise ValueError("it is damaged")
-    return head, State(meta, tensors)
+    return head, ReplicaState(meta, tensors)

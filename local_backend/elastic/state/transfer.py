@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from local_backend.elastic import faults
-from local_backend.elastic.state.replica import State
+from local_backend.elastic.state.replica import ReplicaState
 
 #: Most bytes of small tensors in one message, and least bytes of a tensor that has its own message.
 CHUNK = 64 << 20
@@ -51,7 +51,7 @@ def messages(sizes: Sequence[int], chunk: int = CHUNK, large: int = LARGE) -> It
         yield together
 
 
-def send_state(group: Peers, to: int | Sequence[int], state: State) -> None:
+def send_state(group: Peers, to: int | Sequence[int], state: ReplicaState) -> None:
     """Send a state to one or several members, which call `receive_state`. Its tensors must not change meanwhile.
 
     All messages are sent from the device of the first tensor. Raises what `group.send` raises.
@@ -78,7 +78,7 @@ def send_state(group: Peers, to: int | Sequence[int], state: State) -> None:
         send(pieces[0])
 
 
-def receive_state(group: Peers, source: int, device: torch.device) -> State:
+def receive_state(group: Peers, source: int, device: torch.device) -> ReplicaState:
     """Receive the state that member `source` sends, on `device`. Raises what `group.receive` raises."""
     length = torch.empty(1, dtype=torch.int64, device=device)
     group.receive(length, source)
@@ -98,13 +98,13 @@ def receive_state(group: Peers, source: int, device: torch.device) -> State:
         group.receive(message, source)
         for piece, part in zip(pieces, message.split(list(map(len, pieces))), strict=True):
             piece.copy_(part)
-    return State(meta, tensors)
+    return ReplicaState(meta, tensors)
 
 
 class Sending(threading.Thread):
     """A thread that sends a state in the background. It starts when it is created."""
 
-    def __init__(self, group: Peers, to: Sequence[int], state: State) -> None:
+    def __init__(self, group: Peers, to: Sequence[int], state: ReplicaState) -> None:
         super().__init__(name="state-copy", daemon=True)
         self._work = (group, to, state)
         self._failure: BaseException | None = None

@@ -29,14 +29,14 @@ import torch
 from torch import Tensor, nn
 
 from local_backend.elastic import faults
-from local_backend.elastic.collective.group import Group
+from local_backend.elastic.collective.group import WorkerGroup
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script.hooked import Variable
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.fingerprints import NameOf, leaves, of_tensors, of_text, tensors_in
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.replica import parts_of
-from local_backend.elastic.worker.control import Control
+from local_backend.elastic.worker.control import ControlThread
 from local_backend.elastic.worker.strays import Drift, sentence
 from local_backend.elastic.worker.trainer import Trainer
 
@@ -89,7 +89,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class StateTable:
     """A state as rows. A value comes before the values that it affects, so the first difference is the cause."""
 
     rows: tuple[Row, ...]
@@ -106,7 +106,7 @@ class Table:
         return zlib.compress(json.dumps(rows).encode(), 1)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Table:
+    def from_bytes(cls, data: bytes) -> StateTable:
         """Return the table that `to_bytes` has encoded."""
         return cls(tuple(Row(*row) for row in json.loads(zlib.decompress(data))))
 
@@ -130,7 +130,7 @@ class Difference:
         return f"{self.name} differs{values}{more}"
 
 
-def first_difference(tables: Sequence[Table]) -> Difference | None:
+def first_difference(tables: Sequence[StateTable]) -> Difference | None:
     """Return the first difference between a table and the first table, or None if all tables are equal."""
     first = {row.name: row for row in tables[0].rows}
     for place, table in enumerate(tables[1:], 1):
@@ -143,7 +143,7 @@ def first_difference(tables: Sequence[Table]) -> Difference | None:
     return None
 
 
-def table_of(job: Job, callbacks: bool = True) -> Table:
+def table_of(job: TrainingJob, callbacks: bool = True) -> StateTable:
     """Return the state of this process. `callbacks`: include the values that callbacks keep. Waits for a GPU."""
     items = list(_items(job, callbacks))
     numbers = iter(of_tensors([value for _, _, value in items if isinstance(value, Tensor)]))
@@ -156,7 +156,7 @@ def table_of(job: Job, callbacks: bool = True) -> Table:
             rows.append(Row(kind, unique, next(numbers)))
         else:
             rows.append(Row(kind, unique, of_text(value), value if len(value) <= SHOWN else ""))
-    return Table(tuple(rows))
+    return StateTable(tuple(rows))
 
 
 def _unlike(members: Sequence[int], applied: int, losses: Sequence[float | None]) -> str:
@@ -190,7 +190,7 @@ def _check_grown(members: Sequence[int], applied: int, tables: Sequence[Mapping[
 class Agreement:
     """One member's part in the comparisons. All members of a generation call the methods at the same points."""
 
-    def __init__(self, job: Job, control: Control, mode: str) -> None:
+    def __init__(self, job: TrainingJob, control: ControlThread, mode: str) -> None:
         self._job = job
         self._control = control
         self._off = mode == "async"
@@ -201,13 +201,13 @@ class Agreement:
         #: Number of applied steps at the last comparison.
         self._agreed = 0
 
-    def after_step(self, group: Group | None, members: Sequence[int], applied: int) -> None:
+    def after_step(self, group: WorkerGroup | None, members: Sequence[int], applied: int) -> None:
         """Compare states if `check="strict"`. Raises EngineError if they differ, GroupBroken and Interrupted."""
         if self._strict and not self._off and group is not None and group.size > 1:
             self._compare(group, members, applied, callbacks=True)
 
     def at_boundary(
-        self, group: Group | None, members: Sequence[int], applied: int, last: bool, *, trainer: Trainer,
+        self, group: WorkerGroup | None, members: Sequence[int], applied: int, last: bool, *, trainer: Trainer,
         data: Mapping[str, str],
     ) -> None:
         """Compare the members' results of the common batch, and compare the members' states.
@@ -241,7 +241,7 @@ class Agreement:
     def _device(self) -> torch.device:
         return next(parameter.device for module in self._job.modules for parameter in module.parameters())
 
-    def _compare(self, group: Group, members: Sequence[int], applied: int, callbacks: bool) -> None:
+    def _compare(self, group: WorkerGroup, members: Sequence[int], applied: int, callbacks: bool) -> None:
         # A large state takes long. In this phase, the driver does not declare a worker hung.
         self._control.phase = "callbacks"
         began = time.monotonic()
@@ -253,7 +253,7 @@ class Agreement:
             raise EngineError(self._explain(group, members, applied, table))
         self._since, self._agreed = time.monotonic(), applied
 
-    def _compare_drift(self, group: Group, members: Sequence[int], applied: int, drift: Drift) -> None:
+    def _compare_drift(self, group: WorkerGroup, members: Sequence[int], applied: int, drift: Drift) -> None:
         """Raise EngineError if batches have changed a value differently in two members."""
         self._control.phase = "callbacks"
         began = time.monotonic()
@@ -277,8 +277,8 @@ class Agreement:
                     f"{other[1][:SHOWN]}) between worker {known[0][0]} and worker {other[0]}. {sentence(path)}"
                 )
 
-    def _explain(self, group: Group, members: Sequence[int], applied: int, table: Table) -> str:
-        tables = [Table.from_bytes(data) for data in _gather_bytes(group, table.to_bytes(), self._device)]
+    def _explain(self, group: WorkerGroup, members: Sequence[int], applied: int, table: StateTable) -> str:
+        tables = [StateTable.from_bytes(data) for data in _gather_bytes(group, table.to_bytes(), self._device)]
         difference = first_difference(tables)
         assert difference is not None
         since = f"after step {self._agreed}" if self._agreed else "when training began"
@@ -293,7 +293,7 @@ class Agreement:
 Item = tuple[str, str, Tensor | str]
 
 
-def _items(job: Job, callbacks: bool) -> Iterator[Item]:
+def _items(job: TrainingJob, callbacks: bool) -> Iterator[Item]:
     """Yield all values to compare."""
     live = Live(job)
     names = _names_of(job, live)
@@ -317,7 +317,7 @@ def _items(job: Job, callbacks: bool) -> Iterator[Item]:
     yield from _rows("carried", job.carried, "the state of the training options", name_of)
 
 
-def _stops(job: Job) -> int:
+def _stops(job: TrainingJob) -> int:
     """Return 1 if a callback has requested the end of training after this epoch, else 0."""
     return int(bool(getattr(job.model, "stop_training", False)))
 
@@ -331,7 +331,7 @@ def _settings(optimizer: torch.optim.Optimizer, of: str, name_of: NameOf) -> Ite
                 yield from _rows(kind, value, f"{name} of group {i}{of}", name_of)
 
 
-def _objects(job: Job, callbacks: bool, name_of: NameOf) -> Iterator[Item]:
+def _objects(job: TrainingJob, callbacks: bool, name_of: NameOf) -> Iterator[Item]:
     """Yield schedulers, and the registered objects and callback tensors that `local_state=` does not name."""
     local = job.recipe.local_state
     for phase, scheduler in job.recipe.lr_scheduler.items():
@@ -382,7 +382,7 @@ def _tensors(live: Live, names: dict[int, str], besides: Collection[int]) -> Ite
             yield "parameter", f"parameter {names[id(parameter)]}", parameter.detach()
 
 
-def _names_of(job: Job, live: Live) -> dict[int, str]:
+def _names_of(job: TrainingJob, live: Live) -> dict[int, str]:
     """Return id → name of the parameters and buffers, as the script names them."""
     names: dict[int, str] = {}
     for prefix, module in zip(("", "loss_function."), job.modules, strict=False):
@@ -395,7 +395,7 @@ def _names_of(job: Job, live: Live) -> dict[int, str]:
     return names
 
 
-def _names_of_held(job: Job) -> dict[int, str]:
+def _names_of_held(job: TrainingJob) -> dict[int, str]:
     """Return id → name of the parameters and buffers of modules that only hooks refer to."""
     modules = [part for part in job.hooked or () if isinstance(part, nn.Module)]
     return {
@@ -419,7 +419,7 @@ def _digest(rows: dict[str, Row], name: str) -> int | None:
     return rows[name].digest if name in rows else None
 
 
-def _gather(group: Group, numbers: list[int], device: torch.device) -> list[list[int]]:
+def _gather(group: WorkerGroup, numbers: list[int], device: torch.device) -> list[list[int]]:
     """Return the `numbers` of all members, in order of rank."""
     mine = torch.tensor(numbers, dtype=torch.int64, device=device)
     told = torch.empty(group.size * len(numbers), dtype=torch.int64, device=device)
@@ -427,12 +427,12 @@ def _gather(group: Group, numbers: list[int], device: torch.device) -> list[list
     return told.view(group.size, len(numbers)).tolist()
 
 
-def _told(group: Group, value: Any, device: torch.device) -> list[Any]:
+def _told(group: WorkerGroup, value: Any, device: torch.device) -> list[Any]:
     """Return the `value` of all members, in order of rank. `value` must be JSON-serializable."""
     return [json.loads(data) for data in _gather_bytes(group, json.dumps(value).encode(), device)]
 
 
-def _gather_bytes(group: Group, data: bytes, device: torch.device) -> list[bytes]:
+def _gather_bytes(group: WorkerGroup, data: bytes, device: torch.device) -> list[bytes]:
     """Return the `data` of all members, in order of rank."""
     sizes = [row[0] for row in _gather(group, [len(data)], device)]
     words = list(data) + [0] * (max(sizes) - len(data))

@@ -81,7 +81,7 @@ class Proposal:
     counts: tuple[int, ...]
 
 
-class Control:
+class ControlThread:
     """The messages of the hub, for the main thread. `start` starts the control thread."""
 
     def __init__(self, number: int, link: Link) -> None:

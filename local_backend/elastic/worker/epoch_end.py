@@ -10,13 +10,14 @@ from local_backend.elastic import faults
 from local_backend.elastic.data.loading import VALIDATION, Stream, keys_of, to_device
 from local_backend.elastic.hub.events import BatchResult
 from local_backend.elastic.hub.watching import append_history
+from local_backend.elastic.position import Position
 from local_backend.elastic.script.calling import split_batch
 from local_backend.elastic.script.hooks import takes_logs
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
 from local_backend.elastic.state import artifacts, resume
 from local_backend.elastic.state.replica import Replica
-from local_backend.elastic.worker.journal import Journal
+from local_backend.elastic.worker.journal import WorkerLog
 from local_backend.elastic.worker.trainer import Trainer
 
 
@@ -24,7 +25,7 @@ class EpochEnd:
     """The tasks that the hub gives to a worker at an epoch boundary."""
 
     def __init__(
-        self, job: Job, trainer: Trainer, tests: Stream, replica: Replica, journal: Journal, *,
+        self, job: TrainingJob, trainer: Trainer, tests: Stream, replica: Replica, journal: WorkerLog, *,
         describe: Callable[[str], None], generators: str,
     ) -> None:
         """`describe`: writes the manifest of the checkpoint with the given file name. `generators`: see Terms."""
@@ -49,11 +50,11 @@ class EpochEnd:
             if trouble:
                 print(f"WARNING: {trouble}", file=sys.stderr, flush=True)
 
-    def save_state(self, names: list[str], version: int) -> None:
+    def save_state(self, names: list[str], position: Position) -> None:
         """Write the training state beside the checkpoints with these names, for `resume_from`. Raises OSError."""
         checkpoints = [artifacts.train_dir() / f"model_epoch_{name}.pth" for name in names]
         resume.write_states(
-            self._job, self._replica, self._trainer.plan, checkpoints, version=version, generators=self._generators
+            self._job, self._replica, self._trainer.plan, checkpoints, position=position, generators=self._generators
         )
 
     def save_artifacts(self, callbacks: Callable[..., None], epoch: int) -> None:

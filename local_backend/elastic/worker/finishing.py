@@ -3,7 +3,7 @@
 Every member computes all of it on the same numbers, so the replicas stay equal.
 
 Only the engine makes steps: a step function, forward pass or hook that calls `step()` would do so once for each shard
-on each worker. While a `Guard` is up, such a call raises EngineError with the option to use instead.
+on each worker. While a `StepGuard` is up, such a call raises EngineError with the option to use instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.script.job import Carried, Job
+from local_backend.elastic.script.job import Carried, TrainingJob
 from local_backend.elastic.state import artifacts
 
 _WHY = "a step covers the batches of all workers, and the engine applies it"
@@ -38,7 +38,7 @@ _SCALER = (
 )
 
 
-class Guard:
+class StepGuard:
     """A guard that keeps user code from making steps while it is up. For one thread."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Nonfinite(EngineError):
 class Finisher:
     """The part of a step that one optimizer makes."""
 
-    def __init__(self, job: Job, optimizer: Optimizer, parameters: Sequence[nn.Parameter], last: bool) -> None:
+    def __init__(self, job: TrainingJob, optimizer: Optimizer, parameters: Sequence[nn.Parameter], last: bool) -> None:
         """`parameters`: the parameters whose gradients are summed. `last`: whether this is a step's last optimizer."""
         self._job = job
         self._optimizer = optimizer
@@ -213,7 +213,7 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
-def average(carried: Carried, job: Job, decay: float) -> None:
+def average(carried: Carried, job: TrainingJob, decay: float) -> None:
     """Move the averages of the parameters towards the present values. The first call copies the present values."""
     parameters = artifacts.averaged(job.model)
     if not carried.average:

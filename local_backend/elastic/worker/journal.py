@@ -11,7 +11,7 @@ from local_backend.elastic.script.hooks import LoggerHooks, Values
 from local_backend.elastic.script.meter import Meter, default_block
 
 
-class Journal:
+class WorkerLog:
     """The worker's log on stderr, in the form of WMLA's log, and the per-batch output on stdout or to a logger."""
 
     def __init__(self, number: int, quiet: bool, logger: Any) -> None:

@@ -1,8 +1,8 @@
 """One worker: its data sets, generations, epochs and boundaries.
 
-The position of a worker in the training is one number, its *version*: four times the optimizer steps in its state, plus
-the stage. Members of a generation compare versions when they enter it. A member that is behind copies the state of one
-that is ahead. Such a member is a newcomer, could not apply a step because of a death, or restarts from a snapshot.
+Members of a generation compare their positions (`Position`) when they enter it. A member that is behind copies the
+state of one that is ahead. Such a member is a newcomer, could not apply a step because of a death, or restarts from a
+snapshot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from local_backend.elastic import faults
-from local_backend.elastic.collective.group import Group, Interrupted
+from local_backend.elastic.collective.group import Interrupted, WorkerGroup
 from local_backend.elastic.collective.local_sgd import Window
 from local_backend.elastic.data.data_sets import DataSets
 from local_backend.elastic.data.loader_changes import LoaderChanges
@@ -27,18 +27,19 @@ from local_backend.elastic.errors import GroupBroken, HubGone
 from local_backend.elastic.frames import Message
 from local_backend.elastic.hub.events import results_to_wire
 from local_backend.elastic.plan import derive_seed
+from local_backend.elastic.position import BEGINNING, EpochStage, Position
 from local_backend.elastic.script import captured
 from local_backend.elastic.script.hooks import call, takes_logs
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.surroundings import choose_device
 from local_backend.elastic.state import manifest
 from local_backend.elastic.state.replica import Replica, from_bytes, result_of, to_bytes
 from local_backend.elastic.state.snapshots import Snapshot, SnapshotFolder, Snapshotter
 from local_backend.elastic.worker.agreement import Agreement, table_of
-from local_backend.elastic.worker.control import Control, Link, Order
-from local_backend.elastic.worker.entry import BEGUN, ENDED, TOLD, enter
+from local_backend.elastic.worker.control import ControlThread, Link, Order
+from local_backend.elastic.worker.entry import enter
 from local_backend.elastic.worker.epoch_end import EpochEnd
-from local_backend.elastic.worker.journal import Journal
+from local_backend.elastic.worker.journal import WorkerLog
 from local_backend.elastic.worker.single_samples import check_single_samples
 from local_backend.elastic.worker.strays import Collate
 from local_backend.elastic.worker.trainer import COMMON, Trainer
@@ -79,19 +80,21 @@ class Member:
     """One worker, from its data sets to the final state of the training."""
 
     def __init__(
-        self, number: int, link: Link, job: Job, terms: Terms, quiet: bool = False
+        self, number: int, link: Link, job: TrainingJob, terms: Terms, quiet: bool = False
     ) -> None:
         self._number = number
         self._link = link
-        self._control = Control(number, link)
+        self._control = ControlThread(number, link)
         self._job = job
         self._terms = terms
-        self._journal = Journal(number, quiet, job.worker_logger)
+        self._journal = WorkerLog(number, quiet, job.worker_logger)
         self._device = choose_device()
         self._replica = Replica(job)
         self._agreement = Agreement(job, self._control, terms.mode)
-        self._version = 0
-        self._group: Group | None = None
+        self._position = BEGINNING
+        #: Takes snapshots; None until this worker is the first member.
+        self._snapshotter: Snapshotter | None = None
+        self._group: WorkerGroup | None = None
         self._generation = 0
         self._begun = False
         #: Whether the worker has applied no step yet in the generation that it entered.
@@ -225,16 +228,16 @@ class Member:
         control.taken(number)
         faults.at("entering")
         before, self._group = self._group, group
-        entry = enter(group, self._version, self._replica, self._trainer, self._catch_up)
+        entry = enter(group, self._position, self._replica, self._trainer, self._catch_up)
         # Only now have all members of the old group finished with it.
         if before is not None:
             before.drop()
-        self._version = entry.version
+        self._position = entry.position
         self._entered = True
         self._members = proposal.members
         self._trainer.join(group, proposal.counts, entry.holders, entry.sending)
         self._stream.plan(self._wanted())
-        self._link.send({"op": "entered", "generation": number, "applied": self._version >> 2})
+        self._link.send({"op": "entered", "generation": number, "applied": self._position.steps})
         self._greet(proposal.members)
         return True
 
@@ -249,27 +252,27 @@ class Member:
 
     def _restore(self, restore: Message, blob: bytes) -> None:
         """Load a kept state: from `blob`, or from the snapshot file if `blob` is empty."""
-        path, version = Path(restore["path"]), restore["version"]
-        state = from_bytes(blob) if blob else Snapshot(path, version, {}).load()
-        self._replica.restore(state, lambda callback: self._catch_up(callback, version))
-        self._version = version
+        path, position = Path(restore["path"]), Position.from_number(restore["version"])
+        state = from_bytes(blob) if blob else Snapshot(path, position, {}).load()
+        self._replica.restore(state, lambda callback: self._catch_up(callback, position))
+        self._position = position
 
-    def _catch_up(self, callback: Any, version: int) -> None:
+    def _catch_up(self, callback: Any, position: Position) -> None:
         """Run the missed hooks of a callback whose state cannot be copied to this process."""
         if not self._begun:
             call(callback, "on_train_begin")
-            call(callback, "on_epoch_begin", (version >> 2) // self.plan.steps_per_epoch)
+            call(callback, "on_epoch_begin", position.steps // self.plan.steps_per_epoch)
 
     def _keep(self) -> None:
         """Keep the state because no worker will be left: in a file, or in the driver if the file cannot be written."""
         state = self._replica.copy(self._replica.capture())
         faults.at("keeping")
-        message: Message = {"op": "kept", "version": self._version, "path": ""}
+        message: Message = {"op": "kept", "version": self._position.number, "path": ""}
         blob = b""
         try:
             if self._terms.snapshots is None:
                 raise OSError("the job has no folder for snapshots")
-            message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._version, state))
+            message["path"] = str(SnapshotFolder(Path(self._terms.snapshots)).write(self._position, state))
         except OSError as error:
             self._journal.say(f"cannot write a snapshot, sending the state to the driver instead: {error}")
             blob = to_bytes(state)
@@ -283,26 +286,26 @@ class Member:
     # --- epochs
 
     def _go_on(self) -> Order:
-        """Train from the present version. Return the first order that the worker cannot follow in its generation."""
+        """Train from the present position. Return the first order that the worker cannot follow in its generation."""
         steps = self.plan.steps_per_epoch
         while True:
-            applied, stage = self._version >> 2, self._version & 3
-            epoch, within = divmod(applied, steps)
-            if within or stage == BEGUN:
+            stage = self._position.stage
+            epoch, within = divmod(self._position.steps, steps)
+            if within or stage == EpochStage.BEGUN:
                 order = self._train(epoch, within)
                 if order is not None:
                     return order
-            elif stage in (ENDED, TOLD):
+            elif stage in (EpochStage.ENDED, EpochStage.TOLD):
                 order = self._at_boundary(epoch - 1)
                 if order[0]["op"] == "finish":
                     return self._finish(order[0]["writer"])
                 if order[0]["op"] != "go":
                     return order
                 self._begin_epoch(epoch)
-            elif applied == 0:
+            elif self._position.steps == 0:
                 self._callbacks(0, "on_train_begin")
                 # Start after 0 epochs, or after those of a checkpoint that has no training state.
-                self._version = self._terms.start * steps << 2
+                self._position = Position(self._terms.start * steps)
                 self._begin_epoch(self._terms.start)
             else:
                 self._end_epoch(epoch - 1)
@@ -316,7 +319,7 @@ class Member:
         self._stream.renew()
         if epoch == 0:
             check_single_samples(self._job, self.plan, self._replica, self._trainer.compute_sample)
-        self._version = (self._version & ~3) | BEGUN
+        self._position = self._position.at(EpochStage.BEGUN)
         # Callbacks may have frozen parameters.
         self._trainer.relayout()
         self._trainer.begin_step_hooks(epoch * self.plan.steps_per_epoch)
@@ -327,7 +330,7 @@ class Member:
         self._trainer.evaluation_mode()
         self._saves = epoch == self.plan.epochs - 1 and self._number == self._members[0]
         self._callbacks(epoch, "on_epoch_end", epoch, save_model=self._saves, leave_out=takes_logs)
-        self._version = (self._version & ~3) | ENDED
+        self._position = self._position.at(EpochStage.ENDED)
 
     def _close_epoch(self, epoch: int, values: dict[str, float], monitor: str) -> None:
         """Do the work that depends on the values of the epoch."""
@@ -337,7 +340,7 @@ class Member:
             self._journal.say(f"epoch={epoch} validation_accuracy: {right:.4f}")
         self._epoch_end.close(self._callbacks, epoch, values, monitor, self._saves)
         self._saved, self._saves = self._saved or self._saves, False
-        self._version = (self._version & ~3) | TOLD
+        self._position = self._position.at(EpochStage.TOLD)
 
     def _callbacks(
         self, epoch: int, hook: str, *arguments: Any, leave_out: Callable[[Any], bool] | None = None, **optional: Any
@@ -360,7 +363,7 @@ class Member:
             done = epoch * plan.steps_per_epoch + step
             faults.now(done)
             results, words = self._trainer.step(epoch, step, self._control.word)
-            self._version = (done + 1) << 2
+            self._position = Position(done + 1)
             self._say_applied(done + 1)
             self._agreement.after_step(self._group, self._members, done + 1)
             if done < self._terms.verify:
@@ -391,7 +394,7 @@ class Member:
     def _wanted(self) -> Iterator[tuple[tuple[int, int, int], list[Key]]]:
         """Yield this worker's batches from the present step to the end of training, with their sample keys."""
         plan, trainer = self.plan, self._trainer
-        first = max(self._version >> 2, self._terms.start * plan.steps_per_epoch)
+        first = max(self._position.steps, self._terms.start * plan.steps_per_epoch)
         for epoch in range(first // plan.steps_per_epoch, plan.epochs):
             order = self._order_of(epoch)
             for step in range(max(0, first - epoch * plan.steps_per_epoch), plan.steps_per_epoch):
@@ -405,18 +408,16 @@ class Member:
         """Take a snapshot if one is due and this worker is the first member, in case all members die."""
         if self._terms.snapshots is None or self._number != self._members[0]:
             return
-        if not hasattr(self, "_snapshotter"):
+        if self._snapshotter is None:
             folder = SnapshotFolder(Path(self._terms.snapshots))
-            self._snapshotter = Snapshotter(
-                folder, self._kept, self._journal.say, self._terms.snapshot_seconds
-            )
+            self._snapshotter = Snapshotter(folder, self._kept, self._journal.say, self._terms.snapshot_seconds)
         if self._snapshotter.due(time.monotonic()):
-            self._snapshotter.take(self._version, self._replica.capture())
+            self._snapshotter.take(self._position, self._replica.capture())
 
-    def _kept(self, version: int, path: Path, seconds: float) -> None:
+    def _kept(self, position: Position, path: Path, seconds: float) -> None:
         """Tell the hub that a snapshot is on disk. The thread that wrote it calls this."""
         with suppress(HubGone):
-            self._link.send({"op": "kept", "version": version, "path": str(path)})
+            self._link.send({"op": "kept", "version": position.number, "path": str(path)})
 
     # --- boundaries
 
@@ -427,7 +428,7 @@ class Member:
         faults.at("boundary")
         last = epoch == self.plan.epochs - 1
         self._agreement.at_boundary(
-            self._group, self._members, self._version >> 2, last, trainer=self._trainer, data=data,
+            self._group, self._members, self._position.steps, last, trainer=self._trainer, data=data,
         )
         self._report_boundary(epoch, data)
         while True:
@@ -442,7 +443,7 @@ class Member:
                     self._link.send({"op": "done"})
                 case "state":
                     self._control.phase = "callbacks"
-                    self._epoch_end.save_state(order["names"], self._version)
+                    self._epoch_end.save_state(order["names"], self._position)
                     self._link.send({"op": "done"})
                 case "artifacts":
                     self._control.phase = "callbacks"
@@ -452,7 +453,7 @@ class Member:
                     self._control.phase = "computing"
                     results = self._epoch_end.test(epoch, order["first"], order["last"], len(self._members))
                     self._link.send({"op": "done", "results": results_to_wire(results)})
-                case "values" if order["epoch"] == epoch and self._version & 3 == ENDED:
+                case "values" if order["epoch"] == epoch and self._position.stage == EpochStage.ENDED:
                     self._close_epoch(epoch, order["values"], order["monitor"])
                     self._report_boundary(epoch, data)
                 case "values":
@@ -476,7 +477,7 @@ class Member:
             "epoch": epoch,
             "saved": self._saved,
             "data": data,
-            "told": self._version & 3 == TOLD,
+            "told": self._position.stage == EpochStage.TOLD,
             "stop": self._stops,
             "values": told[-1] if told else {},
         })
@@ -485,7 +486,7 @@ class Member:
         """Finish the training after the last boundary. Return the order to end."""
         self._callbacks(self.plan.epochs, "on_train_end")
         self._journal.end_training()
-        if hasattr(self, "_snapshotter"):
+        if self._snapshotter is not None:
             self._snapshotter.close(wait=False)
         while True:
             faults.at("finishing")

@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from local_backend.elastic.data import seeding
 from local_backend.elastic.errors import EngineError
-from local_backend.elastic.plan import Plan
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.plan import StepPlan
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.state.replica import Replica
 
 #: Beginning of torch's own message.
@@ -25,7 +25,7 @@ class SingleSample(EngineError):
 
 
 @contextmanager
-def explained(plan: Plan, size: int) -> Iterator[None]:
+def explained(plan: StepPlan, size: int) -> Iterator[None]:
     """Raise SingleSample, which names the option to use, if BatchNorm refuses a batch of `size` samples."""
     try:
         yield
@@ -35,7 +35,7 @@ def explained(plan: Plan, size: int) -> Iterator[None]:
         raise SingleSample(_advice(plan)) from error
 
 
-def check_single_samples(job: Job, plan: Plan, replica: Replica, compute: Callable[[], object]) -> None:
+def check_single_samples(job: TrainingJob, plan: StepPlan, replica: Replica, compute: Callable[[], object]) -> None:
     """Try a batch of one sample if an epoch has such a batch and the model has BatchNorm. The state does not change.
 
     `compute` runs the model on one sample. Raises SingleSample when BatchNorm refuses it. Ignores other exceptions,
@@ -56,13 +56,13 @@ def check_single_samples(job: Job, plan: Plan, replica: Replica, compute: Callab
             replica.restore(before)
 
 
-def _normalizes(job: Job) -> bool:
+def _normalizes(job: TrainingJob) -> bool:
     """Return whether the model has BatchNorm that computes statistics of batches. Callbacks may have frozen it."""
     parts = [part for module in job.modules for part in module.modules()]
     return any(isinstance(part, _BatchNorm) and part.training for part in parts)
 
 
-def _advice(plan: Plan) -> str:
+def _advice(plan: StepPlan) -> str:
     """Return a message that says which batch has one sample, and what to do."""
     if plan.batch == 1:
         return "BatchNorm cannot train on batches of 1 sample: use a larger batch_size, or a normalization per sample"

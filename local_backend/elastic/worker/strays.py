@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 
 from local_backend.elastic.errors import EngineError
 from local_backend.elastic.script.generators import is_generator
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.user_code import is_user_file, is_user_module
 from local_backend.elastic.script.whole import accumulates, name_of
 
@@ -128,7 +128,7 @@ Marks = dict[str, Any]
 class Strays:
     """Finds values that change while a batch is computed. For one thread."""
 
-    def __init__(self, job: Job, strict: bool) -> None:
+    def __init__(self, job: TrainingJob, strict: bool) -> None:
         """`strict`: scan at every batch."""
         self._job = job
         self._left = FIRST
@@ -194,7 +194,7 @@ class Drift:
     batch keeps.
     """
 
-    def __init__(self, job: Job, strays: Strays, data: Sequence[Any] = ()) -> None:
+    def __init__(self, job: TrainingJob, strays: Strays, data: Sequence[Any] = ()) -> None:
         """`data`: the data sets, if this process loads samples."""
         self._job = job
         self._strays = strays
@@ -342,7 +342,7 @@ def sentence(path: str) -> str:
     )
 
 
-def scan(job: Job, contents: bool = False, own: bool = False) -> Marks:
+def scan(job: TrainingJob, contents: bool = False, own: bool = False) -> Marks:
     """Return a mark for every value of the user that computing a batch can reach.
 
     Args:
@@ -365,7 +365,7 @@ class _Scan:
         self._besides = besides
         self._seen: set[int] = set()
 
-    def add_job(self, job: Job) -> None:
+    def add_job(self, job: TrainingJob) -> None:
         """Mark the values that computing a batch can reach."""
         self._seen |= {id(job), id(job.carried)}
         self._seen.update(id(optimizer) for optimizer in job.optimizers.values())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from local_backend.elastic import faults
-from local_backend.elastic.collective.group import Group, Interrupted
+from local_backend.elastic.collective.group import Interrupted, WorkerGroup
 from local_backend.elastic.collective.layout import Layout
 from local_backend.elastic.collective.local_sgd import LocalSteps, Window
 from local_backend.elastic.collective.reduce import Reducer, make_reducer
@@ -24,17 +24,17 @@ from local_backend.elastic.data.seeding import seed_everything
 from local_backend.elastic.data.streams import StreamedSamples
 from local_backend.elastic.errors import EngineError, GroupBroken
 from local_backend.elastic.hub.events import BatchResult, mean_loss, mean_metrics, results_to_wire
-from local_backend.elastic.plan import Plan, Range, batches, derive_seed, split
+from local_backend.elastic.plan import Range, StepPlan, batches, derive_seed, split
 from local_backend.elastic.script.calling import compute, one_number
 from local_backend.elastic.script.hooks import call_step_hooks, has_step_hooks
-from local_backend.elastic.script.job import Job
+from local_backend.elastic.script.job import TrainingJob
 from local_backend.elastic.script.schedules import Schedules
 from local_backend.elastic.script.whole import WholeSet, is_whole_set, name_of
 from local_backend.elastic.state.fingerprints import digest, of_tensors
 from local_backend.elastic.state.live import Live
 from local_backend.elastic.state.transfer import Sending
-from local_backend.elastic.worker.control import Control, Link
-from local_backend.elastic.worker.finishing import Finisher, Guard, make_step
+from local_backend.elastic.worker.control import ControlThread, Link
+from local_backend.elastic.worker.finishing import Finisher, StepGuard, make_step
 from local_backend.elastic.worker.single_samples import explained
 from local_backend.elastic.worker.strays import Computed, Drift, Strays, compare_again
 
@@ -45,7 +45,7 @@ _INEXACT = 1e-3
 class ModelHandle:
     """The argument `model` of a user's step and test functions: callable, with the optimizer and the loss function."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self._job = job
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
@@ -101,15 +101,15 @@ class Trainer:
 
     def __init__(
         self,
-        job: Job,
-        plan: Plan,
+        job: TrainingJob,
+        plan: StepPlan,
         stream: Stream,
         device: torch.device,
         *,
         mode: str,
         window: Window | None,
         link: Link,
-        control: Control,
+        control: ControlThread,
     ) -> None:
         """`window`: only in asynchronous mode, where a step of the plan is a window; None in the other modes."""
         self.job = job
@@ -119,7 +119,7 @@ class Trainer:
         self._stream = stream
         self._mode = mode
         job.outer = None  # an earlier training in this process may have set it
-        self._guard = Guard()
+        self._guard = StepGuard()
         #: The dtype of autocast for forward and loss; None without autocast.
         self._autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.recipe.precision)
         self._local = None if window is None else LocalSteps(job, window, plan.shards)
@@ -128,7 +128,7 @@ class Trainer:
         self._handle = ModelHandle(job)
         # A step function may read all training data. Its reads must not disturb the stream of its batches.
         self._all = Batches(Loader(stream.dataset, plan.seed, job.fn_batch_collate), plan.batch, 0)
-        self._group: Group | None = None
+        self._group: WorkerGroup | None = None
         self._ranges: tuple[Range, ...] = ((0, plan.shards),)
         #: Ranges of the first step in a generation, if new members do not compute it; else None.
         self._first_ranges: tuple[Range, ...] | None = None
@@ -184,7 +184,7 @@ class Trainer:
         return self._guard.installed()
 
     def join(
-        self, group: Group, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
+        self, group: WorkerGroup, counts: Sequence[int], holders: tuple[int, ...] | None, sending: Sending | None
     ) -> None:
         """Take this worker's part in a generation from now on. Only `holders` compute the next step; None for all."""
         self._group, self._sending, self._seconds = group, sending, 0.0

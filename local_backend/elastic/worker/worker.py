@@ -20,7 +20,7 @@ from local_backend.elastic.data.seeding import own_generators, seed_everything
 from local_backend.elastic.errors import Dismissed, HubGone
 from local_backend.elastic.plan import derive_seed
 from local_backend.elastic.script import captured
-from local_backend.elastic.script.job import Job, describe_exception
+from local_backend.elastic.script.job import TrainingJob, describe_exception
 from local_backend.elastic.script.surroundings import reproducible
 from local_backend.elastic.state.replica import result_of
 from local_backend.elastic.worker.control import Link
@@ -30,7 +30,7 @@ from local_backend.elastic.worker.member import Member, Terms
 _FILE = io.IOBase.__mro__[1]
 
 
-def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
+def serve(number: int, address: str, key: str, own: TrainingJob | None = None) -> None:
     """Run worker `number` of the hub at `address`. `own`: the job, if this is the driver's process.
 
     Prints an exception on stderr (only in a worker process), sends it to the hub, and then raises it. HubGone and
@@ -53,7 +53,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
             if own is None:
                 # Modules of the user may draw random numbers when they are imported.
                 seed_everything(derive_seed(terms.seed, 7))
-            job = own or Job.loads(payload)
+            job = own or TrainingJob.loads(payload)
             job.publish_main()
             with own_generators(job.beginnings):
                 Member(number, link, job, terms, quiet=own is not None).run()
@@ -77,7 +77,7 @@ def serve(number: int, address: str, key: str, own: Job | None = None) -> None:
         link.close()
 
 
-def _trained(job: Job | None) -> bytes:
+def _trained(job: TrainingJob | None) -> bytes:
     """Return the result of the training so far, empty if there is none.
 
     A script that catches the exception finds this result, as it does without workers.
