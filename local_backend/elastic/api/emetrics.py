@@ -40,7 +40,14 @@ class EMetrics:
 
     @staticmethod
     def open(subId: str | None = None) -> EMetrics:
-        """Open the file for appending in LOG_DIR, else in JOB_STATE_DIR/logs, else in /tmp. Raises OSError."""
+        """Open the file for appending in LOG_DIR, else in JOB_STATE_DIR/logs, else in /tmp.
+
+        Args:
+            subId: name of a folder for the file, in these folders.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
         return EMetrics(subId)
 
     def __enter__(self) -> EMetrics:
@@ -52,7 +59,16 @@ class EMetrics:
         self.close()
 
     def record(self, group: str, iteration: int | None, values: Mapping[str, Any]) -> None:
-        """Append one record, without iteration if `iteration` is None. Values become text; numbers also get a type."""
+        """Append one record.
+
+        Args:
+            group: `TEST_GROUP`, `TRAIN_GROUP` or another name.
+            iteration: the step; None for a record without one.
+            values: name → value. Values become text; numbers also get a type.
+
+        Raises:
+            OSError: the record cannot be written.
+        """
         self._index += 1
         now = time.time_ns() // 1_000_000
         meta: dict[str, Any] = {"training_id": self._training_id, "time": now, "rindex": self._index}

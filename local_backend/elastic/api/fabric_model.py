@@ -114,13 +114,34 @@ class FabricModel:
         fn_args: Any = None,
         **options: Any,
     ) -> None:
-        """`datasets_function()` returns (training set, test set). It runs once in every worker, not in the constructor.
+        """Check the arguments. Training begins with `train`.
 
-        `driver_logger`, `worker_logger` and `enable_onnx` are older names of `driver_logger_callback`,
-        `worker_logger_callback` and `save_to_onnx`. `user_callback` is a list of `callbacks.Callback`, which run in the
-        workers. `scaleup_function(epoch, most)` limits the number of workers in an epoch; epochs count from 0. `train`
-        calls it in this process for all epochs, before the first epoch. `keras_custom_objects` has no effect. `options`
-        are the options of `recipe.Recipe` (docs/fabric-model.md). Raises TypeError, ValueError.
+        Args:
+            model: the model. DistributedDataParallel and DataParallel around it are removed.
+            datasets_function: returns (training set, test set). It runs once in every worker, not in the constructor.
+            loss_function: (outputs, labels) → loss; None for a model whose outputs contain the loss. With several
+                optimizers a dict of functions (model, batch) → loss, under the names of the optimizers.
+            optimizer: the optimizer of the model's parameters, or a dict by the names of the phases of a step.
+            metrics: functions (outputs, labels) → number, or objects with update() and compute().
+            worker_logger_callback: replaces the built-in logger of the workers, see `callbacks.LoggerCallback`.
+            driver_logger_callback: replaces the built-in logger of the driver.
+            save_to_onnx: whether to write the model to RESULT_DIR/model in the ONNX format, too.
+            keras_custom_objects: has no effect.
+            fn_batch_collate: list of samples → batch, instead of PyTorch's default.
+            driver_logger: older name of `driver_logger_callback`.
+            worker_logger: older name of `worker_logger_callback`.
+            user_callback: a `callbacks.Callback` or a list of them. They run in the workers.
+            enable_onnx: older name of `save_to_onnx`.
+            fn_step_train: (model, data, eva, train_loader, fn_args) → (accuracy, loss) of a batch.
+            fn_test: (model, test_iter, fn_args) → mean loss over the batches of `test_iter`.
+            scaleup_function: (epoch, most) → largest number of workers in this epoch; epochs count from 0. `train`
+                calls it in this process for all epochs, before the first epoch.
+            fn_args: passed to `fn_step_train` and `fn_test`.
+            options: the options in docs/fabric-model.md.
+
+        Raises:
+            TypeError: an argument is missing, unknown or of another type.
+            ValueError: the value of an argument cannot be used.
         """
         recipe = Recipe().with_options("FabricModel", options)
         model = _unwrapped(model)
@@ -174,24 +195,34 @@ class FabricModel:
         mode: str | None = None,
         **options: Any,
     ) -> dict[str, list[float]]:
-        """Train the model; return the history: name of a value → value in each epoch. The model then holds the result.
-
-        `batch_size` is the number of samples that a worker computes at a time. `engines_number` is the maximum number
-        of workers, and the number of batches per optimizer step. Its default is the number of workers that the job was
-        submitted with. Alternatively, `effective_batch_size` is the number of samples per optimizer step. Notebooks may
-        give the number of workers by `hardware_spec`, which takes precedence over `engines_number`. They may also give
-        it by `worker_num` and `worker_device_num`, over which `engines_number` takes precedence. The job keeps the
-        memory that it was submitted with. In each worker, `num_dataloader_threads` processes load data; with 0 the
-        worker itself loads data. The engine validates after every `validation_freq` epochs and saves after every
-        `checkpoint_freq` epochs; 0 means never. The engine always saves the final state.
-
-        `mode` is "exact" (default on CPU: the same bits for every number of workers), "fast" (default on GPU: the same
-        within rounding) or "async" (local steps, no promise about the trajectory). It overrides --msd-attr mode=.
+        """Train the model. The model then holds the result.
 
         The seed that the script sets by `torch.manual_seed`, or its default, determines the order of samples and all
-        random numbers. `options` are the options of `recipe.Recipe` (docs/fabric-model.md); they take precedence over
-        the options of FabricModel. Raises TypeError and ValueError before training starts. Later it raises the
-        exceptions of the user's code in a worker.
+        random numbers. The job keeps the memory that it was submitted with.
+
+        Args:
+            epoch_number: epochs to train.
+            batch_size: samples that a worker computes at a time.
+            engines_number: maximum number of workers, and batches per optimizer step. Its default is the number of
+                workers that the job was submitted with.
+            num_dataloader_threads: processes that load data in each worker; with 0 the worker itself loads data.
+            validation_freq: epochs between two validations; 0 means never.
+            checkpoint_freq: epochs between two checkpoints; 0 means never. The final state is always saved.
+            effective_batch_size: samples per optimizer step, instead of `engines_number`.
+            mode: "exact" (default on CPU: the same bits for every number of workers), "fast" (default on GPU: the same
+                within rounding) or "async" (local steps, no promise about the trajectory). It overrides
+                --msd-attr mode=.
+            options: the options in docs/fabric-model.md. They take precedence over the options of the constructor.
+                Notebooks may give the number of workers by `hardware_spec`, which takes precedence over
+                `engines_number`, or by `worker_num` and `worker_device_num`, over which it takes precedence.
+
+        Returns:
+            The history: name of a value → value in each epoch.
+
+        Raises:
+            TypeError: an argument is missing, unknown or of another type. Raised before training starts.
+            ValueError: the value of an argument cannot be used. Raised before training starts.
+            Exception: an exception of the user's code in a worker, as the worker raised it.
         """
         resources = {name: options.pop(name) for name in ARGUMENTS & options.keys()}
         recipe = self._recipe.with_options("train()", options)
@@ -227,7 +258,14 @@ class FabricModel:
         return job.carried.history
 
     def download(self, out_dir: str | os.PathLike[str] = "/tmp") -> None:
-        """Write `<out_dir>/<job id>.zip` with the files that training left under RESULT_DIR/model. Raises OSError."""
+        """Write `<out_dir>/<job id>.zip` with the files that training left under RESULT_DIR/model.
+
+        Args:
+            out_dir: the folder of the zip.
+
+        Raises:
+            OSError: the zip cannot be written.
+        """
         target = Path(out_dir) / f"{os.environ.get('DLI_EXECID') or 'local'}.zip"
         artifacts.zip_model(target)
         print(f"Save model:  {target}", flush=True)

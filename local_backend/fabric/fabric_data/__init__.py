@@ -37,24 +37,28 @@ def open(
     fill: dict[str, Any] | None = None,
     transform: Callable[[Any], Any] | None = None,
 ) -> Dataset[Any]:
-    """Open the data set in `source`: a path, or the name of a data source of this job; by default, DATA_DIR.
+    """Open a data set.
 
     The files decide the kind of data set: `*.parquet` is a table, `*.npy` are arrays of one length, folders with
-    pictures are classes. A sample is
+    pictures are classes. A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar
+    of the type of its column (a DataLoader makes tensors of that type), text is str, bytes are bytes.
 
-    - of a table or of arrays: a tuple in the order of `columns`, or a dict of all columns when none are named. This
-      dict is without `_rest`, unless `fill` names it: `_rest` has the fields of documents that have no column. A
-      list of columns, as in `columns=[["x", "y"], "label"]`, becomes one tensor of shape [number of columns];
-    - of one `.npy` file: a tensor, or a number;
-    - of pictures: a uint8 tensor of shape [3, height, width], and the class number, in the order of the class names.
+    Args:
+        source: a path, or the name of a data source of this job; by default, DATA_DIR.
+        columns: the columns of a table, or the names of arrays, of a sample. A list of columns in it, as in
+            `columns=[["x", "y"], "label"]`, becomes one tensor of shape [number of columns].
+        dtype: the type that floating-point columns get: float16, float32 or float64, of torch, of NumPy or as a text.
+        fill: column → value that replaces missing values; without it, missing floating-point numbers are NaN.
+        transform: called with each sample; its result replaces the sample.
 
-    A list is a tensor of shape [length], a whole number an int, another number a NumPy scalar of the type of its
-    column (a DataLoader makes tensors of that type), text is str, bytes are bytes.
-    `dtype` is the type that floating-point columns get: float16, float32 or float64, of torch, of NumPy or as a
-    text. `fill` maps columns to the values that replace missing values; without it, missing floating-point numbers
-    are NaN. `transform` is called with each sample, and its result replaces the sample.
+    Returns:
+        A data set with a length. A sample of a table or of arrays is a tuple in the order of `columns`, or a dict of
+        all columns when none are named. This dict is without `_rest`, unless `fill` names it: `_rest` has the fields
+        of documents that have no column. A sample of one `.npy` file is a tensor, or a number. A sample of pictures
+        is a uint8 tensor of shape [3, height, width], and the class number, in the order of the class names.
 
-    Raises DataProblem.
+    Raises:
+        DataProblem: there are no data, or they cannot be read.
     """
     if remote := streamed(source):
         other = [str(file) for file in remote if not file.url.lower().endswith(".parquet")]
