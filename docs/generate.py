@@ -38,6 +38,7 @@ def options() -> str:
         "",
         "After this page you know every command and option of `dlicmd`:",
         "",
+        "<!-- run -->",
         "```sh",
         "dlicmd --help",
         "```",
