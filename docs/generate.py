@@ -20,7 +20,7 @@ from dlicmd.contract.exits import MEANING  # noqa: E402
 from dlicmd.contract.options import Group, Local, help_sections  # noqa: E402
 from local_backend.data import kinds  # noqa: E402
 from local_backend.data.kinds.base import FileFamily, Mounted  # noqa: E402
-from local_backend.setting_source import TABLE  # noqa: E402
+from local_backend.settings import TABLE  # noqa: E402
 
 _DELIVERED = {FileFamily: "files", Mounted: "a mount"}
 
@@ -69,7 +69,7 @@ def settings() -> str:
     rows = []
     for one in TABLE:
         key = f"`{one.key}`" if one.in_file else ""
-        rows.append(f"| `{one.variable}` | {key} | {one.what} | {one.default} |")
+        rows.append(f"| `{one.variable}` | {key} | {one.meaning} | {one.default} |")
     return "\n".join(["| variable | in the file | meaning | default |", "|---|---|---|---|", *rows])
 
 

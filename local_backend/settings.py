@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Any
 from dlicmd.contract.home import home as default_home
 from local_backend import logs
 from local_backend.runtime.paths import HomePaths
-from local_backend.setting_source import BY_KEY, Given, given
+from local_backend.setting_kinds import (
+    FILE,
+    SWITCH,
+    TEXT,
+    WORDS,
+    Setting,
+    choice,
+    labels,
+    number,
+    setting,
+    settings_of,
+    size,
+    stated,
+)
+from local_backend.setting_source import Given, given
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -22,28 +36,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the input of clients. The environment can set all of them, see `FROM_ENVIRONMENT`."""
+    """Limits on the input of clients."""
 
-    upload_bytes: int = 20 * 2**30
-    unpacked_bytes: int = 50 * 2**30
-    unpacked_files: int = 200_000
-    unpack_ratio: int = 200
-    unpack_seconds: int = 600
-    unpack_memory: int = 512 * 2**20
-
-
-#: Environment variable → field of Limits.
-FROM_ENVIRONMENT = {
-    "DLI_MAX_UPLOAD_BYTES": "upload_bytes",
-    "DLI_MAX_UNPACKED_BYTES": "unpacked_bytes",
-    "DLI_MAX_UNPACKED_FILES": "unpacked_files",
-    "DLI_MAX_UNPACK_RATIO": "unpack_ratio",
-    "DLI_MAX_UNPACK_SECONDS": "unpack_seconds",
-    "DLI_MAX_UNPACK_MEMORY": "unpack_memory",
-}
-
-#: Variables of `FROM_ENVIRONMENT` that are bytes, and may have a unit.
-SIZES = frozenset({"DLI_MAX_UPLOAD_BYTES", "DLI_MAX_UNPACKED_BYTES", "DLI_MAX_UNPACK_MEMORY"})
+    upload_bytes: int = setting(20 * 2**30, "DLI_MAX_UPLOAD_BYTES", size(), "maximum bytes of an upload")
+    unpacked_bytes: int = setting(
+        50 * 2**30, "DLI_MAX_UNPACKED_BYTES", size(), "maximum bytes of the unpacked upload")
+    unpacked_files: int = setting(
+        200_000, "DLI_MAX_UNPACKED_FILES", number(1, 2**60), "maximum files in an upload")
+    unpack_ratio: int = setting(
+        200, "DLI_MAX_UNPACK_RATIO", number(1, 2**60), "maximum unpacked bytes for each byte of the archive")
+    unpack_seconds: int = setting(
+        600, "DLI_MAX_UNPACK_SECONDS", number(1, 2**60), "maximum seconds to unpack an upload")
+    unpack_memory: int = setting(
+        512 * 2**20, "DLI_MAX_UNPACK_MEMORY", size(), "maximum memory to unpack an upload")
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,22 @@ class Quotas:
     """Quotas of each user, and how long ended execs are kept; None means no limit. Bytes are those of programs, results
     and logs."""
 
-    active_execs: int | None = None
-    stored_execs: int | None = None
-    stored_bytes: int | None = None
-    #: A submission is refused if it would leave fewer free bytes on a disk.
-    free_bytes: int = 64 * 2**20
-    keep_days: int | None = None
-    keep_bytes: int | None = None
+    active_execs: int | None = setting(
+        None, "DLI_USER_ACTIVE_EXECS", number(1, 10**9), "maximum pending and running execs of one user", "no limit")
+    stored_execs: int | None = setting(
+        None, "DLI_USER_STORED_EXECS", number(1, 10**9),
+        "maximum execs of one user, including pending, running and finished execs", "no limit")
+    stored_bytes: int | None = setting(
+        None, "DLI_USER_STORED_BYTES", size(),
+        "maximum bytes of the execs of one user: programs, results and logs", "no limit")
+    free_bytes: int = setting(
+        64 * 2**20, "DLI_MIN_FREE_BYTES", size(),
+        "minimum free bytes on the disks of home and results; below it, no submission is accepted")
+    keep_days: int | None = setting(
+        None, "DLI_KEEP_DAYS", number(1, 100_000), "days after which a finished exec is removed", "kept")
+    keep_bytes: int | None = setting(
+        None, "DLI_KEEP_BYTES", size(),
+        "total bytes of all execs; above it, the oldest finished execs are removed", "no limit")
 
     @property
     def limit_users(self) -> bool:
@@ -84,57 +98,84 @@ class Settings:
     """Settings of one backend. `embedded` means: loopback, one user, and paths of this machine are the user's own."""
 
     home: Path
-    data_fs: Path
-    result_fs: Path
+    data_fs: Path = field(metadata=stated(
+        "DLI_DATA_FS", FILE, "base directory of relative `data_path` values", "`DLICMD_HOME/data`"))
+    result_fs: Path = field(metadata=stated(
+        "DLI_RESULT_FS", FILE, "directory where jobs write their results", "`DLICMD_HOME/results`"))
     user: str
     embedded: bool = True
-    host: str = "127.0.0.1"
-    port: int = 0
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
     #: The server makes certificate and key itself, below its home; `tls_cert` and `tls_key` are then None.
     tls_self_signed: bool = False
-    #: Number of slots; None to count the machine's devices.
-    slots: int | None = None
-    #: Labels of this machine, for node selectors.
-    node_labels: Mapping[str, str] = field(default_factory=lambda: MACHINE_LABELS)
-    #: Seconds between SIGTERM and SIGKILL when an exec is stopped.
-    stop_grace: float = 10.0
-    #: Seconds that a worker may take to leave a slot that was taken from its job: time to finish a step and save state.
-    leave_grace: float = 60.0
-    #: Seconds between two health checks of the GPUs.
-    health_every: float = 10.0
-    #: Seconds after which an idle nursery ends, to free its memory.
-    nursery_idle: float = 600.0
     #: Kill all jobs when the server dies (for CI machines).
     die_with_server: bool = False
-    #: Format and level of the server's own log (see logs.py), and the bytes after which a new file begins.
-    log_format: str = "text"
-    log_level: str = "info"
-    log_bytes: int = 10 * 2**20
-    #: Whether GET /metrics needs no token.
-    open_metrics: bool = False
-    #: Bytes that must be free on the disks of state and results, or else the server is not ready.
-    ready_free_bytes: int = 256 * 2**20
-    #: Address of a PostgreSQL database, possibly with its password; None for the file in the home.
-    database: str | None = field(default=None, repr=False)
+    host: str = setting(
+        "127.0.0.1", "DLI_HOST", TEXT, "address to listen on (`--host`); any address other than the loopback needs TLS")
+    port: int = setting(0, "DLI_PORT", number(0, 65_535), "port to listen on (`--port`); 0 chooses a free port")
+    tls_cert: Path | None = setting(
+        None, "DLI_TLS_CERT", FILE, "certificate (chain) in PEM form (`--tls-cert`)", "none")
+    tls_key: Path | None = setting(
+        None, "DLI_TLS_KEY", FILE, "private key of the certificate (`--tls-key`)", "none")
+    allowed_hosts: tuple[str, ...] = setting(
+        (), "DLI_ALLOWED_HOSTS", WORDS,
+        "additional host names, separated by commas, that clients may use for this server", "none")
+    database: str | None = setting(
+        None, "DLI_DATABASE", TEXT, "address of a [PostgreSQL](#postgresql) database (`--database`)",
+        "a file of the home", secret=True)
+    token_seconds: float = setting(
+        12 * 3600.0, "DLI_TOKEN_SECONDS", number(1, 10**9), "lifetime of a token made by `--logon`")
     #: File with connections, in addition to those in the database.
-    connections: Path | None = None
-    #: Folder where programs find storage volumes, one directory per volume; None for a folder of the home.
-    volume_root: Path | None = None
-    #: Cache of fetched data, for later jobs that need the same data; None for a folder of the home.
-    cache_dir: Path | None = None
-    #: Cache of data for jobs that want it on the storage of DLI_DATA_FS; None for a folder beside DLI_DATA_FS.
-    shared_cache_dir: Path | None = None
-    #: Maximum bytes of each cache.
-    cache_bytes: int = 100 * 2**30
-    #: Seconds that a job waits for data of which no byte arrives.
-    data_patience: float = 600.0
-    #: Maximum rows of a table that a data source names, and maximum seconds to read it; None means no limit.
-    data_rows: int | None = None
-    data_seconds: float | None = None
-    #: Lifetime of a token made by logon, in seconds.
-    token_seconds: float = 12 * 3600
+    connections: Path | None = setting(
+        None, "DLI_CONNECTIONS", FILE, "YAML file with [connections](connections.md) (`--connections`)", "none")
+    volume_root: Path | None = setting(
+        None, "DLI_VOLUMES", FILE,
+        "directory where programs find [storage volumes](data-sources.md#storage-volumes); WMLA's was `/mnts`",
+        "`DLICMD_HOME/volumes`")
+    data_rows: int | None = setting(
+        None, "DLI_DATA_ROWS", number(1, 10**15), "maximum rows of a [table](data-tables.md) in a data source",
+        "no limit")
+    data_seconds: float | None = setting(
+        None, "DLI_DATA_SECONDS", number(1, 10**9), "maximum seconds to read such a table", "no limit")
+    cache_dir: Path | None = setting(
+        None, "DLI_CACHE_DIR", FILE,
+        "cache for [data from elsewhere](data-sources.md#data-from-elsewhere), which later jobs use again",
+        "`DLICMD_HOME/cache`")
+    shared_cache_dir: Path | None = setting(
+        None, "DLI_SHARED_CACHE_DIR", FILE,
+        "the same cache for data sources with the target `shared`; never in `DLI_DATA_FS`",
+        "a folder next to `DLI_DATA_FS`")
+    cache_bytes: int = setting(
+        100 * 2**30, "DLI_CACHE_BYTES", size(),
+        "maximum bytes of each cache; the data that was unused for the longest time is removed first")
+    data_patience: float = setting(
+        600.0, "DLI_DATA_PATIENCE", number(0, 10**9),
+        "maximum seconds that a job waits for data while nothing arrives")
+    #: None to count the machine's devices.
+    slots: int | None = setting(
+        None, "DLI_SLOTS", number(0, 100_000), "number of slots, instead of counting GPUs or cores (`--slots`)",
+        "counted")
+    node_labels: Mapping[str, str] = field(default_factory=lambda: MACHINE_LABELS, metadata=stated(
+        "DLI_NODE_LABELS", labels(MACHINE_LABELS),
+        "`label=value,label=value` for node selectors, in addition to the labels that every node has", "none"))
+    health_every: float = setting(
+        10.0, "DLI_HEALTH_SECONDS", number(1, 86_400), "seconds between 2 checks of the GPUs")
+    leave_grace: float = setting(
+        60.0, "DLI_LEAVE_GRACE", number(0, 86_400),
+        "maximum seconds for a worker to leave a slot that the scheduler took from its job")
+    stop_grace: float = setting(
+        10.0, "DLI_STOP_GRACE", number(0, 86_400), "seconds between SIGTERM and SIGKILL when a job is stopped")
+    nursery_idle: float = setting(
+        600.0, "DLI_NURSERY_IDLE", number(0, 10**9),
+        "seconds after which the warm process for fast starts frees its memory")
+    log_format: str = setting(
+        "text", "DLI_LOG_FORMAT", choice(*logs.FORMATS),
+        "format of [the log](#the-log): `text` or `json` (`--log-format`)")
+    log_level: str = setting(
+        "info", "DLI_LOG_LEVEL", choice(*logs.LEVELS), "lowest level that is logged (`--log-level`)")
+    log_bytes: int = setting(10 * 2**20, "DLI_LOG_BYTES", size(4096), "bytes after which a new log file begins")
+    open_metrics: bool = setting(
+        False, "DLI_OPEN_METRICS", SWITCH, "`true`: `/metrics` needs no token (`--open-metrics`)")
+    ready_free_bytes: int = setting(
+        256 * 2**20, "DLI_READY_FREE_BYTES", size(0), "minimum free bytes for `/readyz`")
     limits: Limits = field(default_factory=Limits)
     quotas: Quotas = field(default_factory=Quotas)
     #: The values that flags, environment and file set, with their sources.
@@ -171,62 +212,30 @@ class Settings:
     @classmethod
     def from_environment(cls, more: Sequence[str] = (), **flags: object) -> Settings:
         """Return the settings. For each setting, the first source that has it counts: the `flags` that are not None;
-        `more`, words of the form key=value; the environment; DLICMD_HOME/server.yaml. setting_source.py lists all
-        settings.
+        `more`, words of the form key=value; the environment; DLICMD_HOME/server.yaml. TABLE lists all settings.
 
         Raises ValueError with a sentence for the user when a value is bad.
         """
         home = default_home()
-        return cls.of(home, given(home, more, flags), **flags)
+        return cls.of(home, given(TABLE, home, more, flags), **flags)
 
     @classmethod
     def of(cls, home: Path, found: Given, **flags: object) -> Settings:
         """Return the settings from `found`, and from the `flags` that are not in the table of settings. Without the
         flag `embedded`, a server is embedded if it has neither address nor certificate. Raises ValueError."""
-        values: dict[str, object] = {
-            "home": home,
-            "said": found,
-            "host": found.text("DLI_HOST"),
-            "port": found.number("DLI_PORT", 0, 65_535),
-            "tls_cert": found.path("DLI_TLS_CERT"),
-            "tls_key": found.path("DLI_TLS_KEY"),
-            "data_fs": found.path("DLI_DATA_FS") or home / "data",
-            "result_fs": found.path("DLI_RESULT_FS") or home / "results",
-            "user": user_name(),
-            "slots": found.number("DLI_SLOTS", 0, 100_000),
-            "node_labels": _labels(found, "DLI_NODE_LABELS"),
-            "stop_grace": found.number("DLI_STOP_GRACE", 0, 86_400),
-            "leave_grace": found.number("DLI_LEAVE_GRACE", 0, 86_400),
-            "health_every": found.number("DLI_HEALTH_SECONDS", 1, 86_400),
-            "nursery_idle": found.number("DLI_NURSERY_IDLE", 0, 10**9),
-            "log_format": found.choice("DLI_LOG_FORMAT", logs.FORMATS),
-            "log_level": found.choice("DLI_LOG_LEVEL", logs.LEVELS),
-            "log_bytes": found.size("DLI_LOG_BYTES", 4096),
-            "open_metrics": found.switch("DLI_OPEN_METRICS"),
-            "ready_free_bytes": found.size("DLI_READY_FREE_BYTES", 0),
-            "database": found.text("DLI_DATABASE"),
-            "connections": found.path("DLI_CONNECTIONS"),
-            "volume_root": found.path("DLI_VOLUMES"),
-            "cache_dir": found.path("DLI_CACHE_DIR"),
-            "shared_cache_dir": found.path("DLI_SHARED_CACHE_DIR"),
-            "cache_bytes": found.size("DLI_CACHE_BYTES"),
-            "data_patience": found.number("DLI_DATA_PATIENCE", 0, 10**9),
-            "data_rows": found.number("DLI_DATA_ROWS", 1, 10**15),
-            "data_seconds": found.number("DLI_DATA_SECONDS", 1, 10**9),
-            "token_seconds": found.number("DLI_TOKEN_SECONDS", 1, 10**9),
-            "limits": Limits(**_known({
-                name: found.size(variable) if variable in SIZES else found.number(variable, 1, 2**60)
-                for variable, name in FROM_ENVIRONMENT.items()
-            })),
-            "quotas": _quotas(found),
+        stated = {row.key for row in TABLE}
+        values: dict[str, Any] = {
+            "data_fs": home / "data", "result_fs": home / "results", **_values(cls, found),
+            **{name: flag for name, flag in flags.items() if flag is not None and name not in stated},
         }
-        values = _known(values) | {name: flag for name, flag in _known(flags).items() if name not in BY_KEY}
         values["embedded"] = bool(flags.get("embedded")) or not {"host", "tls_cert", "tls_self_signed"} & set(values)
-        settings = cls(**values)  # type: ignore[arg-type]
-        for variable, folder in (("DLI_CACHE_DIR", settings.cache_dir),
-                                 ("DLI_SHARED_CACHE_DIR", settings.shared_cache_dir)):
+        settings = cls(home=home, user=user_name(), said=found, limits=Limits(**_values(Limits, found)),
+                       quotas=Quotas(**_values(Quotas, found)), **values)
+        rows = dict(settings_of(cls))
+        for name in ("cache_dir", "shared_cache_dir"):
+            folder = getattr(settings, name)
             if folder is not None and _overlap(folder, settings.data_fs):
-                raise found.wrong(variable,
+                raise found.wrong(rows[name],
                                   f"a folder that is not in DLI_DATA_FS ({settings.data_fs}), which all jobs can "
                                   "read, and that does not contain it")
         try:
@@ -236,7 +245,23 @@ class Settings:
         return settings
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+#: Every setting of the server; docs/operations.md is generated from this.
+TABLE = (
+    Setting("DLICMD_HOME", FILE, "state directory", "see above", in_file=False),
+    *(row for group in (Settings, Limits, Quotas) for _, row in settings_of(group)),
+    Setting("DLI_PASSWORD", TEXT, "password for `--logon`, an alternative to the token in `backend.json`", "none",
+            in_file=False, secret=True),
+    Setting("DLI_USER_PASSWORD", TEXT, "password for `local-backend user add` and `passwd`", "the command asks",
+            in_file=False, secret=True),
+    Setting("DLI_CONDA_HOME", FILE,
+            "conda installation with the environments that `--conda-env-name` names; the server also looks in its own "
+            "conda installation and in the usual places, such as `~/miniconda3`", "none", in_file=False),
+)
+
+
+def _values(group: type[Any], found: Given) -> dict[str, Any]:
+    """Return field → value for the settings of a dataclass that have a value. Raises ValueError."""
+    values = {name: found.value(row) for name, row in settings_of(group)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -244,29 +269,6 @@ def _overlap(one: Path, other: Path) -> bool:
     """Return whether two folders are the same, or one is inside the other."""
     real, other_real = one.resolve(), other.resolve()
     return real.is_relative_to(other_real) or other_real.is_relative_to(real)
-
-
-def _quotas(found: Given) -> Quotas:
-    return Quotas(**_known({
-        "active_execs": found.number("DLI_USER_ACTIVE_EXECS", 1, 10**9),
-        "stored_execs": found.number("DLI_USER_STORED_EXECS", 1, 10**9),
-        "stored_bytes": found.size("DLI_USER_STORED_BYTES"),
-        "free_bytes": found.size("DLI_MIN_FREE_BYTES"),
-        "keep_days": found.number("DLI_KEEP_DAYS", 1, 100_000),
-        "keep_bytes": found.size("DLI_KEEP_BYTES"),
-    }))
-
-
-def _labels(found: Given, variable: str) -> dict[str, str]:
-    """Return the labels of the machine: the labels that every Kubernetes node has, and those of a variable of the form
-    `label=value,label=value`."""
-    labels = dict(MACHINE_LABELS)
-    for word in filter(None, (word.strip() for word in (found.text(variable) or "").split(","))):
-        name, equals, value = word.partition("=")
-        if not equals or not name.strip():
-            raise found.wrong(variable, "label=value,label=value")
-        labels[name.strip()] = value.strip()
-    return labels
 
 
 def user_name() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from local_backend.cli import main
-from local_backend.setting_source import TABLE
+from local_backend.settings import TABLE
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 
 from fastapi import FastAPI
@@ -72,7 +71,7 @@ def create_app(services: Services) -> Guard:
 def _own_names(settings: Settings) -> tuple[frozenset[str], bool]:
     """Return the host names that the server answers to besides the loopback names, and whether it answers to any
     literal address."""
-    names = {name.strip() for name in os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
+    names = set(settings.allowed_hosts)
     if settings.embedded:
         return _host_names(names), False
     names.add(f"[{settings.host}]" if ":" in settings.host else settings.host)

@@ -150,7 +150,7 @@ def prune(dry_run: bool, keep_days: int | None, keep_bytes: int | None, output: 
 def config(output: str) -> None:
     """Show every setting with its value and its source: the settings of the running server, or those of a server
     started now without options."""
-    from local_backend.setting_source import TABLE
+    from local_backend.settings import TABLE
 
     found, pid = said_here(), server_pid()
     rows = []

@@ -8,7 +8,6 @@ certificate are in one file, so that they always match.
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
@@ -96,10 +95,10 @@ class SelfSigned:
         return key, certificate
 
 
-def names_of(host: str) -> set[str]:
-    """Return the names by which clients may reach a server that listens on `host`: the names of this machine, those of
-    DLI_ALLOWED_HOSTS, and `host`. If `host` stands for all addresses, all addresses of this machine replace it."""
-    names = {socket.gethostname(), socket.getfqdn(), *os.environ.get("DLI_ALLOWED_HOSTS", "").split(",")}
+def names_of(host: str, more: Iterable[str]) -> set[str]:
+    """Return the names by which clients may reach a server that listens on `host`: the names of this machine, those in
+    `more`, and `host`. If `host` stands for all addresses, all addresses of this machine replace it."""
+    names = {socket.gethostname(), socket.getfqdn(), *more}
     try:
         everywhere = ipaddress.ip_address(host).is_unspecified
     except ValueError:

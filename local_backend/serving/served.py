@@ -11,8 +11,8 @@ from typing import Any
 
 from dlicmd.contract import home as home_contract
 from local_backend.files import read_json, write_json
-from local_backend.setting_source import TABLE, Given, given
-from local_backend.settings import Settings
+from local_backend.setting_source import Given, given
+from local_backend.settings import TABLE, Settings
 
 _SETTINGS, _VALUE, _SOURCE, _SELF_SIGNED = "settings", "value", "source", "tls_self_signed"
 _DATABASE = "DLI_DATABASE"
@@ -33,7 +33,7 @@ class Served:
         environment does not name it either."""
         values = dict(self.said.values)
         if _DATABASE in self.said.sources and _DATABASE not in values:
-            text = given(home).text(_DATABASE)
+            text = given(TABLE, home).text(_DATABASE)
             if text is None:
                 raise ValueError(f"the server took its database from {self.said.sources[_DATABASE]}, which contains "
                                  f"a password; set the same {_DATABASE} here")

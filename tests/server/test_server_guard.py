@@ -139,10 +139,10 @@ def test_tokens_of_logon_end(start) -> None:
     assert live.call("GET", "/conf", token=token).status == 401
 
 
-def test_a_shared_server_answers_to_its_own_name_only(start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DLI_ALLOWED_HOSTS", "gpu.example, other.example")
-    named = start(embedded=False, host="box.example")
-    anywhere = start(embedded=False, host="0.0.0.0")
+def test_a_shared_server_answers_to_its_own_name_only(start) -> None:
+    hosts = ("gpu.example", "other.example")
+    named = start(embedded=False, host="box.example", allowed_hosts=hosts)
+    anywhere = start(embedded=False, host="0.0.0.0", allowed_hosts=hosts)
     for host, by_name, by_any in (
         ("box.example:9", 200, 403), ("gpu.example", 200, 200), ("192.168.7.7:8443", 403, 200),
         ("evil.example", 403, 403),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from local_backend import setting_source
+import local_backend
 from local_backend.cli import main
-from local_backend.settings import FROM_ENVIRONMENT, Settings
+from local_backend.settings import TABLE, Settings
 
 Write = Callable[[str], Path]
 
@@ -19,7 +20,7 @@ Write = Callable[[str], Path]
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes server.yaml of an empty home, with an environment that says nothing."""
-    for setting in setting_source.TABLE:
+    for setting in TABLE:
         monkeypatch.delenv(setting.variable, raising=False)
     monkeypatch.setenv("DLICMD_HOME", str(tmp_path))
 
@@ -98,18 +99,62 @@ def test_config_shows_all_and_no_secret(write: Write, monkeypatch: pytest.Monkey
     monkeypatch.setenv("DLI_STOP_GRACE", "5")
     said = config("-o", "json")
     rows = {row["setting"]: row for row in json.loads(said.output)}
-    assert set(rows) == {setting.variable for setting in setting_source.TABLE}
+    assert set(rows) == {setting.variable for setting in TABLE}
     assert rows["DLI_SLOTS"] == {"setting": "DLI_SLOTS", "value": "3", "source": f"{file}: slots"}
     assert rows["DLI_STOP_GRACE"]["source"] == "DLI_STOP_GRACE" and rows["DLI_LEAVE_GRACE"]["source"] == "default"
     assert "secret" not in said.output + config().output and rows["DLI_DATABASE"]["value"] == "***"
 
 
-def test_the_table_has_every_variable_that_is_read() -> None:
-    import re
+def test_the_table_has_every_variable_that_the_server_reads() -> None:
+    """A job's processes read others, which the server sets (runtime/environment.py)."""
+    read = {name for path in Path(local_backend.__file__).parent.rglob("*.py")
+            if not {"elastic", "fabric", "runtime", "data"} & set(path.parts)
+            for name in re.findall(r"""environ(?:\.get\(|\[)"(DLI\w+)""", path.read_text(encoding="utf-8"))}
+    assert "DLI_CONDA_HOME" in read and read <= {setting.variable for setting in TABLE}
 
-    root = Path(setting_source.__file__).parent
-    read = re.findall(r'"(DLI_[A-Z_]+)"', (root / "settings.py").read_text() + (root / "api" / "app.py").read_text())
-    assert set(read) | set(FROM_ENVIRONMENT) <= {setting.variable for setting in setting_source.TABLE}
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("4096", 4096), ("4K", 4096), ("1.5m", 3 * 2**19), ("2Gi", 2**31), ("1t", 2**40), (str(2**59), 2**59),
+])
+def test_bytes_with_and_without_a_unit(write: Write, text: str, size: int) -> None:
+    write(f"log_bytes: {text}\n")
+    assert Settings.from_environment().log_bytes == size
+
+
+@pytest.mark.parametrize("text", ["4095", "3K", "0.001M", "1.5", "5000b", "5000.5", "-1", "1E9", str(10**18)])
+def test_bytes_below_the_minimum_or_without_a_unit_for_a_fraction(write: Write, text: str) -> None:
+    file = write(f"log_bytes: '{text}'\n")
+    with pytest.raises(ValueError, match=f"{file}: log_bytes must be a number of bytes.*at least 4096, not '{text}'"):
+        Settings.from_environment()
+
+
+def test_a_path_of_an_unknown_user_is_refused(write: Write) -> None:
+    write("cache_dir: ~no-such-user-here/cache\n")
+    with pytest.raises(ValueError, match="cache_dir must be a path"):
+        Settings.from_environment()
+
+
+def test_names_of_the_server_from_every_source(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("allowed_hosts: a.example, b.example\n")
+    assert Settings.from_environment().allowed_hosts == ("a.example", "b.example")
+    monkeypatch.setenv("DLI_ALLOWED_HOSTS", "c.example,,")
+    assert Settings.from_environment().allowed_hosts == ("c.example",)
+
+
+def test_each_setting_is_stated_once() -> None:
+    assert len({setting.variable for setting in TABLE}) == len(TABLE)
+    assert {setting.variable for setting in TABLE if setting.secret} == {
+        "DLI_DATABASE", "DLI_PASSWORD", "DLI_USER_PASSWORD"}
+
+
+def test_a_default_can_be_typed_as_it_is_shown(write: Write) -> None:
+    """Defaults that are values, not descriptions."""
+    shown = {setting.key: setting.default for setting in TABLE if setting.kind.must.startswith("a number of bytes")}
+    assert shown["log_bytes"] == "10 MiB" and shown["max_upload_bytes"] == "20 GiB"
+    words = [f"{key}={text}" for key, text in shown.items() if text != "no limit"]
+    write("")
+    default, typed = Settings.from_environment(), Settings.from_environment(words)
+    assert (typed.limits, typed.quotas, typed.log_bytes) == (default.limits, default.quotas, default.log_bytes)
 
 
 @pytest.mark.parametrize("key", ["cache_dir", "shared_cache_dir"])
