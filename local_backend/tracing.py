@@ -54,7 +54,7 @@ def traced() -> Iterator[None]:
         return
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import SpanKind
@@ -62,9 +62,9 @@ def traced() -> Iterator[None]:
     except ImportError:
         raise ServerError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its libraries are not installed; run "
                           "pip install 'dlicmd[otel]', or unset the variable") from None
-    # OTEL_SERVICE_NAME takes precedence.
-    service = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": _SERVICE}
-    about = Resource.create({**service, "service.version": __version__})
+    # OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence.
+    about = Resource.create({"service.name": _SERVICE, "service.version": __version__})
+    about = about.merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=about, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     tracer, context = provider.get_tracer("local_backend", __version__), TraceContextTextMapPropagator()

@@ -73,12 +73,12 @@ def collector() -> Iterator[Collector]:
     found.server.server_close()
 
 
-def serve(home: Path, collector: Collector) -> tuple[subprocess.Popen[str], int]:
+def serve(home: Path, collector: Collector, **more: str) -> tuple[subprocess.Popen[str], int]:
     """A server that sends spans to that collector, and its port."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "DLI"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "local_backend.cli", "serve", "--embedded"], stdout=subprocess.PIPE, text=True,
-        env=environment | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
+        env=environment | more | {"DLICMD_HOME": str(home), "OTEL_BSP_SCHEDULE_DELAY": "50",
                            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server.server_port}"})
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -107,6 +107,23 @@ def test_a_collector_gets_a_span_of_each_request(tmp_path: Path, collector: Coll
         assert ask(port) == 401, "it answers while the collector does not"
         collector.spans()
         assert ask(port) == 401
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(("variables", "name"), [
+    ({}, "from-attributes"), ({"OTEL_SERVICE_NAME": "from-name"}, "from-name"),
+])
+def test_attributes_of_the_user_replace_ours(
+    tmp_path: Path, collector: Collector, variables: dict[str, str], name: str
+) -> None:
+    attributes = "service.name=from-attributes,service.version=7,team=x"
+    process, port = serve(tmp_path / "home", collector, OTEL_RESOURCE_ATTRIBUTES=attributes, **variables)
+    try:
+        assert ask(port) == 401
+        collector.spans()
+        assert {"service.name": name, "service.version": "7", "team": "x"}.items() <= collector.resource.items()
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
