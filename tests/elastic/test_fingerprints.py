@@ -89,6 +89,21 @@ def test_values_that_differ_show(make):
     assert table(make(1)) != table(make(2))
 
 
+def test_arrays_of_other_types_or_shapes_with_the_same_bytes_differ():
+    zeros = np.zeros(16, np.uint8)
+    types = ("u1", "i1", "?", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8", "c16", np.longdouble)
+    arrays = [zeros.view(kind) for kind in types]
+    arrays += [zeros.reshape(4, 4), zeros.reshape(16, 1), np.zeros(0), np.zeros((0, 3))]
+    assert len({table(array)["x"] for array in arrays}) == len(arrays)
+
+
+@pytest.mark.parametrize("name", ["u1", "?", "u2", "f2", "i8", "c16", "longdouble"])
+def test_the_same_numbers_in_any_layout_have_one_fingerprint(name):
+    array = np.arange(12).astype(name).reshape(3, 4)
+    assert table(array) == table(np.asfortranarray(array)) == table(array[::-1].copy()[::-1])
+    assert table(array[0, 1]) == table(array[0, 1].copy()) and table(np.array(array[0, 1])) != table(array[0, 1:2])
+
+
 def test_objects_with_a_name_are_not_looked_into():
     model = nn.Linear(2, 2)
     seen = table({"model": model, "other": 1}, lambda item: "the model" if item is model else None)

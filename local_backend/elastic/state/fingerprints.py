@@ -276,8 +276,11 @@ def _as_tensor(value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc" and value.dtype.isnative:
-        # Use the bytes, because torch lacks some types of numpy.
-        return torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
+        copy = np.array(value, order="C")
+        try:
+            return torch.from_numpy(copy)
+        except TypeError:  # torch lacks long doubles: each element becomes its bytes
+            return torch.from_numpy(np.frombuffer(copy, np.uint8).reshape(*copy.shape, copy.itemsize))
     return None
 
 
@@ -301,6 +304,8 @@ def _words(tensor: Tensor) -> Tensor:
     """Return the bits of a tensor as 64-bit whole numbers."""
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     dense = dense.int_repr() if dense.is_quantized else dense
+    if not dense.numel():  # its strides may permit no view
+        return torch.empty(0, dtype=torch.int64, device=dense.device)
     flat = dense.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     if flat.numel() % 8:
         flat = nn.functional.pad(flat, (0, -flat.numel() % 8))
