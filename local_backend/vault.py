@@ -72,12 +72,13 @@ class Vault:
         from cryptography.fernet import Fernet
 
         self._keys()
-        self._write(Fernet.generate_key() + b"\n" + self._file.read_bytes())
+        self._write(Fernet.generate_key() + b"\n" + self._content())
 
     def forget_old(self) -> None:
         """Remove all keys but the one that seals. The caller has sealed all values again with that key. Raises
         VaultError."""
-        self._write(self._file.read_bytes().split(b"\n")[0] + b"\n")
+        self._keys()
+        self._write(self._content().split()[0] + b"\n")
 
     def _write(self, content: bytes) -> None:
         try:
@@ -105,11 +106,15 @@ class Vault:
         from cryptography.fernet import Fernet, MultiFernet
 
         try:
-            return MultiFernet([Fernet(line) for line in self._file.read_bytes().split()])
+            return MultiFernet([Fernet(line) for line in self._content().split()])
+        except ValueError:  # also raised for an empty file
+            raise VaultError(f"{self._file} contains no valid keys; restore it from a copy") from None
+
+    def _content(self) -> bytes:
+        try:
+            return self._file.read_bytes()
         except FileNotFoundError:
             raise VaultError(f"{self._file}, which has the key of this secret, does not exist; restore it "
                              "from a copy, or enter the secret again") from None
         except OSError as problem:
             raise VaultError(f"cannot read {self._file}: {problem.strerror or problem}") from None
-        except ValueError:  # also raised for an empty file
-            raise VaultError(f"{self._file} contains no valid keys; restore it from a copy") from None

@@ -77,3 +77,23 @@ def test_a_new_key_opens_what_the_old_one_sealed_until_that_is_forgotten(file: P
     with pytest.raises(VaultError):
         vault.open_text(old)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_old_keys_are_not_forgotten_unless_the_new_one_is_known(file: Path) -> None:
+    vault = Vault(file)
+    with pytest.raises(VaultError, match="does not exist"):
+        vault.forget_old()
+    sealed = vault.seal_text(SECRET)
+    kept = file.read_bytes()
+    file.write_bytes(b"\n" + kept)
+    vault.forget_old()
+    assert vault.open_text(sealed) == SECRET and file.read_bytes() == kept
+    for content in (b"", b"no key\n" + kept):
+        file.write_bytes(content)
+        with pytest.raises(VaultError, match="no valid keys"):
+            vault.forget_old()
+        assert file.read_bytes() == content
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(VaultError, match="cannot read"):
+        vault.forget_old()
