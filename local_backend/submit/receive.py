@@ -56,11 +56,11 @@ async def receive(body: AsyncIterator[bytes], content_type: str, folder: Path, m
 
 
 async def _text(body: AsyncIterator[bytes], most: int) -> str:
-    content = bytearray()
+    content, limit = bytearray(), min(_MAX_TEXT, most)
     async for chunk in body:
         content += chunk
-        if len(content) > min(_MAX_TEXT, most):
-            raise TooLarge("submission.too_large", f"the text of the submission is larger than {_MAX_TEXT} bytes")
+        if len(content) > limit:
+            raise TooLarge("submission.too_large", f"the text of the submission is larger than {limit} bytes")
     return _decode(bytes(content))
 
 

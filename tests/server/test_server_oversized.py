@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from support import PATIENCE
 
 from dlicmd.contract import wire
 from local_backend.api.bodies import LARGEST
+from local_backend.errors import TooLarge
 from local_backend.serving.connections import LARGEST_HEAD
+from local_backend.submit.receive import receive
 
 ARGS = quoted("--exec-start PyTorch --model-main main.py")
 KNOWN = f"Host: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -191,3 +194,14 @@ def test_memory_stays_bounded(process: dict[str, Any]) -> None:
             said = send(method, path, 40 << 20, Content_Type=kind)
             assert said == b"" or said[9:12] in (b"413", b"400"), said
     assert most_memory(process["pid"]) - before < 32 << 10
+
+
+@pytest.mark.parametrize(("most", "limit"), [(1000, 1000), (2**30, 4 * 2**20)])
+def test_a_refusal_names_the_limit_that_the_text_exceeds(tmp_path: Path, most: int, limit: int) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(65):
+            yield b"[" * 2**16
+
+    with pytest.raises(TooLarge, match=f"larger than {limit} bytes") as refused:
+        asyncio.run(receive(body(), "application/json", tmp_path, most))
+    assert refused.value.code == "submission.too_large"
