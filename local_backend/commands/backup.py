@@ -39,7 +39,8 @@ _PIECE = 1 << 20
 
 
 class BackupError(Exception):
-    """The operation is impossible, and nothing was changed. The text is one line: the reason, and what to do."""
+    """A backup or a restore failed. The text is one line: the reason, and what to do. Nothing was changed, unless the
+    text says that the home is incomplete."""
 
 
 @dataclass(frozen=True)

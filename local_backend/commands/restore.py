@@ -48,7 +48,7 @@ class Restored:
 
 def restore(settings: Settings, file: Path, force: bool) -> Restored:
     """Put the backup in `file` into the home. Raises BackupError. The home is then unchanged, or absent if it was
-    absent before, except when the message says to run the restore again."""
+    absent before, except when the message says that it is incomplete."""
     try:
         file.stat()
     except OSError as problem:
@@ -103,7 +103,8 @@ def _restore(settings: Settings, file: Path, force: bool) -> Restored:
         os.sync()
         kept = _swap(paths, stage, trees)
     except OSError as problem:
-        again = "; run it again with --force" if paths.restoring.exists() else ""
+        again = (f"; {paths.home} is incomplete, and no server starts on it: run the restore again with --force"
+                 if paths.restoring.exists() else "")
         raise BackupError(f"cannot restore: {problem.filename or file}: {problem.strerror or problem}{again}") from None
     finally:
         for folder in filter(None, (stage, trees)):
