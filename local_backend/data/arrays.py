@@ -19,7 +19,7 @@ _LONGEST_HEADER = 64 * 1024
 #: Most elements of a row, and most arrays of an archive, that are shown.
 _WIDEST, _MOST = 16, 100
 #: Bytes from one row to the next above which only the first row is shown: skipped bytes may have to be fetched or
-#: decompressed.
+#: decompressed. No row is shown if its first elements have more bytes.
 _FARTHEST = 1 << 20
 
 
@@ -37,6 +37,8 @@ def npy(file: BinaryIO, most_rows: int) -> dict[str, Any]:
     size, decode = decoded
     width = prod(shape[1:])
     count, shown = min(most_rows, shape[0] if shape else 1), min(width, _WIDEST)
+    if shown * size > _FARTHEST:
+        return found
     rows = []
     for _ in range(count if width else 0):
         row = file.read(shown * size)

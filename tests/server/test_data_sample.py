@@ -128,6 +128,26 @@ def test_of_others_shape_and_type_are(array: np.ndarray) -> None:
     assert found["shape"] == list(array.shape) and found["dtype"] and found["rows"] == []
 
 
+class Careful(io.BytesIO):
+    """A file of which nothing large is read: real files allocate the size that is read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None and 0 <= size <= 2**20
+        return super().read(size)
+
+
+@pytest.mark.parametrize("descr", ["|S99999999999", "<U99999999999", "|S1048577"])
+def test_a_header_cannot_make_the_server_allocate_memory(descr: str) -> None:
+    header = repr({"descr": descr, "fortran_order": False, "shape": (10**12, 10**12)}).encode()
+    found = sample("a.npy", Careful(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header))
+    assert (found["shape"], found["dtype"], found["rows"]) == ([10**12] * 2, descr, [])
+
+
+def test_a_header_is_not_read_if_it_is_too_long() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        sample("a.npy", Careful(b"\x93NUMPY\2\0" + struct.pack("<I", 2**32 - 1) + b"{"))
+
+
 def test_an_archive_shows_all_its_arrays_and_rows_of_the_first() -> None:
     content = saved(x=np.arange(4.0).reshape(2, 2), y=np.array([1, 2], dtype="<i8"))
     assert sample("a.npz", io.BytesIO(content)) == {
