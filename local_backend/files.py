@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -133,9 +134,8 @@ def sync_directory(path: Path) -> None:
 def full_disk(path: Path) -> str | None:
     """Return a sentence if the file system of `path` is too full even for small files, else None."""
     try:
-        found = os.statvfs(path)
+        if shutil.disk_usage(path).free >= _ROOM:
+            return None
     except OSError:
-        return None
-    if found.f_bavail * found.f_frsize >= _ROOM:
         return None
     return f"the disk of {path} is full; the end of jobs is recorded when space is free again"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -60,16 +59,10 @@ class Readiness:
             yield "the scheduler does not respond"
         floor = self._settings.ready_free_bytes
         for what, folder in (("state", self._settings.home), ("results", self._settings.result_fs)):
-            free = _free(folder)
-            if free is None:
+            try:
+                free = shutil.disk_usage(folder).free
+            except OSError:
                 yield f"cannot read the disk for the {what}"
-            elif free < floor:
+                continue
+            if free < floor:
                 yield f"the disk for the {what} has only {show_size(free)} free; the minimum is {show_size(floor)}"
-
-
-def _free(folder: Path) -> int | None:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return None
-    return found.f_bavail * found.f_frsize

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Callable
 
 from sqlalchemy import Connection
@@ -20,10 +20,9 @@ def check_room(home: HomePaths, quotas: Quotas, adding: int) -> None:
     """Raise StorageFailed when `adding` bytes would leave a disk with too little free space for running jobs."""
     for folder in dict.fromkeys((home.home, home.result_fs)):
         try:
-            found = os.statvfs(folder)
+            free = shutil.disk_usage(folder).free
         except OSError as problem:
             raise StorageFailed.from_os(problem) from None
-        free = found.f_bavail * found.f_frsize
         if free - adding < quotas.free_bytes:
             raise StorageFailed(
                 "storage.full",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,13 +76,13 @@ def test_a_disk_with_little_room_takes_nothing_and_keeps_what_runs(
     live = start(quotas=Quotas(free_bytes=10**6))
     running = live.submitted(ARGS)
     live.run_on(running, "cpu-0")
-    real = os.statvfs
-    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=200, f_frsize=4096))
+    real = shutil.disk_usage
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=800 * 1024))
     refused = live.submit(ARGS, MAIN)
     assert refused.status == 507 and "has only 800.0K free" in refused.text
     assert "the minimum after a submission is 976.6K" in refused.text
     assert live.call("GET", f"/execs/{running}").json()["state"] == RUNNING
-    monkeypatch.setattr(os, "statvfs", real)
+    monkeypatch.setattr(shutil, "disk_usage", real)
     live.submitted(ARGS)
 
 

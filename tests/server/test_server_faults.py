@@ -272,8 +272,6 @@ def test_an_exec_says_why_its_end_is_not_recorded(live: Live, monkeypatch: pytes
     exec_id = live.submitted()
     live.move(exec_id, states.PENDING, states.RUNNING)
     assert wire.MESSAGE not in live.call("GET", f"/execs/{exec_id}").json()
-    room = os.statvfs(live.paths(exec_id).state)
-    full = SimpleNamespace(f_bavail=3, f_frsize=room.f_frsize)
-    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=3 * 4096))
     shown = live.call("GET", f"/execs/{exec_id}").json()
     assert shown[wire.STATE] == states.RUNNING and "is full" in shown[wire.MESSAGE]
